@@ -161,6 +161,30 @@ func TestGPU_CapturedScratch(t *testing.T) {
 	}
 }
 
+// TestGPU_FromPages_NotCaptured: a batch of a table of pages is refused by a stream that captures, and the capture is as good as before.
+func TestGPU_FromPages_NotCaptured(t *testing.T) {
+	c, data, gpu, s := deviceCache(t, &faults{}, cache.Options{})
+	stream, ids := s.(*cuda.Stream), []int64{1, pagedRows - 1}
+	b := putBatch(t, gpu, ids, pagedRowBytes)
+	graph, err := stream.Capture(true, func() error {
+		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, b.rows, b.out); !errors.Is(err, cache.ErrCapturing) || !strings.Contains(err.Error(), "rows on colder tiers") {
+			t.Errorf("error %v", err)
+		}
+		return stream.Fill(b.out, 1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	batch, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, b.rows, b.out)
+	if err == nil {
+		err = batch.Wait()
+	}
+	if err != nil || !equalRows(data, pagedRowBytes, ids, b.read(t)) {
+		t.Errorf("a batch that is not captured: %v", err)
+	}
+}
+
 // TestGPU_CaptureGoesOn: what cannot be captured is refused, and the capture is as good as before. Calls of the cache by other threads do not
 // break it either.
 func TestGPU_CaptureGoesOn(t *testing.T) {

@@ -24,6 +24,14 @@ func eachCount(t *testing.T, test func(t *testing.T, n int)) {
 	}
 }
 
+// TestGPUs_PagesEqualVersionedMap is TestGPU_EqualsVersionedMap for tables of pages on several GPUs.
+func TestGPUs_PagesEqualVersionedMap(t *testing.T) {
+	eachCount(t, func(t *testing.T, n int) {
+		o := cache.Options{Budget: 20_000, Host: cache.HostOptions{Memory: 50_000}, Devices: cache.DeviceOptions{Backend: "cuda", Rates: hotRates}}
+		runModel(t, int64(gputest.Few(100_000, 600)), o, n, nil, nil, false)
+	})
+}
+
 // TestGPUs_EqualHost: every GPU returns the rows, hits and misses that the emulation on the host returns, for every placement.
 func TestGPUs_EqualHost(t *testing.T) {
 	eachCount(t, func(t *testing.T, n int) {

@@ -263,6 +263,51 @@ func TestGPU_PooledReplays(t *testing.T) {
 	}
 }
 
+// TestGPU_PooledReplaysForgetBadOffsets: bad offsets of a replay whose rows all miss are reported once, and not with later replays.
+func TestGPU_PooledReplaysForgetBadOffsets(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns, n = 300, 16, 100
+	data := floatTable(rows, columns, dtype.Float32, false, 5)
+	table, err := cache.FromBytes("x", dtype.Float32, data, columns*4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 4096, Codec: "none", Devices: cache.DeviceOptions{Backend: "cuda"}})
+	s, err := gpu.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	stream := s.(*cuda.Stream)
+	ids := make([]int64, 0, n)
+	for row := int64(0); len(ids) < n; row++ {
+		if e, err := c.Explain(0, []int64{row}); err != nil || row >= rows {
+			t.Fatal(row, err)
+		} else if !e[0].Cached {
+			ids = append(ids, row)
+		}
+	}
+	offsets := upload(t, gpu, make([]int64, 4))
+	buffer, numbers := upload(t, gpu, make([]byte, 4*columns*4)), upload(t, gpu, ids)
+	var batch *cache.Batch
+	graph, err := stream.Capture(true, func() (err error) {
+		batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, cache.Pooling{DeviceOffsets: offsets}, buffer)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(graph.Close)
+	for i, x := range [][]int64{{0, 50, 20, 60}, {0, 20, 50, 60}, {0, 20, 50, 101}, {0, 1, 1, 100}} {
+		if err := errors.Join(device.Upload(gpu, offsets, cache.AsBytes(x)), graph.Launch(stream), stream.Synchronize()); err != nil {
+			t.Fatal(err)
+		}
+		if err, want := batch.Wait(), i%2 == 0; errors.Is(err, cache.ErrRows) != want || !want && err != nil {
+			t.Errorf("offsets %v: %v", x, err)
+		}
+	}
+}
+
 // TestGPU_PooledFloat8 compares pooled batches of float8 rows, also in a captured graph, with the same elements as float32, to the bit.
 func TestGPU_PooledFloat8(t *testing.T) {
 	gpu := gputest.Open(t)

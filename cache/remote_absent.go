@@ -73,13 +73,14 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
 	n := a.rowBytes
 	part := max(1, min(requestRows, wire.AbsentBytes/n))
-	data, positions := make([]byte, min(part, len(rows))*n), make([]uint32, min(part, len(rows)))
+	positions := make([]uint32, min(part, len(rows)))
 	for i := range positions {
 		positions[i] = uint32(i)
 	}
 	for from := 0; from < len(rows); from += part {
 		of := rows[from:min(from+part, len(rows))]
-		o := a.Gather(ctx, of, positions[:len(of)], data[:len(of)*n])
+		data := make([]byte, len(of)*n)
+		o := a.Gather(ctx, of, positions[:len(of)], data)
 		failed := map[int]bool{}
 		for _, i := range o.FailedAt {
 			failed[i] = true

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
 // pooledShape is a tc_pooled that has been checked.
@@ -71,13 +72,23 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 		r.bags = max(r.bags-1, 0)
 	}
 	of := dtype.Type(s.elements[r.table])
+	r.pooling.Float8 = cache.Float8{
+		Values: dtype.Type(p.float8), Scales: dtype.Type(p.float8_scales), Block: int(p.float8_block), Factor: float32(p.float8_factor),
+	}
+	if p.float8 < 0 || p.float8 > C.TC_FLOAT8_E8M0 || p.float8_scales < 0 || p.float8_scales > C.TC_FLOAT8_E8M0 || p.float8_block < 0 || int64(p.float8_block) > r.row {
+		return r, argument("float8 (%d, scales %d, block %d) must be tc_dtype, tc_dtype, and 0 to the row's %d bytes", p.float8, p.float8_scales, p.float8_block, r.row)
+	}
+	columns := r.row
+	if p.float8 != 0 || of == dtype.Float8E4M3FN || of == dtype.Float8E5M2 {
+		f := reduce.Float8(r.pooling.Float8)
+		of, columns = dtype.Float32, int64(f.Columns(int(r.row)))
+	} else if of.Size() > 0 {
+		columns /= int64(of.Size())
+	}
 	if output == dtype.Invalid {
 		output = of
 	}
-	width := r.row
-	if of.Size() > 0 {
-		width = r.row / int64(of.Size()) * int64(output.Size())
-	}
+	width := columns * int64(max(output.Size(), 1))
 	stride := int64(p.out_stride)
 	switch {
 	case stride == 0:

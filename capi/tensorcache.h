@@ -397,12 +397,12 @@ typedef enum tc_pool_mode {
  * the function says. */
 typedef struct tc_pooled {
 	size_t size;          /* sizeof(tc_pooled) */
-	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16 */
+	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16, TC_BFLOAT16 or float8 */
 	int32_t id_type;      /* TC_INT32 or TC_INT64 */
 	const void *ids;      /* n row numbers */
 	int64_t n;
 	int32_t mode;         /* tc_pool_mode */
-	int32_t output;       /* type of the output's elements: TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16; default 0: the table's */
+	int32_t output;       /* type of the output's elements: TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16; default 0: the table's, of float8 TC_FLOAT32 */
 	int64_t bag;          /* rows of each bag, n being a multiple of it; or 0: offsets say */
 	const void *offsets;  /* offset_count positions of ids at which bags begin: 0 at first, none less than the one before, none above n */
 	int64_t offset_count;
@@ -414,6 +414,13 @@ typedef struct tc_pooled {
 	int32_t reserved;
 	void *out;            /* a row of output for each bag; zeros for a bag without rows */
 	int64_t out_stride;   /* bytes from one bag's output to the next one's; default 0: back to back. Bytes between them stay as they are */
+	/* What the bytes of a row are if they are float8 values: all values, then a scale for each float8_block of them. An element is value x scale x
+	 * factor. float8 0: elements of the table's type; tables of TC_FLOAT8_E4M3 and TC_FLOAT8_E5M2 are float8 values without scales. */
+	int32_t float8;        /* TC_FLOAT8_E4M3 or TC_FLOAT8_E5M2; the table's type is that, or TC_UINT8 */
+	int32_t float8_scales; /* TC_FLOAT8_E8M0 or TC_FLOAT32; 0 without scales */
+	int64_t float8_block;  /* a multiple of 8; 0: there are no scales */
+	float float8_factor;   /* default 0 is 1 */
+	int32_t reserved2;
 } tc_pooled;
 
 static inline void tc_pooled_default(tc_pooled *pooled)

@@ -24,5 +24,8 @@ struct BuddyArgs {
 	u32 peers;
 	u32 narrow;
 	u32 blocks;
+	// Prefetch says that a row's bytes in buddy memory are asked for when its ticket is made, some rows before they are copied.
+	u32 prefetch;
+	u32 reserved;
 };
-ABI_SIZE(BuddyArgs, 416);
+ABI_SIZE(BuddyArgs, 424);

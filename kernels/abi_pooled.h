@@ -7,7 +7,7 @@
 #define POOL_GROUP_RUNS 32
 // PoolPartialHeader is the bytes in front of a run's sums in partials: how many rows the run has.
 #define POOL_PARTIAL_HEADER 16
-// PoolAhead is the number of misses that a tile has in shared memory, or on their way there.
+// PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 #define POOL_AHEAD 4
 
 #define POOL_SUM 0

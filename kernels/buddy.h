@@ -72,9 +72,12 @@ INLINE u64 overlayBase(const BuddyArgs &r, u64 word)
 	return r.views != 0 ? loadDevice(&buddyBlock()->view->slabs[slabAt(word)]) : slabOf(r.decode, word);
 }
 
-// countAside adds what the lanes of a warp have read from buddy memory, or from other devices.
-ASIDE void countAside(u32 bytes, bool peer)
+// countAside adds what the lanes of a warp have read from buddy memory, or from other devices. It asks for the bytes from an address on, unless that
+// is 0.
+ASIDE void countAside(u32 bytes, bool peer, u64 prefetch)
 {
+	for (u32 at = 0; prefetch != 0 && at < bytes; at += 32)
+		prefetchL2((const void *)(prefetch + at));
 	u32 overflows = popcount(ballot(~0u, bytes != 0)), all = warpSum(bytes), peers = popcount(ballot(~0u, peer));
 	if (laneID() != 0)
 		return;
@@ -179,7 +182,7 @@ template <bool LEAN> struct BuddyRows {
 		BuddyTicket t = ticket(number, word, row, peer);
 		u32 bytes = beyond(t, word);
 		if (ballot(~0u, bytes != 0 || peer) != 0)
-			countAside(bytes, peer);
+			countAside(bytes, peer, r.prefetch != 0 && bytes != 0 ? t.over + r.target : 0);
 		if (row < count && t.length == 0)
 			outsideAside(a.counters, a.out, a.codec.rowBytes, row);
 		word = wordOf(next);

@@ -20,21 +20,37 @@ struct SparseHits : SparseCoder {
 
 	static INLINE bool any(bool x) { return ballot(~0u, x) != 0; }
 
-	// Segment is what a tile knows of the segment that it decodes, which begins at bit pos. entries and what follows from it are 0 if there is
-	// nothing to decode.
-	struct Segment : Layout {
-		u32 pos, end;
-		bool list; // entries are listed, and else they are taken by quads
+	// The steps that a segment needs, bits that can be added up over a warp: its list is put; its list is of background elements; its entries are
+	// put by quads.
+	static constexpr u32 LIST = 1, OTHERS = 1 << 8, QUADS = 1 << 16, LANES_OF = 0xff;
 
-		// read reads header i. end is the stored row's last bit + 1.
-		INLINE bool read(const Table &t, const Staged &stored, u32 i, u32 at, bool coded, u32 last)
+	// Segment is what a tile knows of the segment that it decodes, which begins at bit pos: a Layout, computed without branches, and its steps.
+	// Without steps the rest has no meaning, except that palette, of any length, begins within the row's length.
+	struct Segment : Layout {
+		u32 pos, end, steps;
+
+		// read reads the header of a segment of n elements and returns whether it is valid.
+		INLINE bool read(const Table &t, u32 header, u32 n, u32 at)
 		{
-			bool valid = coded && layoutOf(t, stored, i, *this) && at + bits <= last;
-			if (!valid)
-				*this = Segment{};
+			u32 m = header & SparseCoder::low(t.count), values = header >> t.count & SparseCoder::low(VALUE_BITS);
+			inverted = m > n - m;
+			elements = n, entries = m, listed = inverted ? n - m : m;
+			u32 some = maximum(listed, 1);
+			low = (u32)__builtin_clz(some) - (u32)__builtin_clz(n);
+			low -= some << (low & 31) > n;
+			lows = listed + ((n - 1) >> (low & 31));
+			positionBits = lows + listed * low;
+			bitmap = listed != 0 && positionBits >= n;
+			positionBits = listed == 0 ? 0 : minimum(positionBits, n);
+			bool named = values < PALETTE;
+			palette = named ? values + 1 : 0;
+			digit = named ? bitLength(values) : values < RAW ? values - PALETTE : 0;
+			rest = named ? 0 : values < RAW ? WIDTH - t.symbol : WIDTH;
+			digitBits = positionBits + palette * WIDTH;
+			bits = digitBits + m * (digit + rest);
 			pos = at, end = at + bits;
-			list = listed != 0 && !bitmap;
-			return valid;
+			steps = listed != 0 && !bitmap ? (inverted ? LIST | OTHERS | QUADS : LIST) : m != 0 ? QUADS : 0;
+			return m <= n && n != 0 && values <= RAW && palette <= m;
 		}
 	};
 
@@ -55,31 +71,39 @@ struct SparseHits : SparseCoder {
 	static INLINE bool putList(const Table &t, const Segment &s, const Staged &stored, const u8 *meta, u32 *bitmap, u8 *row, const Tile<N> &tile)
 	{
 		const Values<Staged> values(t, s, stored, meta, s.pos);
-		u32 known = 0, last = 0; // positions so far; the last bit of the round before
-		u32 lows = s.list ? s.lows : 0, mask = low(s.low), before = s.pos + s.lows - s.low;
+		u32 known = 0, last = 0; // positions so far; the last bit of the word before
+		u32 lows = s.steps & LIST ? s.lows : 0, mask = low(s.low), before = s.pos + s.lows - s.low;
 		bool ok = true;
 #pragma unroll 1
-		for (u32 from = 0; any(from < lows); from += N) {
-			if (from >= lows)
-				continue;
-			u32 x = bitsAt(stored, s.pos + from) & low(minimum(N, lows - from)), i = known + popcount(x & ((1u << tile.lane) - 1));
-			if ((x >> tile.lane & 1) != 0 && i < s.listed) {
-				// The lower half before this one, if there is any, and this one.
-				u32 both = bitsAt(stored, before + i * s.low), mine = both >> s.low & mask;
-				u32 p = (from + tile.lane - i) << s.low | mine;
-				// A neighbour's upper half is the same.
-				bool neighbour = ((x << 1 | last) >> tile.lane & 1) != 0;
-				bool in = p < s.elements;
-				ok = ok && in && !(neighbour && (both & mask) >= mine);
-				if (in && s.inverted)
-					atomicOrShared(bitmap + p / 32, 1u << (p & 31));
-				else if (in)
-					put(row, p, values.at(i));
+		for (u32 from = 0;; from += 32) {
+			if (from < lows) {
+				u32 x = bitsAt(stored, s.pos + from) & low(minimum(32, lows - from));
+				u32 pairs = x & (x << 1 | last); // ones behind a one: their upper half is the same
+				u32 left = x, b = tile.lane;
+#pragma unroll 1
+				do {
+					u32 i = known + popcount(x & ((1u << b) - 1));
+					if ((x >> b & 1) != 0 && i < s.listed) {
+						// The lower half before this one, if there is any, and this one.
+						u32 both = bitsAt(stored, before + i * s.low), mine = both >> s.low & mask;
+						u32 p = (from + b - i) << s.low | mine;
+						bool in = p < s.elements;
+						ok = ok && in && !((pairs >> b & 1) != 0 && (both & mask) >= mine);
+						if (in && s.inverted)
+							atomicOrShared(bitmap + p / 32, 1u << (p & 31));
+						else if (in)
+							put(row, p, values.at(i));
+					}
+					b += N;
+					left = N == 32 ? 0 : left >> (N & 31);
+				} while (left != 0);
+				known += popcount(x);
+				last = x >> 31;
 			}
-			known += popcount(x);
-			last = x >> (N - 1);
+			if (!any(from + 32 < lows))
+				break;
 		}
-		return ok && (!s.list || known == s.listed);
+		return ok && (lows == 0 || known == s.listed);
 	}
 
 	// window returns the words from a bit on that a group's rests can take.
@@ -116,8 +140,14 @@ struct SparseHits : SparseCoder {
 			palette = s.pos + s.positionBits, digits = s.pos + s.digitBits, rests = digits + s.entries * s.digit;
 			one = s.palette == 1 && s.entries != 0 ? bitsOf(stored, palette) & FULL : 0;
 		}
-		// clamped keeps a read within the stored row, where there are more entries than there should be.
-		INLINE u32 clamped(u32 bit) const { return minimum(bit, s.end); }
+		// clamped keeps a read within the stored row, where a bitmap may have more entries than there should be.
+		template <bool ALL> INLINE u32 clamped(u32 bit) const { return ALL ? bit : minimum(bit, s.end); }
+
+		// pairOf returns two elements of 16 bits with digits, whose rests are the first bits of z. rest is the ones of a rest.
+		INLINE u32 pairOf(u32 z, u32 rest, u32 a, u32 b) const
+		{
+			return (symbols[a] | symbols[b] << 16) << s.rest | (z & rest) | (z << (16 - s.rest) & rest << 16);
+		}
 
 		// groupOf returns the words of a group: in says which elements are entries, the first of them entry number i.
 		template <bool ALL> INLINE void groupOf(u32 in, u32 i, u32 (&y)[WORDS]) const
@@ -132,15 +162,15 @@ struct SparseHits : SparseCoder {
 				}
 #else
 			u32 x[GROUP], z[WORDS];
-			if (s.palette == 0 && s.rest == WIDTH && ALL) {
-				window(stored, clamped(rests + i * WIDTH), z);
+			if (ALL && s.palette == 0 && s.rest == WIDTH) {
+				window(stored, rests + i * WIDTH, z);
 			} else {
 				if (s.palette == 1) {
 #pragma unroll
 					for (u32 k = 0; k < GROUP; k++)
 						x[k] = one;
 				} else {
-					u32 named = bitsAt(stored, clamped(digits + i * s.digit)), mask = low(s.digit), digit[GROUP];
+					u32 named = bitsAt(stored, clamped<ALL>(digits + i * s.digit)), mask = low(s.digit), digit[GROUP];
 #pragma unroll
 					for (u32 k = 0; k < GROUP; k++) {
 						digit[k] = named & mask;
@@ -153,16 +183,22 @@ struct SparseHits : SparseCoder {
 							x[k] = digit[k] < s.palette ? value : 0;
 						}
 					} else {
-						u32 of = s.rest == WIDTH ? 0 : ~0u, rest = low(s.rest);
-						window(stored, clamped(rests + i * s.rest), z);
+						u32 of = ALL || s.rest != WIDTH ? ~0u : 0, rest = low(s.rest); // elements as they are have no symbol
+						window(stored, clamped<ALL>(rests + i * s.rest), z);
+if constexpr (ALL && ROW_ELEMENT == 2) { // pairs, two of which have at most two words of rests
+							u32 next = funnel(z[0], z[WORDS - 1], 2 * s.rest);
+							x[0] = pairOf(z[0], rest, digit[0], digit[1]), x[1] = 0;
+							x[2] = pairOf(next, rest, digit[2], digit[3]), x[3] = 0;
+						} else {
 #pragma unroll
-						for (u32 k = 0; k < GROUP; k++) {
-							x[k] = (z[0] & rest) | (symbols[digit[k]] & of) << (s.rest & 31);
-							u32 bits = ALL || (in >> k & 1) ? s.rest : 0;
+							for (u32 k = 0; k < GROUP; k++) {
+								x[k] = (z[0] & rest) | (symbols[digit[k]] & of) << (s.rest & 31);
+								u32 bits = ALL || (in >> k & 1) ? s.rest : 0;
 #pragma unroll
-							for (u32 w = 0; w < WORDS; w++)
-								if (w * 32 < (GROUP - 1 - k) * WIDTH) // later elements' words
-									z[w] = funnel(z[w], w + 1 < WORDS ? z[w + 1] : 0, bits);
+								for (u32 w = 0; w < WORDS; w++)
+									if (w * 32 < (GROUP - 1 - k) * WIDTH) // later elements' words
+										z[w] = funnel(z[w], w + 1 < WORDS ? z[w + 1] : 0, bits);
+							}
 						}
 					}
 				}
@@ -212,17 +248,16 @@ struct SparseHits : SparseCoder {
 	static INLINE bool putQuads(const Table &t, const Segment &s, const Staged &stored, const u8 *meta, const u32 *bitmap, u8 *row, u32 n, const Tile<N> &tile)
 	{
 		const Quads quads(t, s, stored, meta);
-		bool active = s.entries != 0 && (!s.list || s.inverted);
-		const bool counted = any(active && s.listed != 0); // else all elements are entries
+		const bool counted = any((s.steps & QUADS) != 0 && s.listed != 0); // else all elements are entries
 		u32 total = 0;
 #pragma unroll 1
 		for (u32 from = 0; from * EACH < n; from += N) {
 			u32 q = from + tile.lane, e = q * EACH, in = 0;
-			if (active && e < n) {
+			if ((s.steps & QUADS) != 0 && e < n) {
 				in = low(minimum(EACH, n - e));
 				if (s.bitmap)
 					in &= bitsAt(stored, s.pos + e);
-				else if (s.list)
+				else if (s.listed != 0)
 					in &= ~(bitmap[e / 32] >> (e & 31));
 			}
 			u32 i = e;
@@ -236,7 +271,7 @@ struct SparseHits : SparseCoder {
 			else if (in != 0)
 				quads.template put<false>(row, q, in, i);
 		}
-		return !active || !counted || total == s.entries;
+		return (s.steps & QUADS) == 0 || !counted || total == s.entries;
 	}
 
 	template <int N>
@@ -246,37 +281,43 @@ struct SparseHits : SparseCoder {
 		const Staged stored{words};
 		u32 *bitmap = (u32 *)(scratch + codec.quads * 16);
 		const u32x4 plain = {pattern(t, 0), pattern(t, 1), pattern(t, 0), pattern(t, 1)};
-#pragma unroll 4
+#pragma unroll 1
 		for (u32 q = tile.lane; q < codec.quads; q += N)
 			((u32x4 *)scratch)[q] = plain;
-		u32 pos = t.start();
-		bool coded = length != 0, ok = coded;
+		u32 pos = ROW_ELEMENT == 1 ? t.start() : t.header, tail = tailBytes(codec, t);
+		bool ok = length != 0;
+		// Only rows of one-byte elements are long enough for two segments.
 #pragma unroll 1
-		for (u32 i = 0; i < t.segments; i++) {
+		for (u32 i = 0; i < (ROW_ELEMENT == 1 ? t.segments : 1); i++) {
 			Segment s;
-			u32 n = t.segment(i);
-			ok = s.read(t, stored, i, pos, ok, 8 * length) && ok;
-			if (any(s.list && s.inverted))
+			u32 n = ROW_ELEMENT == 1 ? t.segment(i) : t.elements;
+			ok = s.read(t, ROW_ELEMENT == 1 ? bitsAt(stored, i * t.header) : words[0], n, pos) && ok;
+			ok = ok && (ROW_ELEMENT == 1 ? s.end <= 8 * length : (s.end + 8 * tail + 7) / 8 == length);
+			if (!ok)
+				s.steps = 0, s.end = pos;
+			u32 tiles = warpSum(s.steps);
+			if (tiles & LANES_OF * OTHERS)
+#pragma unroll 1
 				for (u32 w = tile.lane; w < (n + 31) / 32; w += N)
 					bitmap[w] = 0;
 			warpSync(~0u); // the row and the bitmap are filled
 			u8 *part = scratch + i * SEGMENT * ROW_ELEMENT;
-			if (any(s.list))
+			if (tiles & LANES_OF * LIST)
 				ok = putList(t, s, stored, meta, bitmap, part, tile) && ok;
-			if (any(s.entries != 0 && (!s.list || s.inverted))) {
+			if (tiles & LANES_OF * QUADS) {
 				warpSync(~0u); // the bitmap is complete
 				ok = putQuads(t, s, stored, meta, bitmap, part, n, tile) && ok;
 			}
-			pos += s.bits;
+			pos = s.end;
 			warpSync(~0u); // the bitmap is free, and the last quad's lane has written over the tail bytes
 		}
-		u32 tail = tailBytes(codec, t);
 		if (tail != 0) {
-			if (tile.lane < tail && coded)
-				scratch[t.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, minimum(pos, 8 * length) + 8 * tile.lane);
+			if (tile.lane < tail)
+				scratch[t.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, pos + 8 * tile.lane);
 			warpSync(~0u);
 		}
-		ok = ok && (pos + 8 * tail + 7) / 8 == length;
+		if (ROW_ELEMENT == 1)
+			ok = ok && (pos + 7) / 8 == length;
 		return (ballot(~0u, !ok) & tile.lanes) == 0;
 	}
 };

@@ -143,7 +143,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) buddy##form##lanes(const BuddyArgs a)                                  \
 	{                                                                                                                        \
 		beginBuddy(a);                                                                                                   \
-		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Buddy(a, true));                                      \
+		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), BuddyRows<true>(a, true));                            \
 		endBuddy(a);                                                                                                     \
 	}
 #else

@@ -18,6 +18,8 @@ import (
 type Resident struct {
 	buddy.Layout
 	Slots, Words, Buddy [slab.MaxSlabs]device.Buffer
+	// Prefetch has GPUs ask for rows' overflow places some rows before they copy them.
+	Prefetch bool
 }
 
 // residentHost is what the host execution reads of a Resident.

@@ -26,6 +26,9 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 		Magic:  math.MaxUint64/uint64(r.Devices) + 1, Limit: k.Lookup.Limit, Target: uint32(r.Target), Over: uint32(r.Over()),
 		Devices: uint32(r.Devices), Peers: uint32(k.Lookup.Peers),
 	}
+	if r.Prefetch {
+		args.Prefetch = 1
+	}
 	if k.Lookup.Int32 {
 		args.Narrow = 1
 	}

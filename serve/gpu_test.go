@@ -43,6 +43,15 @@ func TestGPU_Attach(t *testing.T) {
 	}
 }
 
+// TestGPU_AttachPages runs tests of tables of pages on a GPU: the client's GPU waits for rows that the owner reads.
+func TestGPU_AttachPages(t *testing.T) {
+	gputest.Require(t)
+	pagesOnGPU = true
+	defer func() { pagesOnGPU = false }()
+	t.Run("rows", TestAttach_Pages)
+	t.Run("fail", TestAttach_PagesFail)
+}
+
 // TestGPU_GatherDevice: batches on streams of the client.
 func TestGPU_GatherDevice(t *testing.T) {
 	d := gputest.Open(t)

@@ -40,6 +40,9 @@ func (s *countingRows) Read(dst []byte) (n int, err error) {
 	return n, nil
 }
 
+// pagesOnGPU has openPaged take a GPU.
+var pagesOnGPU bool
+
 // openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
 func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
 	t.Helper()
@@ -63,6 +66,9 @@ func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint
 	}
 	return open(t, 1, func(o *cache.Options) {
 		shared(o)
+		if pagesOnGPU {
+			onGPU(o)
+		}
 		o.Tables, o.Codec, o.Budget, o.Host.Memory = []cache.Table{table}, "", int64(rows)*16, int64(rows)*(12+64/3)
 		o.Refresh = cache.RefreshOptions{Accesses: 1, Interval: 2 * time.Millisecond}
 	})

@@ -155,6 +155,7 @@ func (r *runner) buddyHits() {
 			bytes := float64(n*x.table.RowBytes) / 1e9
 			own.Baseline, own.BaselineValue = "plain gather, uncompressed", bytes/plain
 			own.Further = []Further{{"the same rows found through a hashmap", bytes / hashed}}
+			own.Detail += fmt.Sprintf("; through a hashmap %.1f µs", hashed*1e6)
 			r.add(own)
 			r.freeFrom(kept)
 		}
@@ -244,9 +245,14 @@ func (r *runner) buddyOverflow() {
 			})
 			over := x.table.Over()
 			all, own := x.time(inside, out), x.time(t, out)
+			x.table.Prefetch = true
+			early := x.time(t, out)
+			x.table.Prefetch = false
 			link := r.launches(pieces.plain(x.table.Buddy[0], out, over))
 			res := x.result("buddy-overflow", codec, n, own)
 			res.Baseline, res.BaselineValue = "the slower of its slots and its overflow places alone", float64(n*x.table.RowBytes)/1e9/max(all, link)
+			res.Further = []Further{{"with prefetches", float64(n*x.table.RowBytes) / 1e9 / early}}
+			res.Detail += fmt.Sprintf("; with prefetches %.1f µs", early*1e6)
 			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes in host memory; slots alone %.1f µs, overflow places alone %.1f µs (%.1f M/s)",
 				share, over, all*1e6, link*1e6, float64(pieces.size())/1e6/link)
 			r.add(res)

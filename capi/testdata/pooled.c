@@ -129,8 +129,67 @@ static void three(tc_cache *cache, const float *table, int32_t mode, int32_t id_
 	device_free(dev_weights);
 }
 
+/* Rows of 64 float8 values and two scales, converted to floats and added up. */
+static void float8(void)
+{
+	enum { VALUES = 64, BLOCK = 32, STORED = VALUES + VALUES / BLOCK, COUNT = 60 };
+	unsigned char *rows = malloc(ROWS * STORED);
+	for (int64_t i = 0; i < ROWS; i++) {
+		for (int c = 0; c < VALUES; c++)
+			rows[i * STORED + c] = (unsigned char)(0x38 + (i + c) % 8); /* 1 + k / 8 */
+		for (int k = 0; k < VALUES / BLOCK; k++)
+			rows[i * STORED + VALUES + k] = (unsigned char)(127 + (i + k) % 3); /* 1, 2 or 4 */
+	}
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	tc_table_default(&t);
+	t.name = "float8";
+	t.data = rows;
+	t.rows = ROWS;
+	t.row_bytes = STORED;
+	t.dtype = TC_UINT8;
+	tc_cache *cache;
+	OK(tc_open(&config, &t, 1, &cache));
+	int64_t *ids = ids_new(TC_INT64, COUNT, ROWS, 7);
+	float out[COUNT * VALUES];
+	tc_pooled p;
+	for (int bag = 1; bag <= 2; bag++) {
+		tc_pooled_default(&p);
+		p.ids = ids;
+		p.n = COUNT;
+		p.bag = bag;
+		p.out = out;
+		p.float8 = TC_FLOAT8_E4M3;
+		p.float8_scales = TC_FLOAT8_E8M0;
+		p.float8_block = BLOCK;
+		p.float8_factor = 0.5f;
+		memset(out, 0xa5, sizeof out);
+		OK(tc_gather_pooled_host(cache, -1, &p, 1));
+		for (int64_t b = 0; b < COUNT / bag; b++)
+			for (int64_t c = 0; c < VALUES; c++) {
+				float want = 0;
+				for (int64_t i = b * bag; i < (b + 1) * bag; i++)
+					want += (1 + (float)((ids[i] + c) % 8) / 8) * (float)(1 << (ids[i] + c / BLOCK) % 3) / 2;
+				CHECK(out[b * VALUES + c] == want);
+			}
+	}
+	p.float8_block = 48;
+	REFUSED(TC_ERROR_ARGUMENT, "multiple of 49 bytes", tc_gather_pooled_host(cache, -1, &p, 1));
+	p.float8_block = STORED + 1;
+	REFUSED(TC_ERROR_ARGUMENT, "float8 (14, scales 16, block 67)", tc_gather_pooled_host(cache, -1, &p, 1));
+	p.float8_block = BLOCK, p.float8_scales = TC_FLOAT64;
+	REFUSED(TC_ERROR_ARGUMENT, "scales (float64)", tc_gather_pooled_host(cache, -1, &p, 1));
+	p.float8 = 77;
+	REFUSED(TC_ERROR_ARGUMENT, "float8 (77", tc_gather_pooled_host(cache, -1, &p, 1));
+	OK(tc_close(cache));
+	free(ids);
+	free(rows);
+}
+
 void check_pooled(void)
 {
+	float8();
 	float *table = table_new();
 	tc_cache *cache = cache_new(table);
 	void *stream = stream_new();

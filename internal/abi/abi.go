@@ -413,7 +413,7 @@ const (
 // PoolPartialHeader is the bytes in front of a run's sums in partials: how many rows the run has.
 const PoolPartialHeader = 16
 
-// PoolAhead is the number of misses that a tile has in shared memory, or on their way there.
+// PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 const PoolAhead = 4
 
 const (
@@ -526,12 +526,12 @@ const BuddyTickets = 64
 // BuddyArgs are rows of a resident table. Decode's found is the row numbers, and its slabs are where the words of newer versions point to. Words, slots
 // and overs are by device. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row numbers have 32 bits.
 type BuddyArgs struct {
-	Decode                                       DecodeArgs
-	Words, Slots, Overs                          [MaxSlabs]uint64
-	Magic                                        uint64
-	Limit                                        int64
-	State, Views                                 uint64
-	Target, Over, Devices, Peers, Narrow, Blocks uint32
+	Decode                                                    DecodeArgs
+	Words, Slots, Overs                                       [MaxSlabs]uint64
+	Magic                                                     uint64
+	Limit                                                     int64
+	State, Views                                              uint64
+	Target, Over, Devices, Peers, Narrow, Blocks, Prefetch, _ uint32
 }
 
 // The lengths of the structures in bytes.
@@ -611,5 +611,5 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-32]
 	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-80]
 	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-64]
-	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-416]
+	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-424]
 )

@@ -6,7 +6,7 @@ Names are those of the header without ``tc_``, and the order of fields is the he
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 OK, PENDING = 0, 1
 ERROR_ARGUMENT, ERROR_CLOSED, ERROR_TABLE, ERROR_ROWS, ERROR_BUDGET, ERROR_OUT_OF_MEMORY, ERROR_FILE = range(2, 9)
@@ -133,6 +133,11 @@ class Pooled(Structure):
         ("reserved", c_int32),
         ("out", c_void_p),
         ("out_stride", c_int64),
+        ("float8", c_int32),
+        ("float8_scales", c_int32),
+        ("float8_block", c_int64),
+        ("float8_factor", c_float),
+        ("reserved2", c_int32),
     ]
 
 

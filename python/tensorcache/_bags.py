@@ -16,10 +16,12 @@ from ._library import check, library
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
+    from ._ngram_table import RowFormat
     from .table import Table
 
 MODES = {"sum": 0, "mean": 1, "max": 2}
 _FLOATS = ("float32", "float16", "bfloat16")
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # their sums are float32
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,10 @@ class Pooling:
 
 def pooling(of: Element, rows: int, mode: str, last: bool, padding: Optional[int], dtype: Any, weighted: bool) -> Pooling:
     """Returns what is asked of the bags of a table with that element type and number of rows."""
+    if of.name in _FLOAT8:
+        of = element("float32")
     if of.name not in _FLOATS:
-        raise TypeError(f"tensorcache: table ({of.name}) must have float32, float16 or bfloat16 elements to be added up")
+        raise TypeError(f"tensorcache: table ({of.name}) must have float32, float16, bfloat16 or float8 elements to be added up")
     if mode not in MODES:
         raise ArgumentError(f"tensorcache: mode ({mode!r}) must be 'sum', 'mean' or 'max'")
     if weighted and mode != "sum":
@@ -92,6 +96,13 @@ def structure(
     if how.padding is not None:
         to.has_padding, to.padding = 1, how.padding
     to.out, to.out_stride = out, stride
+
+
+def row_of_float8(to: _abi.Pooled, row: RowFormat) -> None:
+    """Fills in what the bytes of rows are."""
+    to.float8, to.float8_factor = _abi.DTYPES[row.values], row.scale
+    if row.block:
+        to.float8_scales, to.float8_block = _abi.DTYPES["float8_e8m0fnu"], row.block
 
 
 def embedding_bag(

@@ -70,6 +70,8 @@ def read_header(path: str) -> Header:
     """Reads the header of ``file.npy``, ``file.npz``, ``file.npz:array``, ``file.safetensors`` or ``file.safetensors:tensor``, or the manifest of a
     directory of pages."""
     if os.path.isdir(path):
+        if not os.path.exists(os.path.join(path, "manifest")):
+            raise FileError(f"tensorcache: source ({path}) must be a directory of pages, as cachebench pack makes: it has no manifest")
         return reading(path, lambda: _pages(path))
     file, inner = _split(path)
     kind = os.path.splitext(file)[1].lower()

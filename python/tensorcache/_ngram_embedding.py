@@ -19,8 +19,9 @@ class NgramEmbedding(torch.nn.Module):  # type: ignore[misc]
     returns [tokens, heads × elements]: the values of the token's rows, one head after the other.
 
     max_tokens
-        The most tokens of a step. A buffer of max_tokens × heads × ``row_bytes`` bytes is on the table's device, at the same place for all steps: a captured graph
-        can hold both calls, or only ``forward``, with ``start_prefetch`` and ``wait`` before its capture and before each replay.
+        The most tokens of a step. A buffer of max_tokens × heads rows is on the table's device, at the same place for all steps: of values where
+        ``table.converts(dtype)``, so that reading converts them, else of bytes. A captured graph can hold both calls, or only ``forward``, with
+        ``start_prefetch`` and ``wait`` before its capture and before each replay.
     heads
         The rows of a token.
     dtype
@@ -38,7 +39,9 @@ class NgramEmbedding(torch.nn.Module):  # type: ignore[misc]
                 raise ArgumentError(f"tensorcache: {name} ({value}) must be at least 1")
         self.table, self.heads, self.dtype = table, heads, dtype
         # Not a buffer of the module: to() and half() must leave it as it is.
-        self._rows = [torch.zeros((max_tokens, heads, table.format.row_bytes), dtype=torch.uint8, device=table.table.device)]
+        self._converts = table.converts(dtype)
+        width, kind = (table.format.elements, dtype) if self._converts else (table.format.row_bytes, torch.uint8)
+        self._rows = [torch.zeros((max_tokens, heads, width), dtype=kind, device=table.table.device)]
         self._started: Optional[Prefetch] = None
 
     @property
@@ -57,7 +60,8 @@ class NgramEmbedding(torch.nn.Module):  # type: ignore[misc]
         if tokens > self.max_tokens:
             raise ArgumentError(f"tensorcache: ngram_ids ({tokens} tokens) must be at most max_tokens ({self.max_tokens})")
         self.wait()  # the buffer is free when the read before this one has ended
-        self._started = self.table.prefetch(ngram_ids, out=self._rows[0][:tokens])
+        out = self._rows[0][:tokens]
+        self._started = self.table.prefetch_values(ngram_ids, self.dtype, out) if self._converts else self.table.prefetch(ngram_ids, out)
 
     def wait(self) -> None:
         """Orders the current stream after the read that ``start_prefetch`` began. ``forward`` does."""
@@ -66,12 +70,15 @@ class NgramEmbedding(torch.nn.Module):  # type: ignore[misc]
             self._started = None
 
     def finalize_prefetch(self, output: torch.Tensor) -> None:
-        """Waits as ``wait`` does, and writes the values of the first ``len(output)`` tokens to ``output``, [tokens, heads × elements]."""
+        """Waits as ``wait`` does, and writes the values of the first ``len(output)`` tokens to ``output``, [tokens, heads × elements] of ``dtype``."""
         width = self.heads * self.table.format.elements
         if output.ndim != 2 or output.shape[1] != width or len(output) > self.max_tokens:
             raise ArgumentError(f"tensorcache: output (shape {tuple(output.shape)}) must be [at most {self.max_tokens} tokens, {width}]")
+        if output.dtype != self.dtype:
+            raise TypeError(f"tensorcache: output ({output.dtype}) must be {self.dtype}, the module's dtype")
         self.wait()
-        output.copy_(self.table.format.dequantise(self._rows[0][: len(output)], output.dtype).flatten(-2))
+        rows = self._rows[0][: len(output)]
+        output.copy_((rows if self._converts else self.table.format.dequantise(rows, output.dtype)).flatten(-2))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Returns the embedding of the step's tokens, as many as ``hidden_states`` has: [tokens, heads × elements]."""

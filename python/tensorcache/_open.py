@@ -178,7 +178,7 @@ def open(
     config.workers = _integer(workers, "workers", 0, 4096)
     config.host_threads = _integer(host_threads, "host_threads", -1, 4096)
     if host_memory is not None:
-        config.host_memory = parse_size(host_memory, sum(table.nbytes for table in tables))
+        config.host_memory = parse_size(host_memory, sum(table.nbytes for table in tables), "host_memory")
     config.seed = _integer(seed, "seed", 0, 2**64 - 1)
     config.log_level = log_level()
     codecs = _of_tables(codec, names, "codec", str, "auto")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from . import _abi
-from ._bags import bags_of, pooling, structure
+from ._bags import bags_of, pooling, row_of_float8, structure
 from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
@@ -25,6 +25,7 @@ from ._strides import row_stride
 from .errors import ArgumentError, Error, GradientError
 
 if TYPE_CHECKING:
+    from ._ngram_table import RowFormat
     from .table import Table
 
 _is_compiling = torch.compiler.is_compiling
@@ -133,6 +134,10 @@ class TensorReads:
             return result
         return embedding_bags([BagRequest(self, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
 
+    def values(self, ids: Any, row: RowFormat, dtype: torch.dtype, out: Any) -> torch.Tensor:
+        """Returns rows of float8 values, ``ids`` of any shape, as that shape and ``row.elements`` of ``dtype``, converted where they are read."""
+        return embedding_bags([BagRequest(self, ids, None, "sum", None, False, None, dtype, row)], [out])[0]
+
     def _host_tensor(self, values: Any) -> torch.Tensor:
         """Returns row numbers or offsets, that are no tensor, as one."""
         return values if isinstance(values, _Tensor) else torch.from_numpy(np.require(host_ids(values, self._rows()), requirements="W"))
@@ -193,6 +198,7 @@ class BagRequest:
     last: bool
     padding: Optional[int]
     dtype: Any
+    row: Optional[RowFormat] = None  # of rows of bytes: then ids of any shape are converted, each row a bag of its own
 
 
 def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]] = None) -> list[torch.Tensor]:
@@ -212,8 +218,12 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
             if offsets.dtype not in _INTEGERS or offsets.dim() != 1:
                 raise TypeError(f"tensorcache: offsets ({offsets.dtype}, shape {tuple(offsets.shape)}) must be integers of one axis")
             offsets = offsets.contiguous() if offsets.dtype in (_int64, _int32) else offsets.to(_int64)
+        row, shape_of_ids = request.row, ids.shape
+        if row is not None:
+            ids = ids.view(-1, 1)
         how = pooling(
-            reads._element, reads._rows(), request.mode, request.last, request.padding, request.dtype, request.weights is not None
+            element("float32") if row else reads._element, reads._rows(), request.mode, request.last, request.padding, request.dtype,
+            request.weights is not None,
         )
         bags, size = bags_of(ids.shape, None if offsets is None else offsets.numel(), request.last)
         weights = request.weights
@@ -241,7 +251,7 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
         elif first != (slot, device):
             raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {first[1]}, as those of the first table are")
         out, stride = None if outs is None else outs[i], 0
-        shape = torch.Size((bags, *reads._row_shape))
+        shape = torch.Size((bags, *reads._row_shape)) if row is None else torch.Size((*shape_of_ids, row.elements))
         if out is None:
             out = _empty(shape, dtype=how.output.torch(), device=device)
         else:
@@ -253,6 +263,8 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
             None if offsets is None else (offsets.data_ptr(), _abi.INT64 if offsets.dtype is _int64 else _abi.INT32, offsets.numel()),
             None if weights is None else weights.data_ptr(), out.data_ptr(), stride,
         )  # fmt: skip
+        if row is not None:
+            row_of_float8(batch, row)
         found.append(out)
         kept += [ids, offsets, weights]
     if first is None:

@@ -3,9 +3,9 @@
 ::
 
     table = tensorcache.ngram.NgramTable.from_checkpoint("checkpoint/", "model.ngram.*.weight", "model.ngram.*.scale", gpu_memory="4GiB", train=ids)
-    reading = table.prefetch(ngram_ids)               # as soon as tokens are known
+    reading = table.prefetch_values(ngram_ids)  # as soon as tokens are known
     ...
-    values = table.format.dequantise(reading.wait())  # [tokens, heads, elements], bfloat16
+    values = reading.wait()                     # [tokens, heads, elements], bfloat16
 
 ``NgramEmbedding`` takes the place of a serving engine's embedding. ``NgramHash`` is the hash of ``cachebench --workload ngram``. docs/ngram.md
 has more. This module needs torch.

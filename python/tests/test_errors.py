@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import threading
 from typing import Any
 
@@ -59,6 +60,7 @@ def test_ids_of_other_types(rows: Array) -> None:
         ({"gpu_memory": True}, TypeError, "True"),
         ({"gpu_memory": 16}, tensorcache.ArgumentError, r"gpu_memory \(16 B\) must hold"),
         ({"gpu_memory": "10 bananas"}, tensorcache.ArgumentError, r"gpu_memory \('10 bananas'\) must be a size such as"),
+        ({"host_memory": "x"}, tensorcache.ArgumentError, r"host_memory \('x'\) must be a size such as"),
         ({"codec": "zipp"}, tensorcache.ArgumentError, "zipp"),
         ({"codec": {"other": "none"}}, tensorcache.ArgumentError, "other"),
         ({"codec": 3}, TypeError, "3"),
@@ -111,6 +113,11 @@ def test_options(rows: Array, options: dict[str, Any], error: type[Exception], t
 def test_sources(source: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         tensorcache.open(source, "1MB", device="host")
+
+
+def test_folder_without_pages(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(tensorcache.FileError, match="must be a directory of pages, as cachebench pack makes: it has no manifest"):
+        tensorcache.open(tmp_path, "1MB", device="host")
 
 
 def test_empty_table_by_share() -> None:

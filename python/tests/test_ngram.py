@@ -145,6 +145,39 @@ def test_rows_and_values(device: str, packed: Array, ids: Array) -> None:
         assert "RowFormat" in repr(table)
 
 
+@pytest.mark.parametrize("row_format", [RowFormat(64, block=32), RowFormat(64, "float8_e5m2", 32, scale=0.3), RowFormat(66, scale=2.0), RowFormat(44, block=2)], ids=str)
+def test_values_are_converted_by_the_read(device: str, packed: Array, ids: Array, row_format: RowFormat) -> None:
+    """Values of the kernel that reads are those of ``dequantise``; blocks of 2 values are converted by torch."""
+    with tensorcache.open(packed, "10%", device=device, train=ids) as x:
+        table = NgramTable(x, row_format)
+        on = torch.from_numpy(ids[:480].reshape(30, 16))
+        rows = torch.from_numpy(packed[ids[:480].reshape(30, 16)])
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            assert table.converts(dtype) == (row_format.block != 2)
+            wanted = row_format.dequantise(rows, dtype)
+            got = table.values(on, dtype)
+            assert got.dtype == dtype and got.device == x.device
+            torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
+            out = torch.zeros((30, 16, row_format.elements), dtype=dtype, device=x.device)
+            assert table.prefetch_values(on, dtype, out).wait() is out
+            torch.testing.assert_close(out.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(table.values(on, torch.float64).cpu(), row_format.dequantise(rows, torch.float64), rtol=0, atol=0, equal_nan=True)
+        assert table.values(on[:0]).shape == (0, 16, row_format.elements)
+        with pytest.raises(tensorcache.RowError):
+            table.values(torch.tensor([5000])).cpu()
+            x.cache.check()
+
+
+def test_bags_of_float8(packed: Array, ids: Array) -> None:
+    """Tables of float8 values are added up as float32."""
+    source = torch.from_numpy(packed[:, :64] & np.uint8(0x47)).view(torch.float8_e4m3fn)
+    with tensorcache.open(source, "10%", device="host") as x:
+        on = torch.from_numpy(ids[:480].reshape(48, 10))
+        got = x.embedding_bag(on, mode="sum")
+        assert got.dtype == torch.float32
+        assert torch.equal(got, source.float()[on].sum(1))
+
+
 def test_float8_tables(packed: Array, ids: Array) -> None:
     """A table of a float8 type is the same bytes."""
     source = torch.from_numpy(packed[:, :64].copy()).view(torch.float8_e5m2)

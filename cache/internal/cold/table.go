@@ -200,7 +200,7 @@ type Outcome struct {
 }
 
 // Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
-// what it reads shown in the host tier. stored is valid until put returns.
+// what it reads shown in the host tier. stored is not changed later.
 func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
 	rest, at := t.flights.take(ctx, t, rows, put)
 	if len(rest) == 0 {
@@ -210,6 +210,7 @@ func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, store
 	t.Read(ctx, rest, func(i int, stored []byte, compressed bool, err error) {
 		if err == nil {
 			f.put(i, stored, compressed)
+			stored = f.Stored[i] // stored itself is valid until this returns
 		}
 		put(at[i], stored, compressed, err)
 	})

@@ -135,6 +135,7 @@ func (l *lane) answer(n int) {
 	var watching sync.WaitGroup
 	watching.Go(func() { a.watch(stopped, cancel) })
 	l.from.Deliver(ctx, rows, a.put)
+	a.finish()
 	close(stopped)
 	watching.Wait()
 	cancel(nil)
@@ -158,6 +159,17 @@ type answer struct {
 	mu        sync.Mutex
 	published int // rounds
 	outcome   cold.Outcome
+	late      []delivered // rows for which there is no room yet, in order
+	staging   sync.WaitGroup
+	stages    bool // a goroutine stages late rows
+}
+
+// delivered is one row, and its place among the batch's absent rows.
+type delivered struct {
+	place, i   int
+	stored     []byte
+	compressed bool
+	err        error
 }
 
 func (a *answer) fail(position int, err error) {
@@ -196,56 +208,95 @@ func (a *answer) gaveUp() bool {
 	return atomic.LoadUint64(&a.rounds.batch.HostView().GaveUp) == uint64(a.rounds.number())
 }
 
-// room waits until the GPU has read what the half of a round had before. It returns false if the GPU will not.
-func (a *answer) room(round int) bool {
-	if round < len(a.rounds.halves) {
-		return true
+// room returns how many rounds have been given a half of the staging memory: those behind them wait until the GPU has read what it holds. over says that
+// it will not.
+func (a *answer) room() (rounds int, over bool) {
+	rounds = len(a.rounds.halves)
+	if word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed); uint32(word>>32) == a.rounds.number() {
+		rounds += int(uint32(word))
 	}
-	for i := 0; ; i++ {
-		word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed)
-		switch {
-		case uint32(word>>32) == a.rounds.number() && int(uint32(word)) > round-len(a.rounds.halves):
-			return true
-		case a.failed.Load() || a.gaveUp():
-			return false
-		case i < 32:
-			runtime.Gosched()
-		default:
-			time.Sleep(pauseAnswers)
-		}
-	}
+	return rounds, a.failed.Load() || a.gaveUp()
 }
 
 // sizeOf returns the rows of a round.
 func (a *answer) sizeOf(round int) int { return min(a.rounds.rows, a.n-round*a.rounds.rows) }
 
-// put puts one row in staging memory, zeros if it could not be read. It is called once for each.
+// put takes one row. It is called once for each. Reading does not wait for the GPU: its time is bounded.
 func (a *answer) put(i int, stored []byte, compressed bool, err error) {
-	g := a.rounds
-	k := int(a.next.Add(1) - 1)
-	round, j := k/g.rows, k%g.rows
-	if !a.room(round) {
+	d := delivered{int(a.next.Add(1) - 1), i, stored, compressed, err}
+	if rounds, _ := a.room(); d.place/a.rounds.rows < rounds {
+		a.stage(&d)
 		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.late = append(a.late, d)
+	if !a.stages {
+		a.stages = true
+		a.staging.Go(a.stageLate)
+	}
+}
+
+// stageLate stages late rows as the GPU makes room, until there are none.
+func (a *answer) stageLate() {
+	var held []delivered
+	for last, pauses := 0, 0; ; {
+		a.mu.Lock()
+		fresh := len(a.late) > 0
+		held, a.late = append(held, a.late...), a.late[:0]
+		a.stages = len(held) > 0
+		a.mu.Unlock()
+		rounds, over := a.room()
+		if len(held) == 0 || over {
+			return
+		}
+		if !fresh && rounds == last {
+			if pauses++; pauses < 32 {
+				runtime.Gosched()
+			} else {
+				time.Sleep(pauseAnswers)
+			}
+			continue
+		}
+		last, pauses = rounds, 0
+		rest := held[:0]
+		for i := range held {
+			if held[i].place/a.rounds.rows < rounds {
+				a.stage(&held[i])
+			} else {
+				rest = append(rest, held[i])
+			}
+		}
+		held = rest
+	}
+}
+
+// finish waits until all rows that were delivered are staged.
+func (a *answer) finish() { a.staging.Wait() }
+
+// stage puts a row in staging memory, zeros if it could not be read. There is room.
+func (a *answer) stage(d *delivered) {
+	g, err := a.rounds, d.err
+	round, j := d.place/g.rows, d.place%g.rows
 	h, rowBytes := &g.halves[round%len(g.halves)], a.lane.route.table.Rows.RowBytes
 	offset := int64(j * g.slot)
 	switch {
 	case err != nil:
-	case compressed && a.lane.route.table.Codec.Codec == nil:
+	case d.compressed && a.lane.route.table.Codec.Codec == nil:
 		err = errors.New("the row is compressed, and its table has no codec")
-	case compressed && (len(stored) == 0 || len(stored) > rowBytes) || !compressed && len(stored) != rowBytes:
-		err = fmt.Errorf("the row is stored in %d bytes, and has %d", len(stored), rowBytes)
+	case d.compressed && (len(d.stored) == 0 || len(d.stored) > rowBytes) || !d.compressed && len(d.stored) != rowBytes:
+		err = fmt.Errorf("the row is stored in %d bytes, and has %d", len(d.stored), rowBytes)
 	}
 	to, at := h.rows.Bytes()[offset:][:g.slot], slab.Raw(0, offset)
 	if err != nil {
 		clear(to)
-		a.fail(int(a.positions[i]), err)
-	} else if copy(to, stored); compressed {
-		at = slab.Compressed(0, offset, len(stored))
+		a.fail(int(a.positions[d.i]), err)
+	} else if copy(to, d.stored); d.compressed {
+		at = slab.Compressed(0, offset, len(d.stored))
 	}
 	wordsOf(h.words)[j] = at
 	found := kernels.FoundView(h.found)
-	found[len(found)-1-j] = kernels.Found{Word: uint64(j), Position: a.positions[i]}
+	found[len(found)-1-j] = kernels.Found{Word: uint64(j), Position: a.positions[d.i]}
 	if int(a.arrived[round].Add(1)) == a.sizeOf(round) {
 		a.publish()
 	}

@@ -87,7 +87,11 @@ func (c *capture) settle() {
 	if replays == 0 {
 		return
 	}
-	o, counts := outcomeOf(replays*int64(c.rows), &c.counted, &c.settled.counts)
+	offsets := 0
+	if pool := c.kernel.Serve.Pool; pool != nil && pool.Size == 0 {
+		offsets = pool.NumOffsets()
+	}
+	o, counts := outcomeOf(replays*int64(c.rows), replays*int64(offsets), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.ended, counts
 	o.pooled = c.kernel.Serve.Pool != nil
 	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
@@ -99,9 +103,10 @@ func (c *capture) settle() {
 	}
 }
 
-// outcomeOf returns what replays with so many rows together did that have ended between two counts, and the counts up to there: the later ones
-// without what a replay that runs has added to them, as far as that is more than the ended ones can have counted.
-func outcomeOf(rows int64, now, before *kernels.ReplayCounts) (o Outcome, counts kernels.ReplayCounts) {
+// outcomeOf returns what replays with so many rows and offsets together did that have ended between two counts, and the counts up to there: the later
+// ones without what a replay that runs has added to them, as far as that is more than the ended ones can have counted. Bad offsets of pooled batches are
+// counted as rows out of range are.
+func outcomeOf(rows, offsets int64, now, before *kernels.ReplayCounts) (o Outcome, counts kernels.ReplayCounts) {
 	counts = *now
 	left := rows
 	// take returns what was counted since, at most limit, and leaves the rest in counts for later.
@@ -115,8 +120,8 @@ func outcomeOf(rows int64, now, before *kernels.ReplayCounts) (o Outcome, counts
 		o.Misses += o.Reasons[r]
 		left -= o.Reasons[r]
 	}
-	o.outOfRange, o.outOfRangeAt = take(&counts.OutOfRange, before.OutOfRange, left), now.FirstOutOfRange()
-	o.Hits = left - o.outOfRange
+	o.outOfRange, o.outOfRangeAt = take(&counts.OutOfRange, before.OutOfRange, left+offsets), now.FirstOutOfRange()
+	o.Hits = max(0, left-o.outOfRange)
 	o.PeerHits = take(&counts.Peers, before.Peers, o.Hits)
 	o.HostBytes = int64(now.HostBytes - before.HostBytes)
 	o.corrupt, o.corruptAt = int64(now.Corrupt-before.Corrupt), int(now.CorruptPosition)

@@ -211,12 +211,12 @@ func TestCaptures_ViewsInUse(t *testing.T) {
 func TestOutcomeOf(t *testing.T) {
 	var before kernels.ReplayCounts
 	now := kernels.ReplayCounts{Reasons: [len(before.Reasons)]uint64{7, 0, 8}, OutOfRange: 2, Peers: 5, HostBytes: 100}
-	o, counts := outcomeOf(10, &now, &before) // 10 rows of the 17 and more
+	o, counts := outcomeOf(10, 0, &now, &before) // 10 rows of the 17 and more
 	if o.Hits != 0 || o.Misses != 10 || o.Reasons[0] != 7 || o.Reasons[2] != 3 || o.outOfRange != 0 || o.PeerHits != 0 || o.HostBytes != 100 {
 		t.Errorf("the first: %+v", o)
 	}
 	now.Reasons[2]++
-	if o, counts = outcomeOf(20, &now, &counts); o.Hits != 12 || o.Misses != 6 || o.outOfRange != 2 || o.PeerHits != 5 || o.HostBytes != 0 {
+	if o, counts = outcomeOf(20, 0, &now, &counts); o.Hits != 12 || o.Misses != 6 || o.outOfRange != 2 || o.PeerHits != 5 || o.HostBytes != 0 {
 		t.Errorf("the second: %+v", o)
 	}
 	if counts != now {
@@ -307,5 +307,19 @@ func TestCaptures_Partly(t *testing.T) {
 	}
 	if n := d.captures.count.Load(); n != 1 {
 		t.Errorf("%d batches are kept", n)
+	}
+}
+
+// TestOutcomeOf_BadOffsets: a replay of misses whose offsets were bad leaves nothing that a later one would report.
+func TestOutcomeOf_BadOffsets(t *testing.T) {
+	var before, now kernels.ReplayCounts
+	now.Reasons[0], now.OutOfRange = 10, 3
+	o, counts := outcomeOf(10, 4, &now, &before)
+	if o.Misses != 10 || o.Hits != 0 || o.outOfRange != 3 {
+		t.Errorf("%+v", o)
+	}
+	now.Reasons[0] += 2
+	if o, _ = outcomeOf(10, 4, &now, &counts); o.Misses != 2 || o.Hits != 8 || o.outOfRange != 0 {
+		t.Errorf("the next replay: %+v", o)
 	}
 }

@@ -1,0 +1,195 @@
+//go:build cuda && linux
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// What the cases of a table that is larger than the budget are measured with: bfloat16 N(0,1) elements.
+var (
+	budgetRows  = []int{256, 512, 1024, 1536}
+	budgetSkews = []float64{0, 0.6, 0.9, 1.2} // exponents of the rows' frequencies; 0 is uniform
+)
+
+const (
+	budgetCodec = "rank"
+	overBudget  = 1.3 // bytes of the table ÷ budget
+	// updateBatch is the rows of an Update, and updateRuns how many are timed.
+	updateBatch, updateRuns = 200_000, 6
+)
+
+// skewedRows returns row numbers of [0, rows): row r has a frequency of (r + 1)^-exponent.
+func skewedRows(n int, rows int64, exponent float64, seed uint64) []int64 {
+	if exponent == 0 {
+		return randomRows(n, 0, rows, seed)
+	}
+	rng, all, power := rand.New(rand.NewPCG(seed, 6)), make([]int64, n), 1-exponent
+	most := math.Pow(float64(rows+1), power)
+	for i := range all {
+		all[i] = min(rows-1, int64(math.Pow(1+rng.Float64()*(most-1), 1/power))-1)
+	}
+	return all
+}
+
+// budgeted returns a cache of a table that is overBudget times the budget, resident or cached. Cached are the first rows, which the skewed
+// batches read most.
+func (r *runner) budgeted(source []byte, rowBytes int, resident bool) *cache.Cache {
+	x := get(cache.FromBytes("halves", dtype.BFloat16, source, rowBytes))
+	if resident {
+		x = x.ResidentWith(cache.ResidentOptions{MaxOverflow: 1})
+	}
+	return get(cache.New(cache.Options{
+		Tables: []cache.Table{x}, Budget: int64(float64(len(source)) / overBudget), Codec: budgetCodec, Seed: seed,
+		Devices: cache.DeviceOptions{Backend: "cuda"}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+	}))
+}
+
+// timeOf returns the median seconds of a cache's Gathers, after so many untimed ones, and compares what the last one wrote.
+func (r *runner) timeOf(c *cache.Cache, source []byte, rowBytes, before int, t turns) float64 {
+	out := r.alloc(int64(t.size() * rowBytes))
+	g := gathererOf(c, 0, r.stream)
+	for i := range before {
+		must(g.gather(t.rows[i%sets], out))
+	}
+	var pending []*cache.Batch
+	var seconds float64
+	err := try(func() {
+		seconds = r.time(func(i int) error {
+			b, err := g.begin(t.rows[i%sets], out)
+			if err == nil {
+				pending = append(pending, b)
+			}
+			return err
+		})
+	})
+	for _, b := range pending {
+		err = errors.Join(err, b.Wait())
+	}
+	must(err)
+	check(r.d, "Gather", out, source, t.last(r.o.Runs), rowBytes)
+	return seconds
+}
+
+// buddyBudget reads a table 1.3 times as large as the budget, all of it resident, at several skews: beside a plain gather from a table that
+// fits, a cache with the same budget, and uncompressed rows, the hot ones in the device's memory and the others read over the link.
+func (r *runner) buddyBudget() {
+	half := r.halfRows()
+	for _, rowBytes := range budgetRows {
+		source := whole(half.host.Bytes(), rowBytes)
+		rows := int64(len(source) / rowBytes)
+		batches := make([]turns, len(budgetSkews))
+		for i, exponent := range budgetSkews {
+			batches[i] = r.batches(func(set uint64) []int64 { return skewedRows(r.o.Batch, rows, exponent, set) })
+		}
+		kept := len(r.buffers)
+		// seconds are those of the cache, by skew.
+		seconds := func(resident bool) (all []float64, s *cache.ResidentStats) {
+			c := r.budgeted(source, rowBytes, resident)
+			err := try(func() {
+				for _, t := range batches {
+					all = append(all, r.timeOf(c, source, rowBytes, learningRuns/4, t))
+					r.freeFrom(kept)
+				}
+				s = get(c.Stats()).Tables[0].Resident
+			})
+			must(errors.Join(err, c.Close()))
+			return all, s
+		}
+		own, stats := seconds(true)
+		cached, _ := seconds(false)
+		hot := min(rows, int64(float64(len(source))/overBudget)/int64(rowBytes+4))
+		places := make([]uint32, rows)
+		for i := range places {
+			if places[i] = uint32(i); int64(i) >= hot {
+				places[i] = math.MaxUint32
+			}
+		}
+		placesMem, hotMem := r.put(asBytes(places)), half.mem.Slice(0, hot*int64(rowBytes))
+		for i, exponent := range budgetSkews {
+			out := r.alloc(int64(r.o.Batch * rowBytes))
+			plain := batches[i].plain(half.mem, out, rowBytes)
+			mixed := batches[i].plain(half.host, out, rowBytes)
+			for _, k := range mixed {
+				k.(*kernels.Gather).Hot, k.(*kernels.Gather).Places = hotMem, placesMem
+			}
+			speed := func(seconds float64) float64 { return float64(r.o.Batch*rowBytes) / 1e9 / seconds }
+			r.add(Result{
+				Case: "buddy-budget", RowBytes: rowBytes, Codec: budgetCodec, TableBytes: int64(len(source)), Batch: r.o.Batch, Unit: "GB/s", DType: "bfloat16",
+				Value: speed(own[i]), Baseline: "plain gather, uncompressed, of a table that fits", BaselineValue: speed(r.launches(plain)),
+				Further: []Further{{"cached, the same budget", speed(cached[i])}, {"zero-copy, hot rows in device memory, uncompressed", speed(r.launches(mixed))}},
+				Detail: fmt.Sprintf("skew %g, table 1.3 × budget, target %d, %.1f %% of the rows overflow; cached %.1f GB/s, zero-copy with hot rows %.1f GB/s", exponent,
+					stats.TargetBytes, 100*float64(stats.OverflowRows)/float64(rows), speed(cached[i]), speed(r.launches(mixed))),
+			})
+			r.freeFrom(kept + 1)
+		}
+		r.free()
+	}
+}
+
+// buddyUpdates measures Updates of a resident table from host memory, and Gathers beside them.
+func (r *runner) buddyUpdates() {
+	const rowBytes = 256
+	source := whole(r.normalRows().host.Bytes(), rowBytes)
+	x := get(cache.FromBytes("normals", dtype.Float32, source, rowBytes)).ResidentWith(cache.ResidentOptions{MaxOverflow: 1})
+	n := min(updateBatch, len(source)/rowBytes)
+	c := get(cache.New(cache.Options{
+		Tables: []cache.Table{x}, Budget: 2 * r.o.TableBytes, Codec: codecName, Seed: seed, Devices: cache.DeviceOptions{Backend: "cuda"},
+		Host: cache.HostOptions{Overlay: int64(4 * n * (rowBytes + 32))},
+	}))
+	err := try(func() {
+		batches := r.batches(func(set uint64) []int64 { return randomRows(r.o.Batch, 0, int64(len(source)/rowBytes), set) })
+		out := r.alloc(int64(batches.size() * rowBytes))
+		g := gathererOf(c, 0, r.stream)
+		reads := func() float64 {
+			return r.time(func(i int) error { return g.gather(batches.rows[i%sets], out) })
+		}
+		// Each Update writes rows of its own, with what they have.
+		update := func(i int) error {
+			first := i * n % max(1, len(source)/rowBytes-n)
+			ids := make([]int64, n)
+			for k := range ids {
+				ids[k] = int64(first + k)
+			}
+			return c.Update(context.Background(), 0, ids, source[first*rowBytes:][:n*rowBytes])
+		}
+		alone := reads()
+		took := clock(updateRuns, update)
+		var stop atomic.Bool
+		var updates atomic.Int64
+		var failed error
+		var others sync.WaitGroup
+		start := time.Now()
+		others.Go(func() {
+			for i := 0; !stop.Load() && failed == nil; i++ {
+				failed = update(i)
+				updates.Add(1)
+			}
+		})
+		beside := slices.Min([]float64{reads(), reads(), reads()})
+		rate := float64(updates.Load()) * float64(n) / time.Since(start).Seconds()
+		stop.Store(true)
+		others.Wait()
+		must(failed)
+		must(c.Check(true))
+		r.add(Result{
+			Case: "buddy-updates", RowBytes: rowBytes, Codec: codecName, TableBytes: int64(len(source)), Batch: n, Unit: "M rows/s", Value: float64(n) / took / 1e6,
+			Detail: fmt.Sprintf("reads beside updates take %.2f of the time of reads alone, with %.2f M rows/s updated meanwhile", beside/alone, rate/1e6),
+		})
+		r.free()
+	})
+	must(errors.Join(err, c.Close()))
+}
