@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // BenchmarkUpdate updates random rows, a tenth of which are cached, in batches.
@@ -145,5 +147,39 @@ func TestGather_SteadyStateAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("a Gather allocates %v times", n)
+	}
+}
+
+// BenchmarkGather_Misses gathers batches of 4,000 random rows, nearly all of which miss, of tables that are longer than the processor's caches.
+func BenchmarkGather_Misses(b *testing.B) {
+	const rows, rowBytes, batch = 400_000, 256, 4000
+	data := make([]byte, rows*rowBytes)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range data {
+		data[i] = byte(60 + i%4)
+		if i%4 < 2 {
+			data[i] = byte(r.Uint32())
+		}
+	}
+	for _, o := range []cache.Options{{Codec: "none"}, {Codec: "ibp4"}, {Codec: "ibp4", Host: cache.HostOptions{Tier: cache.Packed}}} {
+		b.Run(string(o.Codec)+"/"+string(cmp.Or(o.Host.Tier, cache.InPlace)), func(b *testing.B) {
+			table, err := cache.FromBytes("x", dtype.Uint8, data, rowBytes)
+			if err != nil {
+				b.Fatal(err)
+			}
+			o.Tables, o.Budget, o.Devices.Backend, o.Host.Workers = []cache.Table{table}, 1<<20, cache.BackendHost, 1
+			c := newCache(b, o)
+			var lists [64][]int64
+			for i := range lists {
+				lists[i] = randomRows(r, batch, rows)
+			}
+			out := make([]byte, batch*rowBytes)
+			b.SetBytes(int64(len(out)))
+			for i := 0; b.Loop(); i++ {
+				if err := c.Gather(ctx, 0, lists[i%len(lists)], out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -37,6 +37,8 @@ type Serve struct {
 		slabs  [slab.MaxSlabs + 1][]byte // of raw rows
 		pooled *pooledHost               // of Pooled
 
+		ahead hostAhead
+
 		resident residentHost
 	}
 }
@@ -64,6 +66,7 @@ func (k *Serve) readHost() {
 	for i, s := range k.Slabs {
 		h.slabs[i] = s.Bytes()
 	}
+	h.ahead.read(k)
 }
 
 // Range implements device.Ranger: it serves rows from to to-1.
@@ -75,7 +78,7 @@ func (k *Serve) Range(from, to int) {
 	var done Counters
 	var keys [serveAhead]uint64
 	var locations [serveAhead]slab.Location
-	out, rowBytes := k.host.out, k.Lookup.RowBytes
+	out, rowBytes, packed := k.host.out, k.Lookup.RowBytes, k.host.ahead.packed
 	for ; from < to; from += serveAhead {
 		n := min(serveAhead, to-from)
 		for j := range n {
@@ -89,6 +92,7 @@ func (k *Serve) Range(from, to int) {
 				}
 			}
 		}
+		k.host.ahead.rows(k, from, locations[:n])
 		for j, l := range locations[:n] {
 			row := k.host.rows.at(from + j)
 			if l.Valid() && !l.Compressed() && uint64(row) < uint64(k.Lookup.Limit) {
@@ -96,6 +100,9 @@ func (k *Serve) Range(from, to int) {
 				done.Hits++
 				done.Peers += k.Lookup.peer(l)
 				continue
+			}
+			if next := j + packedAhead; packed && next < n && !locations[next].Valid() {
+				k.host.ahead.row(k, k.host.rows.at(from+next))
 			}
 			k.serve(row, from+j, l, &done)
 		}
