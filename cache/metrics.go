@@ -42,7 +42,7 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 	estimate := f.Gauge("tensorcache.estimated.hit_ratio", "1", "What the hit ratio would be at so many times the budget, were the cache filled by LRU.")
 	utilization := f.Gauge("tensorcache.host_link.utilization", "1", "Part of the host links' capacity that misses took since the last collection.")
 
-	below := c.belowGauges(f)
+	below, resident := c.belowGauges(f), residentGauges(f)
 	with := func(more ...attribute.KeyValue) metric.MeasurementOption {
 		return metric.WithAttributeSet(attribute.NewSet(c.watch.Whose(more...)...))
 	}
@@ -77,6 +77,7 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 			}
 			o.ObserveInt64(shared, batches, of)
 			below(o, ts, func(more ...attribute.KeyValue) metric.MeasurementOption { return with(append(more, table)...) })
+			resident(o, ts, of)
 			moved += ts.HostBytesMoved
 			delivered += ts.Lookups * int64(ts.RowBytes)
 		}

@@ -3,6 +3,9 @@ package cache
 import (
 	"fmt"
 
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -91,4 +94,24 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 	}
 	s.OverflowRows, s.OverflowBytes = r.Overflow()
 	return s
+}
+
+// residentGauges makes the instruments of resident tables.
+func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.MeasurementOption) {
+	target := f.Level("tensorcache.resident.target", "By", "Bytes of a row's slot.")
+	usage := f.Level("tensorcache.resident.usage", "By", "Bytes of slots and words on all devices.")
+	rows := f.Level("tensorcache.resident.overflow.rows", "{row}", "Rows that are longer than their slot.")
+	reads := f.Counter("tensorcache.resident.overflow.reads", "{row}", "Lookups of rows that are longer than their slot.")
+	bytes := f.Counter("tensorcache.resident.overflow.bytes", "By", "Bytes read from overflow places.")
+	return func(o metric.Observer, ts *TableStats, of metric.MeasurementOption) {
+		s := ts.Resident
+		if s == nil {
+			return
+		}
+		o.ObserveInt64(target, int64(s.TargetBytes), of)
+		o.ObserveInt64(usage, s.DeviceBytes, of)
+		o.ObserveInt64(rows, s.OverflowRows, of)
+		o.ObserveInt64(reads, s.OverflowReads, of)
+		o.ObserveInt64(bytes, s.OverflowBytesRead, of)
+	}
 }

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -400,5 +403,43 @@ func TestResident_RefusesWhatCannotBe(t *testing.T) {
 	}
 	if err := open(cache.ResidentOptions{Target: 4096}, 1<<20, nil); err != nil {
 		t.Errorf("a target above the row bytes: %v", err)
+	}
+}
+
+// A resident table has the metrics that docs/tracing.md lists for it, and they say what the statistics say.
+func TestDocs_MetricsOfResidentTables(t *testing.T) {
+	b, err := os.ReadFile("../docs/tracing.md")
+	if err != nil {
+		t.Skip("needs the repository: a test binary runs alone here")
+	}
+	_, section, _ := strings.Cut(string(b), "\n## Metrics of resident tables\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	const rows, rowBytes = 100, 64
+	data := make([]byte, rows*rowBytes)
+	for i := range data {
+		data[i] = byte(i * i)
+	}
+	recorder := newRecorder(t, sdktrace.NeverSample())
+	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 48}, 2, func(o *cache.Options) { o.Telemetry = recorder.options() })
+	if err := c.Gather(ctx, 0, allRows(30), make([]byte, 30*rowBytes)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := recorder.collect(t), map[string]int64{
+		"target": 48, "usage": s.Tables[0].Resident.DeviceBytes, "overflow.rows": rows, "overflow.reads": 30, "overflow.bytes": 30 * 16,
+	}
+	for name, value := range want {
+		if n, ok := got["tensorcache.resident."+name+"{tensorcache.table.name=features}"]; !ok || n != float64(value) {
+			t.Errorf("%s is %v, want %d", name, n, value)
+		}
+		if !strings.Contains(section, "`tensorcache.resident."+name+"`") {
+			t.Errorf("%s is not documented", name)
+		}
+	}
+	if n := strings.Count(section, "\n| `"); n != len(want) {
+		t.Errorf("%d metrics are documented, %d known", n, len(want))
 	}
 }

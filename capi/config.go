@@ -36,6 +36,7 @@ type tableRequest struct {
 	restore    bool
 	capacity   int64
 	codec      cache.Codec
+	resident   *cache.ResidentOptions
 }
 
 // text returns a C string, "" for NULL.
@@ -133,6 +134,11 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 	r := tableRequest{
 		name: text(t.name), path: text(t.path), memory: t.memory, data: unsafe.Pointer(t.data), rows: int64(t.rows), rowBytes: int(t.row_bytes),
 		elements: t.dtype, gpu: int(t.gpu), restore: t.restore != 0, capacity: int64(t.capacity), codec: cache.Codec(text(t.codec)),
+	}
+	if t.resident != 0 {
+		r.resident = &cache.ResidentOptions{Target: int(t.resident_target), MaxOverflow: float64(t.resident_overflow)}
+	} else if t.resident_target != 0 || t.resident_overflow != 0 {
+		return r, argument("table %d: resident_target (%d) and resident_overflow (%v) must be 0 unless resident is set", i, t.resident_target, t.resident_overflow)
 	}
 	if r.path != "" {
 		if r.data != nil {
@@ -236,6 +242,9 @@ func (r *tableRequest) open(i int) (cache.Table, error) {
 	t, err := r.source(i)
 	if err != nil {
 		return t, err
+	}
+	if r.resident != nil {
+		t = t.ResidentWith(*r.resident)
 	}
 	return t.WithCapacity(r.capacity).WithCodec(r.codec), nil
 }

@@ -54,7 +54,7 @@ func TestCodecs_CorruptMisses(t *testing.T) {
 		}
 		for _, shared := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/shared=%v", table, shared), func(t *testing.T) {
-				const n = 200
+				const n = 300 // enough for training to give rank bases
 				data := table.listedRows(n)
 				misses := make([]kernels.Found, n)
 				for i := range misses {

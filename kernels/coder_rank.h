@@ -1,15 +1,17 @@
 // KERNELS rank2 RankCoder lanes=8 encode quads=2 bytes=RankBytes ROW_ELEMENT=2
 // KERNELS rank4 RankCoder lanes=8 encode quads=4 bytes=RankBytes ROW_ELEMENT=4
 // KERNELS rank8 RankCoder lanes=8 encode ROW_ELEMENT=8
+// KERNELS rankb2 RankCoder lanes=8 encode quads=2 bytes=RankBytes ROW_ELEMENT=2 ROW_BASES=1
+// KERNELS rankb4 RankCoder lanes=8 encode quads=4 bytes=RankBytes ROW_ELEMENT=4 ROW_BASES=1
 //
 // quads, measured on an H200, GB/s of output by 1, 2 and 4 quads a lane, where RankBytes does not serve: float32 rows of 512 B 901, 1029,
 // 1152; bfloat16 ones 721, 790, 649, whose lists are twice as long.
 //
-// Rank planes: see docs/format/rank.md. ROW_ELEMENT is the bytes of an element: 2, 4 or 8.
+// Rank planes: see docs/format/rank.md. ROW_ELEMENT is the bytes of an element: 2, 4 or 8. ROW_BASES: tables with a base for each column.
 //
 // Params: the row's elements; rotation, symbol bits << 8 and levels << 16; the levels' digit bits, four bits each, level 0 lowest; and the
-// length's bytes. Metadata: for each of 8 levels the 16 symbols of its digits, 16 bits each; then for each symbol a byte, level
-// << 4 | digit, which encoding reads.
+// length's bytes, with ROW_BASES | 1 << 8. Metadata: for each of 8 levels the 16 symbols of its digits, 16 bits each; then for each symbol a
+// byte, level << 4 | digit, which encoding reads, at least 16; then, with ROW_BASES, an element for each column, to be added to rotated elements.
 //
 // A lane has whole quads, keeps their digits of level 0, and merges the symbols of later levels into them. Levels of more elements than
 // the tile has lanes are passes over lists in shared memory, made by ballots; from then on each lane has an element.
@@ -21,11 +23,18 @@ struct RankCoder {
 	static constexpr int LANES = 8, BLOCKS = 3;
 	static constexpr u32 WIDTH = 8 * ROW_ELEMENT, EACH = 16 / ROW_ELEMENT, SEGMENT = 512 / ROW_ELEMENT; // EACH: elements a quad
 	static constexpr u32 LEVEL_SYMBOLS = 16, LEVELS = 8;
+#ifdef ROW_BASES
+	static_assert(ROW_ELEMENT <= 4, "addBases adds elements of 2 or 4 bytes");
+	static constexpr bool BASES = true;
+#else
+	static constexpr bool BASES = false;
+#endif
 
 	// Shape is the params.
 	struct Shape {
 		u32 elements, rotate, symbol, levels, digits, header, rest, segment;
 		const u16 *symbols;
+		const u8 *bases; // with ROW_BASES, aligned to 16
 		INLINE u32 bits(u32 level) const { return digits >> 4 * level & 15; }
 	};
 	static INLINE Shape shapeOf(const RowCodec &codec, const u8 *meta)
@@ -37,6 +46,10 @@ struct RankCoder {
 		s.rest = WIDTH - s.symbol;
 		s.segment = minimum(SEGMENT, (s.elements + 15) & ~15u);
 		s.symbols = (const u16 *)meta;
+		if (BASES) {
+			s.header &= 0xff;
+			s.bases = meta + LEVELS * LEVEL_SYMBOLS * 2 + (s.symbol > 4 ? 1u << s.symbol : 16);
+		}
 		return s;
 	}
 
@@ -227,8 +240,19 @@ struct RankCoder {
 		return permute(named.bytes(s, byte, nibbles & 0xffff), later, picks);
 	}
 
-	// joinQuad puts a quad's symbols, whose low and high bytes are given, and its rests, from bit position at on, together.
-	template <class W> static INLINE u32x4 joinQuad(const Shape &s, const W &stored, const u32 *lows, const u32 *highs, u32 at)
+	// addBases adds the bases of their columns to a quad of rotated elements, each modulo 2^WIDTH.
+	static INLINE void addBases(const Shape &s, u32 quad, u32 (&y)[4])
+	{
+		u32x4 x = ((const u32x4 *)s.bases)[quad];
+		u32 b[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			y[i] = ROW_ELEMENT == 4 ? y[i] + b[i] : ((y[i] & 0x7fff7fff) + (b[i] & 0x7fff7fff)) ^ ((y[i] ^ b[i]) & 0x80008000);
+	}
+
+	// joinQuad puts a quad's symbols, whose low and high bytes are given, and its rests, from bit position at on, together. quad is its number in the row.
+	template <class W>
+	static INLINE u32x4 joinQuad(const Shape &s, const W &stored, const u32 *lows, const u32 *highs, u32 at, u32 quad)
 	{
 		u32 x[5], b[4];
 		stored.window(at / 32, x);
@@ -251,6 +275,8 @@ struct RankCoder {
 					b[j] = funnel(b[j], b[j + 1], 2 * s.rest);
 			}
 		}
+		if (BASES)
+			addBases(s, quad, y);
 		if (s.rotate) {
 #pragma unroll
 			for (int i = 0; i < 4; i++)
@@ -272,6 +298,8 @@ struct RankCoder {
 					b[j] = funnel(b[j], b[j + 1], s.rest);
 			}
 		}
+		if (BASES)
+			addBases(s, quad, y);
 		if (s.rotate) {
 #pragma unroll
 			for (int i = 0; i < 4; i++)
@@ -330,8 +358,10 @@ struct RankCoder {
 					highs[g] = four(s, named, 1, nibbles[0] >> 16 * g, on >> 16 * g, scratch + s.segment, at);
 				at += popcount(on & 0xffff);
 			}
-			if (first < n)
-				storeQuad(row, (from + first) / EACH, joinQuad(s, stored, lows, highs, pos + first * s.rest), codec.rowBytes, codec.store);
+			if (first < n) {
+				u32 quad = (from + first) / EACH;
+				storeQuad(row, quad, joinQuad(s, stored, lows, highs, pos + first * s.rest, quad), codec.rowBytes, codec.store);
+			}
 #pragma unroll
 			for (u32 i = 1; i < K; i++)
 				nibbles[i - 1] = nibbles[i], places[i - 1] = places[i];
@@ -372,9 +402,12 @@ struct RankCoder {
 		if (ROW_ELEMENT == 2) {
 			u32 y = words[i / 2] >> (i & 1) * 16 & 0xffff;
 			x = s.rotate ? (y << 1 & 0xffff) | y >> 15 : y;
+			if (BASES)
+				x = (x - ((const u16 *)s.bases)[i]) & 0xffff;
 		} else if (ROW_ELEMENT == 4) {
 			u32 y = words[i];
-			x = s.rotate ? y << 1 | y >> 31 : y;
+			y = s.rotate ? y << 1 | y >> 31 : y;
+			x = BASES ? y - ((const u32 *)s.bases)[i] : y;
 		} else {
 			u64 y = (u64)words[2 * i + 1] << 32 | words[2 * i];
 			x = s.rotate ? y << 1 | y >> 63 : y;

@@ -3,7 +3,7 @@
 #include "coder_rank.h"
 
 // RankBytes decodes hits of what most tables of floats train to, rows as long as whole quads of elements whose symbols are bytes, rotated
-// (T = 8, rot 1), with digits of 2 bits in level 0 and of 1 or 2 in level 1. All tiles of a warp go the same way, so that votes and
+// (T = 8, rot 1), with digits of 2 bits in level 0 and of 1 or 2 in level 1; or T = 8 and bases, with digits of 1 or 2 bits in both. All tiles of a warp go the same way, so that votes and
 // shuffles are the warp's: those of a tile cost several times as much. A tile whose row is corrupt, or that has none to decode, goes along
 // with a row of no elements passed on, and stores nothing.
 //
@@ -33,7 +33,8 @@ struct RankBytes : RankCoder {
 	static constexpr u32 GROUPS = EACH / 4, REST = WIDTH - 8; // four elements are a group
 
 	// turned has each byte as it lies in a row: rotated right by one bit, where a symbol lies in one byte and the next one's top bit.
-	static INLINE u32 turned(u32 x) { return ROW_ELEMENT == 2 ? (x >> 1 & 0x7f7f7f7f) | (x << 7 & 0x80808080) : x; }
+	// Bases are added before the rotation.
+	static INLINE u32 turned(u32 x) { return ROW_ELEMENT == 2 && !BASES ? (x >> 1 & 0x7f7f7f7f) | (x << 7 & 0x80808080) : x; }
 	// namedBy returns the symbols of a level's first three digits, a byte each.
 	static INLINE u32 namedBy(const Shape &s, u32 level)
 	{
@@ -85,7 +86,7 @@ struct RankBytes : RankCoder {
 	{
 		if (ballot(~0u, passed > N) != 0) {
 			pos = laterLevels(s, stored, 2, pos, passed, scratch, tile);
-			if (ROW_ELEMENT == 2) {
+			if (ROW_ELEMENT == 2 && !BASES) {
 				tile.sync();
 				for (u32 i = 4 * tile.lane; i < passed; i += 4 * N)
 					*(u32 *)(scratch + i) = turned(*(u32 *)(scratch + i));
@@ -115,8 +116,8 @@ struct RankBytes : RankCoder {
 		return pos;
 	}
 
-	// join puts a quad's symbols and its rests, from bit position at on, together.
-	static INLINE u32x4 join(const u32 (&symbols)[GROUPS], const Words<SHARED> &stored, u32 at)
+	// join puts a quad's symbols and its rests, from bit position at on, together. quad is its number in the row.
+	static INLINE u32x4 join(const Shape &shape, const u32 (&symbols)[GROUPS], const Words<SHARED> &stored, u32 at, u32 quad)
 	{
 		const u32 *p = stored.p + at / 32;
 		u32 y[4];
@@ -125,9 +126,21 @@ struct RankBytes : RankCoder {
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			u32 rests = funnelWrap(x[i], x[i + 1], at);
+			if (BASES) {
+				y[2 * i] = permute(rests, symbols[i], 0x5140);
+				y[2 * i + 1] = permute(rests, symbols[i], 0x7362);
+				continue;
+			}
 			u32 high = (symbols[i] & 0x7f7f7f7f) | (rests << 7 & 0x80808080), low = (rests >> 1 & 0x7f7f7f7f) | (symbols[i] & 0x80808080);
 			y[2 * i] = permute(low, high, 0x5140);
 			y[2 * i + 1] = permute(low, high, 0x7362);
+		}
+		if (BASES)
+			addBases(shape, quad, y);
+		if (BASES && shape.rotate) {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] & 0x00010001) << 15;
 		}
 #else
 		u32 x[4] = {p[0], p[1], p[2], p[3]}, b[3], s = symbols[0];
@@ -138,9 +151,13 @@ struct RankBytes : RankCoder {
 		y[1] = permute(funnel(b[0], b[1], 24), s, 0x5210);
 		y[2] = permute(funnel(b[1], b[2], 16), s, 0x6210);
 		y[3] = permute(b[2], s, 0x7321);
+		if (BASES)
+			addBases(shape, quad, y);
+		if (!BASES || shape.rotate) {
 #pragma unroll
-		for (int i = 0; i < 4; i++)
-			y[i] = funnelWrap(y[i], y[i], 1);
+			for (int i = 0; i < 4; i++)
+				y[i] = funnelWrap(y[i], y[i], 1);
+		}
 #endif
 		return u32x4{y[0], y[1], y[2], y[3]};
 	}
@@ -153,6 +170,7 @@ struct RankBytes : RankCoder {
 		constexpr u32 K = QUADS<N>;
 		Shape s = shapeOf(codec, meta);
 		s.symbol = 8, s.rest = REST;
+		const u32 bits0 = BASES ? s.bits(0) : 2, base0 = bits0 == 1 ? 256 : 0, group0 = (1u << 4 * bits0) - 1;
 		const u32 bits1 = s.bits(1), base1 = bits1 == 1 ? 256 : 0, group1 = (1u << 4 * bits1) - 1;
 		const u32 named0 = namedBy(s, 0), named1 = namedBy(s, 1);
 		u32 pos = 8 * s.header, end = 8 * length;
@@ -160,20 +178,20 @@ struct RankBytes : RankCoder {
 #pragma unroll 1
 		for (u32 from = 0; from < s.elements; from += SEGMENT) {
 			u32 n = minimum(s.elements - from, SEGMENT);
-			ok = ok && pos + 2 * n <= end;
+			ok = ok && pos + bits0 * n <= end;
 			u32 have = ok ? n : 0;
 			Each e[K], f[K];
 #pragma unroll
 			for (u32 q = 0; q < K; q++) {
-				u32 first = (q * N + tile.lane) * EACH, at = first < have ? pos + 2 * first : 0;
+				u32 first = (q * N + tile.lane) * EACH, at = first < have ? pos + bits0 * first : 0;
 				u32 x = funnelWrap(stored.p[at / 32], stored.p[at / 32 + 1], at);
 				x = first < have ? x : 0;
 #pragma unroll
 				for (u32 g = 0; g < GROUPS; g++)
-					e[q].entry[g] = table[x >> 8 * g & 0xff];
+					e[q].entry[g] = table[base0 + (x >> 4 * bits0 * g & group0)];
 			}
 			u32 at[K], passed = places<N, K>(e, at);
-			pos += 2 * n;
+			pos += bits0 * n;
 			ok = ok && pos + passed * bits1 <= end;
 			pos = ok ? pos : 0;
 #pragma unroll
@@ -199,7 +217,7 @@ struct RankBytes : RankCoder {
 				merge(f[q], named1, x, y, these);
 				merge(e[q], named0, these[0], these[GROUPS - 1], symbols);
 				if (first < have)
-					storeOut((u32x4 *)(row + (from + first) * ROW_ELEMENT), join(symbols, stored, pos + first * REST));
+					storeOut((u32x4 *)(row + (from + first) * ROW_ELEMENT), join(s, symbols, stored, pos + first * REST, (from + first) / EACH));
 			}
 			pos += n * REST;
 			warpSync(~0u); // the scratch memory is free

@@ -15,6 +15,8 @@ var coders = map[string]coder{
 	"rank2":   {lanes: 8, quads: 2, bytes: true, encodes: true, floats: 2},
 	"rank4":   {lanes: 8, quads: 4, bytes: true, encodes: true, floats: 4},
 	"rank8":   {lanes: 8, encodes: true},
+	"rankb2":  {lanes: 8, quads: 2, bytes: true, encodes: true, floats: 2},
+	"rankb4":  {lanes: 8, quads: 4, bytes: true, encodes: true, floats: 4},
 	"zipnn1":  {lanes: 8, quads: 8, one: 1024, fill: true, floats: 1},
 	"zipnn2":  {lanes: 8, quads: 8, one: 1024, fill: true, floats: 2},
 	"zipnn4":  {lanes: 8, quads: 8, one: 1024, fill: true, floats: 4},

@@ -252,11 +252,11 @@ func (c coder) shareTile(rowBytes int) int {
 	return 32
 }
 
-// rankBytes says whether RankBytes decodes such rows of rank planes. The rows must be whole quads, at multiples of 16 bytes, of rotated
-// elements whose symbols are bytes, with digits of 2 bits in level 0 and of 1 or 2 bits in level 1.
+// rankBytes says whether RankBytes decodes such rows of rank planes. The rows must be whole quads, at multiples of 16 bytes, of elements whose
+// symbols are bytes: rotated, with digits of 2 bits in level 0 and of 1 or 2 bits in level 1; or with bases and digits of 1 or 2 bits in both.
 func rankBytes(row *abi.RowCodec) bool {
-	shape, digits := row.Params[1], row.Params[2]
-	return row.Store == abi.Store16 && shape&0xffff == 8<<8|1 && shape>>16 >= 2 && digits&15 == 2 && (digits>>4&15 == 1 || digits>>4&15 == 2)
+	shape, digits, bases := row.Params[1], row.Params[2], row.Params[3]>>8 != 0
+	return row.Store == abi.Store16 && shape>>8&0xff == 8 && (shape&0xff == 1 || bases) && shape>>16 >= 2 && (digits&15 == 2 || bases && digits&15 == 1) && (digits>>4&15 == 1 || digits>>4&15 == 2)
 }
 
 // rankBytesTile returns the lanes of RankBytes. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:

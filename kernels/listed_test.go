@@ -3,8 +3,11 @@ package kernels_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +41,15 @@ type listedTable struct {
 	coded
 	codec codec.Codec // nil for rows as they are
 	data  []byte
+
+	columns bool // they have different scales
+}
+
+func (c listedTable) String() string {
+	if c.columns {
+		return c.coded.String() + "/columns"
+	}
+	return c.coded.String()
 }
 
 // listedTables are the codecs with every element type that they serve, each with some of the row lengths: of words, pairs and quads, those
@@ -67,6 +79,27 @@ var listedTables = sync.OnceValues(func() (tables []listedTable, err error) {
 					tables = append(tables, table)
 				}
 			}
+		}
+	}
+	// Rank has bases for tables with columns of different scales, and kernels of its own for those.
+	for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
+		lengths := all
+		if short() {
+			lengths = []int{512, 300 - 36*i}
+		}
+		for _, rowBytes := range race.Some(lengths) {
+			if rowBytes > 4096 {
+				continue
+			}
+			table := listedTable{coded: coded{"rank", of, rowBytes}, columns: true}
+			table.data = table.listedRows(300)
+			if table.codec, err = registry.Train("rank", table.data, rowBytes, of); err != nil {
+				return nil, err
+			}
+			if form := table.codec.(codec.OnDevice).DeviceForm(); form.Kernel != fmt.Sprint("rankb", of.Size()) {
+				return nil, fmt.Errorf("%v has kernels %s", table, form.Kernel)
+			}
+			tables = append(tables, table)
 		}
 	}
 	return tables, nil
@@ -105,6 +138,38 @@ func (c coded) listedRows(n int) []byte {
 		return c.rows(n)
 	}
 	return gputest.FloatRows(c.dtype, n, c.rowBytes, uint64(c.rowBytes))
+}
+
+// listedRows are rows like the table's.
+func (c listedTable) listedRows(n int) []byte {
+	if c.columns {
+		return columnRows(c.dtype.Size(), n, c.rowBytes)
+	}
+	return c.coded.listedRows(n)
+}
+
+// columnRows are rows of floats, of 2 or 4 bytes each, whose columns have different scales. Every tenth row is random bytes.
+func columnRows(elementBytes, n, rowBytes int) []byte {
+	r := rand.New(rand.NewPCG(uint64(rowBytes), 13))
+	scale := make([]float64, rowBytes/elementBytes)
+	for j := range scale {
+		scale[j] = math.Exp2(4 * r.NormFloat64())
+	}
+	data := make([]byte, 0, n*rowBytes)
+	for i := range n {
+		end := len(data) + rowBytes
+		for j := 0; i%10 != 9 && j < len(scale); j++ {
+			x := math.Float32bits(float32((r.NormFloat64() + 1) * scale[j]))
+			data = binary.LittleEndian.AppendUint32(data, x<<16|x>>16)[:len(data)+elementBytes]
+			if elementBytes == 4 {
+				binary.LittleEndian.PutUint32(data[len(data)-4:], x)
+			}
+		}
+		for len(data) < end {
+			data = append(data, byte(r.Uint32()))
+		}
+	}
+	return data
 }
 
 // batchRows is the number of rows of each batch.

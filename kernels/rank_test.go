@@ -32,6 +32,9 @@ func rankRows(r *rand.Rand, s rank.Shape, n, rowBytes int) []byte {
 				named = named[1<<bits-1:]
 			}
 			x := symbol<<(width-s.SymbolBits) | r.Uint64()&(1<<(width-s.SymbolBits)-1)
+			if s.Bases != nil && len(row)/s.ElementBytes < len(s.Bases) {
+				x = (x + uint64(s.Bases[len(row)/s.ElementBytes])<<(width-16)) & (1<<width - 1)
+			}
 			if s.Rotate == 1 {
 				x = x>>1 | x&1<<(width-1)
 			}
@@ -81,6 +84,15 @@ func rankDecodes(t *testing.T, gpu device.Device, reason error, r *rand.Rand, s 
 	return all, compressed
 }
 
+// randomBases returns bases for rows of rowBytes.
+func randomBases(r *rand.Rand, s rank.Shape, rowBytes int) []uint16 {
+	bases := make([]uint16, rowBytes/s.ElementBytes)
+	for j := range bases {
+		bases[j] = uint16(r.Uint32())
+	}
+	return bases
+}
+
 // names returns how many symbols digits of these lengths name.
 func names(digits []int) int {
 	n := 0
@@ -109,6 +121,13 @@ func TestCoders_RankShapes(t *testing.T) {
 					a, c := rankDecodes(t, gpu, reason, r, s, rowBytes)
 					all, compressed = all+a, compressed+c
 				})
+				if elementBytes == 8 || rowBytes > 4096 {
+					continue
+				}
+				s.Bases = randomBases(r, s, rowBytes)
+				t.Run(fmt.Sprintf("bases/element=%d/symbol=%d/digits=%v/row=%d", elementBytes, s.SymbolBits, digits, rowBytes), func(t *testing.T) {
+					rankDecodes(t, gpu, reason, r, s, rowBytes)
+				})
 			}
 		}
 	}
@@ -121,7 +140,7 @@ func TestCoders_RankShapes(t *testing.T) {
 func TestCoders_RankBytes(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	all, compressed := 0, 0
-	for i, digits := range [][]int{{2, 2}, {2, 1}, {2, 2, 2, 2}, {2, 1, 2, 3}, {2, 2, 4, 3}, {2, 1, 1, 1, 1, 1, 1, 1}} {
+	for i, digits := range [][]int{{2, 2}, {2, 1}, {2, 2, 2, 2}, {2, 1, 2, 3}, {2, 2, 4, 3}, {2, 1, 1, 1, 1, 1, 1, 1}, {1, 2, 2, 3}, {1, 1, 2}} {
 		for _, elementBytes := range []int{2, 4} {
 			for _, rowBytes := range []int{16, 48, 144, 256, 400, 512, 528, 1024, 1520, 2048, 3088, 4096, 8176} {
 				r := rand.New(rand.NewPCG(uint64(rowBytes*elementBytes), uint64(i)))
@@ -130,6 +149,14 @@ func TestCoders_RankBytes(t *testing.T) {
 					s.Symbols = append(s.Symbols, uint16(symbol))
 				}
 				t.Run(fmt.Sprintf("element=%d/digits=%v/row=%d", elementBytes, digits, rowBytes), func(t *testing.T) {
+					a, c := rankDecodes(t, gpu, reason, r, s, rowBytes)
+					all, compressed = all+a, compressed+c
+				})
+				if rowBytes > 4096 {
+					continue
+				}
+				s.Rotate, s.Bases = i/2%2, randomBases(r, s, rowBytes)
+				t.Run(fmt.Sprintf("bases/element=%d/rotate=%d/digits=%v/row=%d", elementBytes, s.Rotate, digits, rowBytes), func(t *testing.T) {
 					a, c := rankDecodes(t, gpu, reason, r, s, rowBytes)
 					all, compressed = all+a, compressed+c
 				})

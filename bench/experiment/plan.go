@@ -77,6 +77,8 @@ type Plan struct {
 	PredictedBatchMS *float64 `json:"predicted_batch_ms,omitempty"`
 	// GPU is there with PlanConfig.GPUMemory.
 	GPU *GPUPlan `json:"gpu,omitempty"`
+	// Resident is the table as a resident one with this codec, beside a cache.
+	Resident *PlannedResident `json:"resident"`
 	// Tiers has an entry for each of TiersConfig.HostMemories. LeastHost is there if that has a bandwidth and a rate.
 	Tiers     []PlannedTiers `json:"tiers,omitempty"`
 	LeastHost *PlannedHost   `json:"least_host_memory,omitempty"`
@@ -319,6 +321,7 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	if err := p.tiers(ctx, s, c, plan); err != nil {
 		return nil, err
 	}
+	plan.Resident = p.resident(s, c, plan, available)
 	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes + plan.ReserveBytes) * s.devices
 	if plan.GPU != nil {
 		plan.GPU.Fits = plan.BudgetBytes <= available

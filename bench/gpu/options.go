@@ -43,7 +43,7 @@ type Options struct {
 
 // Cases are the names of all cases.
 var Cases = []string{
-	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
+	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "hit-columns", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
 	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "memory", "training-fetch",
 	"pooled-hits", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
 	"buddy-hits", "buddy-overflow", "buddy-budget", "buddy-updates",

@@ -67,6 +67,7 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		t.AppendRow(append(row, note))
 	}
 	out.printf("%s\n", t.Render())
+	out.planResident(p)
 	if len(p.Plans) > 0 && len(p.Plans[0].Tiers) > 0 {
 		out.planTiers(p)
 	}
@@ -88,4 +89,29 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		out.printf("all memory: predicted with what %s a device leave for the budget\n", humanize.IBytes(uint64(p.GPUMemory)))
 	}
 	return out.err
+}
+
+// planResident prints the table as a resident one with each codec, beside a cache of the first policy.
+func (p *printer) planResident(r *experiment.PlanResult) {
+	t := newTable("resident (run --layout buddy)", "slot", "longer", "gain", "budget", "host", "within", "ns/row", "cached ns/row", "faster", "because")
+	alignLeft(t, 1)
+	seen := map[string]bool{}
+	for _, plan := range r.Plans {
+		one := plan.Resident
+		if one == nil || seen[plan.Codec] {
+			continue
+		}
+		seen[plan.Codec] = true
+		budget := bytesOf(one.BudgetBytes)
+		if !one.Fits {
+			budget += " (does not fit)"
+		}
+		t.AppendRow(table.Row{
+			plan.Codec, count(int64(one.TargetBytes)) + " B", percent(one.OverflowRatio), fmt.Sprintf("%.2f", one.CapacityGain), budget, bytesOf(one.BuddyBytes), bytesOf(one.Within),
+			fmt.Sprintf("%.2f", one.PredictedRowNS), fmt.Sprintf("%.2f", one.CachedRowNS), one.Faster, one.Why,
+		})
+	}
+	if len(seen) > 0 {
+		p.printf("%s\n", t.Render())
+	}
 }

@@ -64,6 +64,43 @@ static void commands(void)
 	CHECK(json == NULL);
 }
 
+/* A resident table reads and updates as a cached one. */
+static void resident(const float *table)
+{
+	tc_config config;
+	config_new(&config);
+	config.gpu_memory = 4 << 20;
+	tc_table t;
+	table_desc(&t, table);
+	t.resident = 1;
+	t.resident_target = 64;
+	t.codec = "ibp4";
+	tc_cache *cache;
+	OK(tc_open(&config, &t, 1, &cache));
+	enum { N = 1000 };
+	int64_t *ids = ids_new(TC_INT64, N, ROWS, 5);
+	static char out[N * ROW];
+	OK(tc_gather_host(cache, 0, 0, ids, TC_INT64, N, out, 0));
+	same_rows(table, ids, TC_INT64, N, out, ROW);
+	float row[COLUMNS];
+	for (int c = 0; c < COLUMNS; c++)
+		row[c] = 0.25f * (float)c;
+	OK(tc_update(cache, 0, ids, TC_INT64, 1, row, 0));
+	same_row(cache, ids[0], row);
+	free(ids);
+	char *json;
+	JSON_HAS("\"resident\":{\"target_bytes\":64,\"overflow_rows\":", tc_stats_json(cache, 0, &json), json);
+	int64_t id = 4;
+	JSON_HAS("\"cached\":true,\"tier\":\"resident\"", tc_explain_json(cache, 0, &id, TC_INT64, 1, &json), json);
+	OK(tc_close(cache));
+	config.gpu_memory = 100000;
+	REFUSED(TC_ERROR_BUDGET, "must be at least", tc_open(&config, &t, 1, &cache));
+	t.resident_target = 24;
+	REFUSED(TC_ERROR_ARGUMENT, "target (24 B) must be a multiple of 16", tc_open(&config, &t, 1, &cache));
+	t.resident = 0;
+	REFUSED(TC_ERROR_ARGUMENT, "resident_target (24)", tc_open(&config, &t, 1, &cache));
+}
+
 void check_changes(const char *folder)
 {
 	if (!on_cuda)
@@ -132,6 +169,10 @@ void check_changes(const char *folder)
 	OK(tc_logs_json(&json));
 	CHECK(strcmp(json, "[]") == 0);
 	tc_free(json);
+	OK(tc_close(cache));
+	if (!on_cuda)
+		resident(table);
+	OK(tc_open(&config, &t, 1, &cache));
 	snprintf(path, sizeof path, "%s/nowhere/x", folder);
 	REFUSED(TC_ERROR_FILE, "nowhere", tc_snapshot(cache, path));
 	OK(tc_close(cache));

@@ -24,6 +24,33 @@ func TestPlan_Output(t *testing.T) {
 		if p.MeasuredHitRatio == nil || p.GPU == nil || !p.GPU.Fits || p.GPU.BudgetBytes <= 0 || p.MetadataBytes <= 0 || p.BudgetBytes != p.MetadataBytes+p.PayloadBytes {
 			t.Errorf("%+v", p)
 		}
+		if r := p.Resident; !r.Fits || r.Faster != "resident" || r.OverflowRatio > 0.3 || r.BudgetBytes > r.Within || r.PredictedRowNS <= 0 {
+			t.Errorf("resident: %+v", r)
+		}
+	}
+}
+
+// A resident table that plan says fits is served from that budget, and one that does not fit leaves the comparison to the cache.
+func TestPlan_Resident(t *testing.T) {
+	t.Parallel()
+	base := []string{"--features", data(t, "reddit.npz"), "--device", "host", "--batches", "5"}
+	plan := func(memory string) *experiment.PlannedResident {
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base)...))
+		return res.Plans[0].Resident
+	}
+	r := plan("40MB")
+	if !r.Fits || r.Faster != "resident" || r.TargetBytes != 208 || r.OverflowLookups != 0 {
+		t.Errorf("%+v", r)
+	}
+	ran := run(t, slices.Concat([]string{"--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes, 10)}, base)...)
+	if got := ran.Resident; got.TargetBytes != r.TargetBytes || got.BuddyBytes != r.BuddyBytes {
+		t.Errorf("planned %+v, ran %+v", r, got)
+	}
+	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+data(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
+		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
+		slices.Concat([]string{"run", "--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
+	if small := plan("36MB"); small.Fits || small.Faster != "cached" || small.BudgetBytes <= small.Within {
+		t.Errorf("%+v", small)
 	}
 }
 

@@ -37,6 +37,9 @@ type Shape struct {
 	Digits []int
 	// Symbols are the symbols that the digits name, level by level: 2^d - 1 for a level of d bits, all different.
 	Symbols []uint16
+	// Bases has the leading 16 bits of what is subtracted from the rotated elements of each column, modulo 2^W. nil: nothing. Only for
+	// elements of 2 or 4 bytes, in rows of at most 4096 bytes.
+	Bases []uint16
 }
 
 // Codec stores the rows of one table. It implements [codec.Codec].
@@ -49,6 +52,10 @@ type Codec struct {
 	rest     int // bits of a rest
 	raw      int // bits of an element's digits in all levels
 	levels   []level
+	// bases has the bases as a row of elements, padded with zeros to 16 bytes; nil for none.
+	bases []byte
+	// joinRotate is the rotation that joining symbols and rests undoes: shape.Rotate, or 0 with bases.
+	joinRotate int
 	// symbolShift is the left shift of symbols in tables: for elements of 2 bytes their final position, else 0.
 	symbolShift uint
 
@@ -91,9 +98,12 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 		return nil, fmt.Errorf("rank: levels (%d) must be 1 to %d", len(s.Digits), maxLevels)
 	}
 	c := &Codec{
-		shape: Shape{s.ElementBytes, s.Rotate, s.SymbolBits, slices.Clone(s.Digits), slices.Clone(s.Symbols)}, rowBytes: rowBytes,
+		shape: Shape{s.ElementBytes, s.Rotate, s.SymbolBits, slices.Clone(s.Digits), slices.Clone(s.Symbols), slices.Clone(s.Bases)}, rowBytes: rowBytes,
 		elements: rowBytes / s.ElementBytes, segment: segmentBytes / s.ElementBytes, header: headerBytes(rowBytes),
-		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits),
+		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits), joinRotate: s.Rotate,
+	}
+	if err := c.setBases(s.Bases); err != nil {
+		return nil, err
 	}
 	if width == 16 {
 		c.symbolShift = uint(c.rest)

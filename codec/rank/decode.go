@@ -23,6 +23,9 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 		} else {
 			pos = c.decodeSegment(part, src, pos)
 		}
+		if c.bases != nil {
+			c.addBases(part, at)
+		}
 	}
 	for i := whole; i < c.rowBytes; i++ {
 		row[i] = byte(bitio.Window(src, pos))

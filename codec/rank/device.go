@@ -8,10 +8,14 @@ import (
 )
 
 // DeviceForm implements codec.OnDevice. There are kernels for each element length. They read, as kernels/coder_rank.h says,
-// the symbols by level and digit, 16 bits each, and the codes by symbol, 8 bits each.
+// the symbols by level and digit, 16 bits each, the codes by symbol, 8 bits each, and the bases by column, an element each.
 func (c *Codec) DeviceForm() codec.DeviceForm {
 	s := &c.shape
 	f := codec.DeviceForm{Kernel: fmt.Sprint("rank", s.ElementBytes), Head: c.header}
+	based := uint32(0)
+	if c.bases != nil {
+		f.Kernel, based = fmt.Sprint("rankb", s.ElementBytes), 1<<8
+	}
 	if f.Head == 0 {
 		f.Head = c.rowBytes // the length follows from the digits of the whole row
 	}
@@ -30,8 +34,9 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 	for len(f.Metadata)%16 != 0 {
 		f.Metadata = append(f.Metadata, 0)
 	}
+	f.Metadata = append(f.Metadata, c.bases...)
 	f.Params = [codec.Params]uint32{
-		uint32(c.elements), uint32(s.Rotate | s.SymbolBits<<8 | len(s.Digits)<<16), digits, uint32(c.header),
+		uint32(c.elements), uint32(s.Rotate | s.SymbolBits<<8 | len(s.Digits)<<16), digits, uint32(c.header) | based,
 	}
 	// For the symbols of a segment and two lists of its elements.
 	f.Scratch = 4 * min(c.segment, (c.elements+15)&^15)
@@ -40,4 +45,6 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 }
 
 // MetadataBytes implements codec.Codec.
-func (c *Codec) MetadataBytes() int64 { return int64(tableBytes + (len(c.codes)+15)&^15) }
+func (c *Codec) MetadataBytes() int64 {
+	return int64(tableBytes + (len(c.codes)+15)&^15 + len(c.bases))
+}

@@ -28,22 +28,22 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 // encode writes the stored form without its length field, and returns its length.
 func (c *Codec) encode(dst, row []byte) int {
 	w := bitio.NewWriter(dst, 8*c.header)
-	for rest := row[:c.elements*c.shape.ElementBytes]; len(rest) > 0; {
-		n := min(len(rest), segmentBytes)
-		c.encodeSegment(&w, rest[:n])
-		rest = rest[n:]
+	whole := c.elements * c.shape.ElementBytes
+	for at := 0; at < whole; at += segmentBytes {
+		c.encodeSegment(&w, row[at:min(at+segmentBytes, whole)], at/c.shape.ElementBytes)
 	}
-	for _, b := range row[c.elements*c.shape.ElementBytes:] {
+	for _, b := range row[whole:] {
 		w.Put(uint64(b), 8)
 	}
 	return w.Finish()
 }
 
-func (c *Codec) encodeSegment(w *bitio.Writer, row []byte) {
+// encodeSegment writes the segment whose first element has number first in the row.
+func (c *Codec) encodeSegment(w *bitio.Writer, row []byte, first int) {
 	var rests [segmentElements]uint64
 	var symbols [segmentElements]uint16
 	var codes, list [segmentElements]uint8
-	n := c.split(rests[:], symbols[:], row)
+	n := c.split(rests[:], symbols[:], row, first)
 	for i := range n {
 		codes[i] = c.codes[symbols[i]]
 		list[i] = uint8(i)
@@ -72,11 +72,16 @@ func (c *Codec) encodeSegment(w *bitio.Writer, row []byte) {
 	}
 }
 
-// split splits a segment's elements into symbols and rests, and returns their number.
-func (c *Codec) split(rests []uint64, symbols []uint16, row []byte) int {
+// split splits a segment's elements, from number first of the row on, into symbols and rests, and returns how many there are.
+func (c *Codec) split(rests []uint64, symbols []uint16, row []byte, first int) int {
 	rotate, rest := c.shape.Rotate, uint(c.rest)
 	mask := uint64(1)<<rest - 1
 	n := len(row) / c.shape.ElementBytes
+	var bases []uint16
+	baseShift, whole := uint(8*c.shape.ElementBytes-16), ^uint64(0)>>(64-8*c.shape.ElementBytes)
+	if c.shape.Bases != nil {
+		bases = c.shape.Bases[first:][:n]
+	}
 	for i := range n {
 		var x uint64
 		switch c.shape.ElementBytes {
@@ -86,6 +91,9 @@ func (c *Codec) split(rests []uint64, symbols []uint16, row []byte) int {
 			x = uint64(bits.RotateLeft32(binary.LittleEndian.Uint32(row[4*i:]), rotate))
 		default:
 			x = bits.RotateLeft64(binary.LittleEndian.Uint64(row[8*i:]), rotate)
+		}
+		if bases != nil {
+			x = (x - uint64(bases[i])<<baseShift) & whole
 		}
 		rests[i], symbols[i] = x&mask, uint16(x>>rest)
 	}

@@ -21,7 +21,7 @@ func (c *Codec) join32(row []byte, symbols *[segmentElements + 32]uint16, src []
 		c.joinSteps(row, symbols, src, pos, 2*c.rest)
 		return
 	}
-	rest, rotate := uint(c.rest)&31, -c.shape.Rotate
+	rest, rotate := uint(c.rest)&31, -c.joinRotate
 	mask := uint32(1)<<rest - 1
 	for i := 0; 4*i+4 <= len(row); i++ {
 		x := uint32(bitio.Window(src, pos))&mask | uint32(symbols[i&255])<<rest
@@ -33,7 +33,7 @@ func (c *Codec) join32(row []byte, symbols *[segmentElements + 32]uint16, src []
 // join64 writes elements of 8 bytes. Their rests have up to 62 bits, so most need two loads.
 func (c *Codec) join64(row []byte, symbols *[segmentElements + 32]uint16, src []byte, pos int) {
 	base, last := unsafe.SliceData(src), len(src)-9
-	rest, rotate := uint(c.rest)&63, -c.shape.Rotate
+	rest, rotate := uint(c.rest)&63, -c.joinRotate
 	mask := uint64(1)<<rest - 1
 	for i := 0; 8*i+8 <= len(row); i++ {
 		var w uint64
@@ -88,7 +88,7 @@ func (c *Codec) steps16(to, src *byte, symbols *uint16, pos uint, n int) {
 	pair, pairUp := uint64(1)<<(2*rest)-1, uint64(1)<<(32-2*rest) // mask of the first two rests; factor that shifts the others
 	one, up := (uint64(1)<<rest-1)*low32, uint64(1)<<(16-rest)    // mask of the first rest of each pair; factor for the other
 	otherPair, other := pair<<(2*rest), one<<rest                 // masks of the others
-	rotate := c.shape.Rotate != 0
+	rotate := c.joinRotate != 0
 	for i := 0; i < 8*n; i += 8 {
 		w := bitio.Load(src, int(pos>>3)) >> (pos & 7)
 		pos += 4 * rest
@@ -106,7 +106,7 @@ func (c *Codec) steps32(to, src *byte, symbols *uint16, pos uint, n int) {
 	rest := uint(c.rest) & 31
 	one, up := uint64(1)<<rest-1, uint64(1)<<(32-rest) // mask of the first rest; factor that shifts the other
 	other, symbolUp := one<<rest, uint64(1)<<rest      // mask of the other; factor that shifts symbols
-	rotate := c.shape.Rotate != 0
+	rotate := c.joinRotate != 0
 	for i := range n {
 		w := bitio.Load(src, int(pos>>3)) >> (pos & 7)
 		pos += 2 * rest

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
@@ -15,21 +16,29 @@ import (
 //	|      |       | bytes   | 0, 1 | 2 to 12    |           | levels | l × 1 B| s × 2 B|       |
 //	+------+-------+---------+------+------------+-----------+--------+--------+--------+-------+
 //
-// s is the sum of 2^d - 1 over the digits; the CRC covers all bytes before it.
+// s is the sum of 2^d - 1 over the digits; the CRC covers all bytes before it. If bit 1 of rot is set, the bases follow the symbols, 2 B
+// for each element of a row.
 var frame = rowcodec.Frame{Codec: "rank", Magic: "TCRK", Bytes: metadataHeader + 4}
 
 const metadataHeader = 13
 
+// withBases is added to the rotation of metadata with bases.
+const withBases = 2
+
 // MarshalBinary implements codec.Codec.
 func (c *Codec) MarshalBinary() ([]byte, error) {
 	s := &c.shape
-	b := frame.Begin(byte(s.ElementBytes), byte(s.Rotate), byte(s.SymbolBits))
+	rotate := byte(s.Rotate)
+	if s.Bases != nil {
+		rotate |= withBases
+	}
+	b := frame.Begin(byte(s.ElementBytes), rotate, byte(s.SymbolBits))
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.rowBytes))
 	b = append(b, byte(len(s.Digits)))
 	for _, d := range s.Digits {
 		b = append(b, byte(d))
 	}
-	for _, symbol := range s.Symbols {
+	for _, symbol := range append(slices.Clip(s.Symbols), s.Bases...) {
 		b = binary.LittleEndian.AppendUint16(b, symbol)
 	}
 	return rowcodec.Seal(b), nil
@@ -46,7 +55,7 @@ func Unmarshal(b []byte) (*Codec, error) {
 
 // parse reads metadata without its checksum.
 func parse(body []byte) (*Codec, error) {
-	s := Shape{ElementBytes: int(body[5]), Rotate: int(body[6]), SymbolBits: int(body[7])}
+	s := Shape{ElementBytes: int(body[5]), Rotate: int(body[6] &^ withBases), SymbolBits: int(body[7])}
 	levels, rest := int(body[12]), body[metadataHeader:]
 	if len(rest) < levels || (len(rest)-levels)%2 != 0 {
 		return nil, codec.CorruptError("rank", "metadata (%d bytes) does not hold %d digits and symbols of 2 bytes", len(body), levels)
@@ -57,6 +66,18 @@ func parse(body []byte) (*Codec, error) {
 	for rest = rest[levels:]; len(rest) > 0; rest = rest[2:] {
 		s.Symbols = append(s.Symbols, binary.LittleEndian.Uint16(rest))
 	}
-	c, err := New(int(binary.LittleEndian.Uint32(body[8:])), s)
+	rowBytes := int(binary.LittleEndian.Uint32(body[8:]))
+	if body[6]&withBases != 0 {
+		columns := 0
+		if s.ElementBytes > 0 {
+			columns = rowBytes / s.ElementBytes
+		}
+		if columns > len(s.Symbols) {
+			return nil, codec.CorruptError("rank", "metadata (%d bytes) must hold a base for each of %d columns", len(body), columns)
+		}
+		symbols := len(s.Symbols) - columns
+		s.Symbols, s.Bases = s.Symbols[:symbols:symbols], s.Symbols[symbols:]
+	}
+	c, err := New(rowBytes, s)
 	return rowcodec.OrCorrupt("rank", c, err)
 }

@@ -58,6 +58,27 @@ func randomShape(r *rand.Rand) Shape {
 	return s
 }
 
+// withRandomBases gives the shape, half of the time, bases for rows of rowBytes, if it can have some.
+func withRandomBases(r *rand.Rand, s Shape, rowBytes int) Shape {
+	if s.ElementBytes > 4 || rowBytes > maxBasedRow || r.IntN(2) == 0 {
+		return s
+	}
+	s.Bases = make([]uint16, rowBytes/s.ElementBytes)
+	for j := range s.Bases {
+		s.Bases[j] = uint16(r.Uint32())
+	}
+	return s
+}
+
+// based returns a rotated element of column j with its base subtracted.
+func based(s Shape, j int, x uint64) uint64 {
+	if s.Bases != nil {
+		x -= uint64(s.Bases[j]) << (8*s.ElementBytes - 16)
+		x &= 1<<(8*s.ElementBytes) - 1
+	}
+	return x
+}
+
 // randomRow fills a row with elements of the shape's symbols, the frequent ones more often, and others.
 func randomRow(r *rand.Rand, s Shape, row []byte) {
 	for i := range row {
@@ -71,6 +92,9 @@ func randomRow(r *rand.Rand, s Shape, row []byte) {
 		}
 		rank := min(r.IntN(len(s.Symbols)), r.IntN(len(s.Symbols)), r.IntN(len(s.Symbols)))
 		x := uint64(s.Symbols[rank])<<(w-s.SymbolBits) | r.Uint64()&(1<<(w-s.SymbolBits)-1)
+		if s.Bases != nil {
+			x = (x + uint64(s.Bases[at/s.ElementBytes])<<(w-16)) & (1<<w - 1)
+		}
 		if s.Rotate == 1 {
 			x = x>>1 | x&1<<(w-1)
 		}
@@ -100,7 +124,7 @@ func model(s Shape, row []byte) []byte {
 		put(0, 16)
 	}
 	w := 8 * s.ElementBytes
-	elements := row[:len(row)/s.ElementBytes*s.ElementBytes]
+	elements, column := row[:len(row)/s.ElementBytes*s.ElementBytes], 0
 	for segment := range slices.Chunk(elements, 512) {
 		var rests []uint64
 		var left []uint16 // symbols passed on
@@ -115,6 +139,8 @@ func model(s Shape, row []byte) []byte {
 					x &= 1<<w - 1
 				}
 			}
+			x = based(s, column, x)
+			column++
 			left = append(left, uint16(x>>(w-s.SymbolBits)))
 			rests = append(rests, x&(1<<(w-s.SymbolBits)-1))
 		}
@@ -158,7 +184,7 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 	}
 	shrunk := 0
 	for _, n := range lengths {
-		s := randomShape(r)
+		s := withRandomBases(r, randomShape(r), n)
 		c, err := New(n, s)
 		if err != nil {
 			t.Fatalf("%+v: %v", s, err)
@@ -392,6 +418,8 @@ func TestNew_BadInput(t *testing.T) {
 		"rank: symbols (4) must be as many as the digits [2 2] name":     with(func(s *Shape) { s.Digits = []int{2, 2} }),
 		"rank: symbols (4) must be as many as the digits [2] name":       with(func(s *Shape) { s.Digits = []int{2} }),
 		"rank: symbol (0x100) must have 8 bits":                          with(func(s *Shape) { s.Symbols = []uint16{1, 2, 256, 3} }),
+		"rank: bases (3) must be as many as the elements of a row (32)":  with(func(s *Shape) { s.Bases = make([]uint16, 3) }),
+		"rank: element (8 bytes) must be 2 or 4 with bases":              with(func(s *Shape) { s.ElementBytes, s.Bases = 8, make([]uint16, 8) }),
 		"rank: symbol (0x7) must have one digit":                         with(func(s *Shape) { s.Symbols = []uint16{7, 2, 7, 3} }),
 	} {
 		if _, err := call(); err == nil || err.Error() != want {
@@ -405,7 +433,7 @@ func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{1, 7, 64, 257, 1100} {
 		for range 4 {
-			s := randomShape(r)
+			s := withRandomBases(r, randomShape(r), n)
 			c, _ := New(n, s)
 			row, dst := make([]byte, n), make([]byte, c.EncodeBound())
 			randomRow(r, s, row)
@@ -464,6 +492,19 @@ func TestGolden_Stored(t *testing.T) {
 				t.Fatal(err)
 			}
 			codecs, rows = append(codecs, c), append(rows, table[:rowBytes])
+		}
+	}
+	for _, elementBytes := range []int{2, 4} {
+		for _, columns := range []int{24, 75, 257} {
+			table := unequal(uint64(columns), 600, columns, elementBytes)
+			c, err := Train(table, columns*elementBytes, elementBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.shape.Bases == nil {
+				t.Errorf("%d columns of elements of %d bytes got no bases", columns, elementBytes)
+			}
+			codecs, rows = append(codecs, c), append(rows, table[:columns*elementBytes])
 		}
 	}
 	realdata.Golden(t, Family.Unmarshal, codecs, rows)

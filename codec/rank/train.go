@@ -16,7 +16,8 @@ const (
 )
 
 // Train makes the codec that stores the sample in about the fewest bytes. The sample is rows back to back, of elements of
-// elementBytes: 2, 4 or 8. Train tries every symbol length, with and without rotation, each with its best digit lengths.
+// elementBytes: 2, 4 or 8. Train tries every symbol length, with and without rotation, each with its best digit lengths, and bases for
+// the columns.
 func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
 	if err := rowcodec.CheckSample("rank", sample, rowBytes); err != nil {
 		return nil, err
@@ -30,27 +31,40 @@ func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
 	for rotate := range 2 {
 		for bits := minSymbol; bits <= min(maxSymbol, 8*elementBytes-1); bits++ {
 			folded := fold(counts, rotate, bits)
-			ranked := make([]uint16, len(folded))
-			for i := range ranked {
-				ranked[i] = uint16(i)
-			}
-			slices.SortFunc(ranked, func(a, b uint16) int {
-				return cmp.Or(cmp.Compare(folded[b], folded[a]), cmp.Compare(a, b))
-			})
+			ranked := rank(folded)
 			digits, cost := digitsFor(folded, ranked, bits)
 			cost += int64(8*elementBytes-bits) * sum(folded) * levelPrice
 			if best.Digits != nil && cost >= least {
 				continue
 			}
-			symbols := 0
-			for _, d := range digits {
-				symbols += 1<<d - 1
-			}
-			best = Shape{elementBytes, rotate, bits, digits, ranked[:symbols]}
+			best = Shape{elementBytes, rotate, bits, digits, ranked[:names(digits)], nil}
 			least = cost
 		}
 	}
+	if based, ok := trainBased(sample, rowBytes, elementBytes, least); ok {
+		best = based
+	}
 	return New(rowBytes, best)
+}
+
+// rank returns the symbols, the most frequent first.
+func rank(counts []int64) []uint16 {
+	ranked := make([]uint16, len(counts))
+	for i := range ranked {
+		ranked[i] = uint16(i)
+	}
+	slices.SortFunc(ranked, func(a, b uint16) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	return ranked
+}
+
+// names returns how many symbols digits of these lengths name.
+func names(digits []int) (n int) {
+	for _, d := range digits {
+		n += 1<<d - 1
+	}
+	return n
 }
 
 // countTops counts the sample's elements by their leading topBits bits.
@@ -83,8 +97,8 @@ func sum(counts []int64) (n int64) {
 
 // digitsFor returns the digit lengths, of at least one level, that cost the least for the ranked symbols, and their cost in
 // bits × levelPrice. The cost is the bits of digits and of symbols stored as they are, over all counted elements, and the
-// price of the levels.
-func digitsFor(counts []int64, ranked []uint16, symbolBits int) ([]int, int64) {
+// price of the levels. The first levels have the digit lengths that are given.
+func digitsFor(counts []int64, ranked []uint16, symbolBits int, given ...int) ([]int, int64) {
 	const ranks = maxLevels * (1<<maxDigitBits - 1)
 	last := min(len(ranked), ranks)
 	var beyond [ranks + 1]int64 // number of elements with at least this rank
@@ -101,6 +115,9 @@ func digitsFor(counts []int64, ranked []uint16, symbolBits int) ([]int, int64) {
 		for i := range last + 1 {
 			cost[l][i] = beyond[i] * int64(symbolBits) * levelPrice
 			for d := 1; l > 0 && d <= maxDigitBits && i+1<<d-1 <= last; d++ {
+				if k := maxLevels - l; k < len(given) && d != given[k] {
+					continue
+				}
 				c := beyond[i]*int64(d)*levelPrice + total + cost[l-1][i+1<<d-1]
 				if c < cost[l][i] || i == 0 && bits[l][i] == 0 {
 					cost[l][i], bits[l][i] = c, d

@@ -72,6 +72,9 @@ class Table(Structure):
         ("restore", c_int32),
         ("capacity", c_int64),
         ("codec", c_char_p),
+        ("resident", c_int32),
+        ("resident_target", c_int32),
+        ("resident_overflow", c_double),
     ]
 
 

@@ -38,6 +38,7 @@ class Options(TypedDict, total=False):
     host_tier: Literal["inplace", "packed"]
     adopt: bool
     capacity: Union[None, int, Mapping[str, int]]
+    resident: Union[None, bool, int, Mapping[str, Union[bool, int]]]
     dtype: Any
     restore: Union[None, str, os.PathLike[str]]
     cold: bool
@@ -73,6 +74,7 @@ def open(
     host_tier: Literal["inplace", "packed"] = "inplace",
     adopt: bool = False,
     capacity: Union[None, int, Mapping[str, int]] = None,
+    resident: Union[None, bool, int, Mapping[str, Union[bool, int]]] = None,
     dtype: Any = None,
     restore: Union[None, str, os.PathLike[str]] = None,
     cold: bool = False,
@@ -121,6 +123,10 @@ def open(
         anonymous memory that begins at a page, for example a pinned tensor.
     capacity
         Rows for which there is room, so that ``update`` can append; for several tables a dict.
+    resident
+        True keeps all rows in GPU memory, compressed, in slots of one length, and what longer rows have beyond them in page-locked host memory: for
+        tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. For
+        several tables a dict.
     dtype
         Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``.
     restore
@@ -155,7 +161,7 @@ def open(
         given = {
             "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
             "policy": (policy, None), "host_tier": (host_tier, "inplace"), "adopt": (adopt, False), "capacity": (capacity, None),
-            "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
+            "resident": (resident, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
         }  # fmt: skip
         return attach(source, _text(name), *threads, given)
     if gpu_memory is None:
@@ -183,12 +189,17 @@ def open(
     config.log_level = log_level()
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
+    residents = _of_tables(resident, names, "resident", (int, np.integer), None)
     structures = (_abi.Table * len(tables))()
     for structure, table in zip(structures, tables):
         structure.size = ctypes.sizeof(_abi.Table)
         _fill(structure, table, adopt)
         structure.codec = _text(codecs[table.name])
         structure.capacity = _integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
+        target = residents[table.name]
+        structure.resident = int(target is not None and target is not False)
+        if structure.resident and target is not True:
+            structure.resident_target = _integer(target, "resident", 16, 2**20)
     handle = open_cache(ctypes.byref(config), structures, names, progress)
     adopted = [table.owner for table in tables if adopt]
     try:

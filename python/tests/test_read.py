@@ -181,6 +181,23 @@ def test_update_and_append(device: str, rows: Array, ids: Array) -> None:
             x.update([0], new[:2])
 
 
+def test_resident(rows: Array, ids: Array) -> None:
+    truth = rows.copy()
+    with tensorcache.open({"a": rows, "b": rows}, "110%", device="host", codec="ibp4", resident={"a": 64, "b": True}) as cache:
+        for x in cache.values():
+            np.testing.assert_array_equal(x.gather(ids), truth[ids])
+        x = cache["a"]
+        truth[7] = np.arange(32)
+        x.update([7], truth[7:8])
+        np.testing.assert_array_equal(x.gather(ids), truth[ids])
+        stats = x.stats()
+        assert stats["misses"] == 0 and stats["resident"]["target_bytes"] == 64 and stats["resident"]["overflow_rows"] > 0
+        assert x.explain([3])[0]["tier"] == "resident"
+    with tensorcache.open({"a": rows, "b": rows}, "75%", device="host", codec="ibp4", resident={"a": True}) as cache:
+        np.testing.assert_array_equal(cache["b"].gather(ids), rows[ids])
+        assert "resident" not in cache["b"].stats()
+
+
 def test_refresh_follows_use(device: str, rows: Array) -> None:
     late = np.arange(4000, 4400)
     with tensorcache.open(rows, "10%", device=device, codec="none", train=np.arange(400), refresh={"interval": 0, "accesses": 1.0, "churn": 1.0}) as x:

@@ -1,0 +1,87 @@
+package experiment
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
+)
+
+// PlannedResident is the table as a resident one (run --layout buddy), beside a cache of the same budget and codec.
+type PlannedResident struct {
+	// TargetBytes is the length of a slot: the one with the least expected time within the budget, or, where the table does not fit, the least that leaves
+	// at most 30 % of the rows longer. OverflowRatio is the share of rows that are longer, OverflowLookups the share of the lookups of such rows.
+	TargetBytes     int     `json:"target_bytes"`
+	OverflowRatio   float64 `json:"overflow_ratio"`
+	OverflowLookups float64 `json:"overflow_lookup_ratio"`
+	CapacityGain    float64 `json:"capacity_gain"`
+	// BudgetBytes is what it takes of each device, BuddyBytes the host memory of overflow places.
+	BudgetBytes int64 `json:"budget_bytes"`
+	BuddyBytes  int64 `json:"buddy_bytes"`
+	// Within is the budget of each device that the two are compared at: what GPUMemory leaves for it, or the larger of the plan's and BudgetBytes.
+	Within int64 `json:"within_bytes"`
+	Fits   bool  `json:"fits"`
+	// PredictedRowNS is of a GPU that reads slots and overflow places at the same time, and CachedRowNS that of a cache of the budget Within, filled once with the rows looked up most.
+	PredictedRowNS float64 `json:"predicted_row_ns"`
+	CachedRowNS    float64 `json:"cached_row_ns"`
+	// Faster is "resident" or "cached", and Why says why.
+	Faster string `json:"faster"`
+	Why    string `json:"why"`
+}
+
+// resident plans the table as a resident one. available is what the devices' memory leaves for a budget, if GPUMemory is given.
+func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *PlannedResident {
+	t, times := p.base.table, buddy.Times{Hit: s.cost.Hit, Overflow: s.cost.Miss}
+	h := buddy.NewHistogram(t.RowBytes)
+	for _, n := range s.stored {
+		h.Add(int(n), 1)
+	}
+	of := func(target int) buddy.Layout {
+		return buddy.Layout{Target: target, RowBytes: t.RowBytes, Rows: int64(t.Rows), Devices: int(s.devices)}
+	}
+	fixed := slab.TailSlack + hashmap.LayoutFor(1).Bytes()
+	least := h.Least(buddy.Threshold)
+	within := max(plan.BudgetBytes, fixed+of(least.Target).DeviceBytes(0))
+	if p.cfg.GPUMemory > 0 {
+		within = max(0, available)
+	}
+	rows := of(least.Target).LocalRows(0)
+	most := int(min((within-fixed-slab.TailSlack)/max(1, rows)-buddy.WordBytes, int64(buddy.MaxTarget(t.RowBytes))))
+	choice, fits := h.Choose(most, buddy.Threshold, times)
+	if !fits {
+		choice = least
+	}
+	layout := of(choice.Target)
+	r := &PlannedResident{
+		TargetBytes: choice.Target, OverflowRatio: choice.Overflow, CapacityGain: choice.Gain, BudgetBytes: fixed + layout.DeviceBytes(0), Within: within, Fits: fits,
+	}
+	for d := range layout.Devices {
+		r.BuddyBytes += layout.BuddyBytes(d)
+	}
+	lookups, over, seconds := int64(0), int64(0), 0.0
+	for row, n := range p.counts {
+		lookups += n
+		if more := int(s.stored[row]) - choice.Target; n > 0 && more > 0 {
+			over += n
+			seconds += float64(n) * s.cost.Miss(more)
+		}
+	}
+	r.OverflowLookups = ratio(over, lookups)
+	r.PredictedRowNS = 1e9 * max(s.cost.Hit, seconds/float64(max(1, lookups)))
+	cached := c.rowsWithin(s, within)
+	hits := c.hitRatio(cached)
+	if r.CachedRowNS = 1e9 * c.misses / float64(max(1, c.lookups)); cached > 0 {
+		r.CachedRowNS = c.rowNanos(cached)
+	}
+	const equal = 1 + 1e-6 // but for rounding
+	switch {
+	case !fits:
+		r.Faster, r.Why = "cached", fmt.Sprintf("a resident table needs %d B of each device, of which there are %d B", r.BudgetBytes, within)
+	case r.PredictedRowNS <= r.CachedRowNS*equal: // of two that are as fast, the one without a hashmap
+		r.Faster, r.Why = "resident", fmt.Sprintf("%.2f %% of the lookups read beyond their slots; a cache of %d B misses %.2f %%", 100*r.OverflowLookups, within, 100*(1-hits))
+	default:
+		r.Faster, r.Why = "cached", fmt.Sprintf("a cache of %d B misses %.2f %%; of a resident table %.2f %% of the lookups read beyond their slots", within, 100*(1-hits), 100*r.OverflowLookups)
+	}
+	return r
+}
