@@ -111,3 +111,65 @@ func TestCoders_SparseHits(t *testing.T) {
 		t.Errorf("%d of %d rows are compressed, want most", compressed, all)
 	}
 }
+
+// TestCoders_SparseOrder damages the lists of rows: of two neighbours with the same upper half the second gets the first one's lower half, so that
+// a position is there twice. Nothing but the order of positions says so.
+func TestCoders_SparseOrder(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	const rowBytes, elements, header, rows, damagedRows = 512, 128, 8 + 7, 600, 500
+	r := rand.New(rand.NewPCG(1, 2))
+	s := sparse.Shape{ElementBytes: 4, SymbolBits: 1}
+	c, err := sparse.New(rowBytes, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data []byte
+	for range rows {
+		data = append(data, sparseRow(r, s, rowBytes, 0.15, 0)...)
+	}
+	slabs, hits := encodeSlabs(c, data, rowBytes, rows, 1)
+	want := uint32(0)
+	for k, h := range hits[:damagedRows] {
+		row := data[k*7919%rows*rowBytes:][:rowBytes]
+		var positions []int
+		for e := range elements {
+			if binary.LittleEndian.Uint32(row[4*e:]) != 0 {
+				positions = append(positions, e)
+			}
+		}
+		low := 0
+		for len(positions)<<(low+1) <= elements {
+			low++
+		}
+		var pairs []int
+		for i := 1; i < len(positions); i++ {
+			if positions[i]>>low == positions[i-1]>>low {
+				pairs = append(pairs, i)
+			}
+		}
+		l := slab.Location(h.Word)
+		bitmap := len(positions)*(1+low)+(elements-1)>>low >= elements
+		if len(pairs) == 0 || bitmap || !l.Compressed() {
+			continue
+		}
+		stored := slabs[0][l.Offset():][:l.Stored(0)]
+		at := header + len(positions) + (elements-1)>>low + pairs[r.IntN(len(pairs))]*low
+		for bit := at; bit < at+low; bit++ {
+			stored[bit/8] = stored[bit/8]&^(1<<(bit%8)) | stored[(bit-low)/8]>>((bit-low)%8)&1<<(bit%8)
+		}
+		want++
+	}
+	if want < damagedRows/2 {
+		t.Fatalf("%d rows are damaged, want most of %d", want, damagedRows)
+	}
+	both(t, gpu, reason, func(b *bench) uint32 {
+		k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+		b.launch(k)
+		out.read(b)
+		return b.counters(k.Counters).Corrupt
+	}, func(t *testing.T, host, got uint32) {
+		if host != want || got != want {
+			t.Errorf("%d corrupt rows on the host and %d on the device, want %d", host, got, want)
+		}
+	})
+}
