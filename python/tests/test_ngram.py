@@ -251,7 +251,7 @@ def test_in_the_place_of_an_engines_embedding(device: str) -> None:
     source = generator.integers(0, 0x77, (5000, 66), np.uint8)  # no NaN
     source[:, 64:] = generator.integers(120, 130, (5000, 2))
     with tensorcache.open(source, "20%", device=device) as x:
-        on = device if torch.cuda.is_available() else "cpu"
+        on = "cuda" if device == "cuda" and torch.cuda.is_available() else "cpu"
         ours = Model(NgramEmbedding(NgramTable(x, row_format), max_tokens=64, heads=8), 512).to(on)
         theirs = Model(StandIn(torch.from_numpy(source).to(on), row_format, 64, 8), 512).to(on)
         text = torch.from_numpy(generator.integers(0, 50, 400)).to(on)
