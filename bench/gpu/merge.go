@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Merge makes one report of several reports of different cases, which the same binary measured on machines of the same kind. If one report
-// has a case in whole and others have parts of it, the whole counts. A case that two reports have in whole is an error.
+// Merge makes one report of several reports of different cases, measured on machines of the same kind. It is of the first report's commit; results of
+// other commits say so. If one report has a case in whole and others have parts of it, the whole counts. A case that two reports have in
+// whole is an error.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, errors.New("reports (none) must be at least one")
@@ -18,9 +19,8 @@ func Merge(reports ...*Report) (*Report, error) {
 	for _, c := range Cases {
 		var whole, broken, skipped *Report
 		for _, r := range reports {
-			if r.Device != m.Device || r.Driver != m.Driver || r.Commit != m.Commit {
-				return nil, fmt.Errorf("reports (%s, driver %s, commit %s, and %s, driver %s, commit %s) must be of one device, driver and build",
-					m.Device, m.Driver, m.Commit, r.Device, r.Driver, r.Commit)
+			if r.Device != m.Device || r.Driver != m.Driver {
+				return nil, fmt.Errorf("reports (%s, driver %s, and %s, driver %s) must be of one device and driver", m.Device, m.Driver, r.Device, r.Driver)
 			}
 			of := func(s Skipped) bool { return s.Case == c }
 			switch {
@@ -43,9 +43,13 @@ func Merge(reports ...*Report) (*Report, error) {
 			return slices.DeleteFunc(slices.Clone(all), func(s Skipped) bool { return s.Case != c })
 		}
 		for _, x := range from.Results {
-			if x.Case == c {
-				m.Results = append(m.Results, x)
+			if x.Case != c {
+				continue
 			}
+			if x.Commit == "" && from.Commit != m.Commit {
+				x.Commit = from.Commit
+			}
+			m.Results = append(m.Results, x)
 		}
 		m.Skipped = append(m.Skipped, keep(from.Skipped)...)
 		m.Incomplete = append(m.Incomplete, keep(from.Incomplete)...)

@@ -47,11 +47,20 @@ func TestMerge(t *testing.T) {
 	if len(m.Took) != 1 || m.Took[0].Seconds != 2 {
 		t.Errorf("%+v", m.Took)
 	}
+	later, err := Merge(one, report("caller", func(r *Report) { r.Commit = "d" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range later.Results {
+		if want := map[bool]string{true: "d"}[x.Case == "caller"]; x.Commit != want {
+			t.Errorf("%s is of commit %q, want %q", x.Case, x.Commit, want)
+		}
+	}
 	for want, others := range map[string][]*Report{
-		"case (link) must be in one of the reports":      {one, report("link", nil)},
-		"must be of one device, driver and build":        {one, report("load", func(r *Report) { r.Commit = "d" })},
-		"reports (none) must be at least one":            nil,
-		"and e, driver v, commit c) must be of one devi": {one, report("load", func(r *Report) { r.Device = "e" })},
+		"case (link) must be in one of the reports": {one, report("link", nil)},
+		"must be of one device and driver":          {one, report("load", func(r *Report) { r.Driver = "w" })},
+		"reports (none) must be at least one":       nil,
+		"and e, driver v) must be of one device":    {one, report("load", func(r *Report) { r.Device = "e" })},
 	} {
 		if _, err := Merge(others...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v\nwant %s", err, want)

@@ -81,6 +81,8 @@ type Result struct {
 	HostThreads int `json:"host_threads,omitempty"`
 	// Further are other figures of the same rows, in the unit of Value.
 	Further []Further `json:"further,omitempty"`
+	// Commit is what was measured, if it is not the report's.
+	Commit string `json:"commit,omitempty"`
 }
 
 // Further is a figure beside a result's value and baseline.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,7 @@ func GPU(w io.Writer, r *gpu.Report) error {
 		})
 	}
 	out := &printer{w: w}
-	out.printf("%s\n%s\n", machine(r), t.Render())
+	out.printf("%s\n%s\n", machines(r), t.Render())
 	if len(r.Took) > 0 {
 		took, sum := make([]string, 0, len(r.Took)), 0.
 		for _, t := range r.Took {
@@ -43,6 +44,26 @@ func GPU(w io.Writer, r *gpu.Report) error {
 // machine says what was measured.
 func machine(r *gpu.Report) string {
 	return fmt.Sprintf("%s, driver %s, commit %s", r.Device, r.Driver, r.Commit)
+}
+
+// machines is machine, and says which cases were measured at another commit.
+func machines(r *gpu.Report) string {
+	text := machine(r)
+	var commits []string
+	cases := map[string][]string{}
+	for _, x := range r.Results {
+		if x.Commit == "" || slices.Contains(cases[x.Commit], x.Case) {
+			continue
+		}
+		if len(cases[x.Commit]) == 0 {
+			commits = append(commits, x.Commit)
+		}
+		cases[x.Commit] = append(cases[x.Commit], x.Case)
+	}
+	for _, c := range commits {
+		text += fmt.Sprintf("; %s: commit %s", strings.Join(cases[c], ", "), c)
+	}
+	return text
 }
 
 // figure prints three or more digits.

@@ -164,7 +164,7 @@ func renewBlocks(text string, r *gpu.Report, loop *trainingLoop) (string, error)
 func figures(name string, r *gpu.Report, loop *trainingLoop) (string, error) {
 	switch name {
 	case "machine":
-		return machine(r) + ".\n", nil
+		return machines(r) + ".\n", nil
 	case "headline":
 		return headline(r), nil
 	case "hits":

@@ -17,7 +17,7 @@ var byRow = []string{"hit-decode", "gather-hits", "gather-misses", "gather-80"}
 // length, then all others. Ratios stand beside their goals; what was not reached is bold.
 func GPUMarkdown(w io.Writer, r *gpu.Report) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s. GB/s of output; ratios to what the goals name, bold where missed.\n\n", machine(r))
+	fmt.Fprintf(&b, "%s. GB/s of output; ratios to what the goals name, bold where missed.\n\n", machines(r))
 	rowTable(&b, r)
 	b.WriteString("\n| case | rows | batch | value | baseline | ratio | goal | reached |\n|---|---|---|---|---|---|---|---|\n")
 	byCase := slices.Clone(r.Results)
