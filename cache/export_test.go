@@ -61,6 +61,12 @@ func serveOnly(l read.Launches) (undo func()) {
 // ServeInRounds has absent rows of GPUs' batches pass in rounds of so many bytes, and misses be read in order, until undo is called.
 func ServeInRounds(bytes int64) (undo func()) { return read.SetRounds(bytes) }
 
+// EnqueueLate has the calls of the driver that enqueue a batch return when the GPU has ended it, until undo is called.
+func EnqueueLate() (undo func()) {
+	read.SetEnqueuedLate(device.Stream.Synchronize)
+	return func() { read.SetEnqueuedLate(nil) }
+}
+
 // IsPlaceholder reports whether a provider is recognised as OpenTelemetry's global placeholder.
 func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }
 

@@ -49,6 +49,20 @@ func TestGPU_FromPages_ManyRounds(t *testing.T) {
 	t.Run("goroutines", TestFromPages_ManyBatches)
 }
 
+// TestGPU_FromPages_DriverReturnsLate: absent rows are read before the calls of the driver that enqueue their batch have returned. A call that frees memory
+// for another batch can hold these up until the GPU is idle, which waits for the rows.
+func TestGPU_FromPages_DriverReturnsLate(t *testing.T) {
+	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Second}})
+	defer cache.EnqueueLate()()
+	out := make([]byte, len(data))
+	if err := c.Gather(ctx, 0, allOf(pagedRows), out); err != nil || !bytes.Equal(out, data) {
+		t.Errorf("rows differ: %v", err)
+	}
+	if s := stats(t, c); s.Tables[0].Tiers.AbsentRows == 0 {
+		t.Error("no row was absent")
+	}
+}
+
 // deviceCache returns a cache of pages on a GPU, its rows, and a stream of the GPU.
 func deviceCache(t *testing.T, f *faults, o cache.Options) (*cache.Cache, []byte, device.Device, device.Stream) {
 	t.Helper()

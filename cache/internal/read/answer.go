@@ -38,7 +38,7 @@ func (d *Device) readsAbsent(table int) bool {
 	return d.set.Tables[table].Absent != nil && d.Device.NeedsStaging()
 }
 
-// expect has the absent rows of a lane's batch, which is enqueued, read when the GPU has listed them.
+// expect has the absent rows of a lane's batch, which is being enqueued, read when the GPU has listed them.
 func (d *Device) expect(l *lane) {
 	a := &d.answers
 	a.Lock()
@@ -102,6 +102,7 @@ func (l *lane) answered() {
 
 // abandonRounds keeps the GPU from waiting for rounds of a batch that was not enqueued as a whole.
 func (l *lane) abandonRounds() {
+	l.rounds.abandoned.Store(true)
 	l.answered()
 	l.rounds.ready(0, true)
 	l.stream.Fill(l.rounds.state, 0)
@@ -191,6 +192,9 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 			return
 		case <-tick.C:
 		}
+		if !a.rounds.enqueued.Load() {
+			continue // the event is of an earlier batch
+		}
 		passed, err := a.rounds.tierEnd.Passed()
 		if err != nil {
 			a.failed.Store(true)
@@ -215,7 +219,7 @@ func (a *answer) room() (rounds int, over bool) {
 	if word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed); uint32(word>>32) == a.rounds.number() {
 		rounds += int(uint32(word))
 	}
-	return rounds, a.failed.Load() || a.gaveUp()
+	return rounds, a.failed.Load() || a.gaveUp() || a.rounds.abandoned.Load()
 }
 
 // sizeOf returns the rows of a round.

@@ -282,10 +282,13 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 		}
 		l.plan.Enqueued(err)
 	}
+	if err == nil && enqueuedLate != nil {
+		err = enqueuedLate(s)
+	}
 	if err == nil {
 		l.after = nil // the batch ends after it
 		if l.route.absent {
-			l.owner.expect(l)
+			l.rounds.enqueued.Store(true)
 		}
 	}
 	return err

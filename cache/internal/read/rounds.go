@@ -28,6 +28,9 @@ type rounds struct {
 	state   device.Buffer
 	tierEnd device.Event // what the batch reads of slabs and of the host tier is read
 
+	// The batch is enqueued as a whole; it will not be, because of an error.
+	enqueued, abandoned atomic.Bool
+
 	count     int // rounds of the batch
 	rows      int // of a round, but the last
 	slot      int // bytes of a row in a half
@@ -145,6 +148,10 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	b := &g.batch
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
+	// From now on the host looks for the list: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
+	g.enqueued.Store(false)
+	g.abandoned.Store(false)
+	l.owner.expect(l)
 	if err := s.Launch(&l.lookup); err != nil {
 		return err
 	}

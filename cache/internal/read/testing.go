@@ -1,5 +1,10 @@
 package read
 
+import "github.com/tensorcache/tensorcache/device"
+
+// enqueuedLate is nil but in tests.
+var enqueuedLate func(device.Stream) error
+
 // SetLaunches has every batch served by the given launches, 0 for the usual ones. Tests try all of them on small tables. No batch may be
 // under way.
 func SetLaunches(l Launches) { onlyLaunches = l }
@@ -11,6 +16,10 @@ func SetRounds(bytes int64) (undo func()) {
 	leastRound, orderAll = bytes, true
 	return func() { leastRound, orderAll = was, false }
 }
+
+// SetEnqueuedLate has the calls of the driver that enqueue a batch return when f does, which gets the batch's stream; nil undoes it. No batch may be under
+// way.
+func SetEnqueuedLate(f func(device.Stream) error) { enqueuedLate = f }
 
 // HoldEpoch begins a batch that enqueues nothing, and ends when the returned function is called. Tests use it to hold epochs back.
 func (d *Device) HoldEpoch() (end func()) {
