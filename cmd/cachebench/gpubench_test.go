@@ -141,12 +141,12 @@ var gpuRates = map[string]GPURate{
 	return b.Bytes()
 }
 
-// TestGPUBench_Merge: several reports of one build print as one, in the order of the cases; others are refused.
+// TestGPUBench_Merge: several reports of one kind of machine print as one, in the order of the cases; others are refused.
 func TestGPUBench_Merge(t *testing.T) {
 	t.Parallel()
 	one := write(t, "one.json", []byte(`{"device":"d","driver":"v","commit":"c","results":[{"case":"lookup","value":1}],"incomplete":[{"case":"load","reason":"not finished"}]}`))
 	two := write(t, "two.json", []byte(`{"device":"d","driver":"v","commit":"c","results":[{"case":"link","value":2}]}`))
-	other := write(t, "other.json", []byte(`{"device":"d","driver":"v","commit":"e","results":[{"case":"link","value":2}]}`))
+	other := write(t, "other.json", []byte(`{"device":"d","driver":"w","commit":"c","results":[{"case":"link","value":2}]}`))
 	out := filepath.Join(t.TempDir(), "all.json")
 	text := succeed(t, "gpu-bench", "--from", one, "--from", two, "--out", out)
 	if link, lookup := strings.Index(text, "link"), strings.Index(text, "lookup"); link < 0 || lookup < link || !strings.Contains(text, "INCOMPLETE load: not finished") {
@@ -156,7 +156,7 @@ func TestGPUBench_Merge(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	refuse(t, "report (1 cases incomplete) must be whole: load: not finished", "gpu-bench", "--from", one+","+two, "--whole")
-	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, commit c, and d, driver v, commit e) must be of one device, driver and build",
+	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, and d, driver w) must be of one device and driver",
 		"gpu-bench", "--from", one+","+other)
 }
 
