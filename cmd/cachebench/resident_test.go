@@ -32,6 +32,11 @@ func TestRun_Buddy(t *testing.T) {
 			t.Errorf("%s: %+v", c.flags, info)
 		}
 	}
+	// Of few rows that are judged, those of ibp4 seem to fit; of all rows, they do not.
+	near := decode[experiment.Result](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--json", "--batches", "5", "--budget", "760KiB", "--features", data(t, "ncf_user.npy")))
+	if near.Resident == nil || near.Resident.TargetBytes != 112 {
+		t.Errorf("a codec near the limit: %+v", near.Resident)
+	}
 	both := decode[experiment.TablesResult](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--verify", "--json", "--batches", "5",
 		"--features", data(t, "reddit.npz")+","+data(t, "ncf_user.npy")))
 	if a, b := both.Tables[0].Resident, both.Tables[1].Resident; a == nil || b == nil || both.Mismatches != 0 || both.Total.Hits != both.Total.Lookups {

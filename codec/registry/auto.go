@@ -311,6 +311,8 @@ func (c *contender) reside(rowBytes int, share, most float64) {
 	for _, row := range c.encoded {
 		h.Add(len(row), 1)
 	}
+	// The rows judged are few: by a codec whose share is near the limit the table may not fit.
+	share = max(0, share-2*math.Sqrt(share*(1-share)/max(1, float64(len(c.encoded)))))
 	least := h.Least(share).Target
 	if most < float64(least) { // it does not fit. If no codec does, the one that needs the shortest slots is to be chosen, as the error names what it needs
 		c.HitRatio, c.missBytes = 0, misfit*float64(least)
