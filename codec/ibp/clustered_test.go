@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -181,17 +182,7 @@ func TestFamilies_ArbitraryBytes(t *testing.T) {
 			if int64(len(form.Metadata)) != c.MetadataBytes() || len(form.Metadata)%16 != 0 || form.Head > rowBytes {
 				t.Fatalf("%s: %d bytes of device metadata, head %d; MetadataBytes %d, row %d", f.Name, len(form.Metadata), form.Head, c.MetadataBytes(), rowBytes)
 			}
-			dst, got := make([]byte, c.EncodeBound()), make([]byte, rowBytes)
-			for r := range rows {
-				row := table[r*rowBytes:][:rowBytes]
-				n, err := c.Encode(dst, row)
-				if errors.Is(err, codec.ErrIncompressible) {
-					continue
-				}
-				if m, err := c.Decode(got, dst[:n]); err != nil || m != n || !bytes.Equal(got, row) {
-					t.Fatalf("%s: row %d: %d of %d bytes, %v", f.Name, r, m, n, err)
-				}
-			}
+			codectest.RoundTrip(t, c, table)
 		}
 	})
 }
@@ -218,18 +209,9 @@ func FuzzClustered_HostileMetadata(f *testing.F) {
 			}
 			return
 		}
-		row := make([]byte, c.RowBytes())
-		n, err := c.Decode(row, src)
-		if m, errStored := c.Stored(src); (err == nil) != (errStored == nil) || n != m {
-			t.Fatalf("Decode %d, %v; Stored %d, %v", n, err, m, errStored)
-		}
-		if copy(row, src) == len(row) {
-			dst, got := make([]byte, c.EncodeBound()), make([]byte, len(row))
-			if n, err := c.Encode(dst, row); err == nil {
-				if m, err := c.Decode(got, dst[:n]); err != nil || m != n || !bytes.Equal(got, row) {
-					t.Fatalf("decoded %x, %d of %d bytes, %v, want %x", got, m, n, err, row)
-				}
-			}
+		codectest.Decodes(t, c, src)
+		if len(src) >= c.RowBytes() {
+			codectest.RoundTrip(t, c, src[:c.RowBytes()])
 		}
 	})
 }

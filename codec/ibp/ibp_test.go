@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -199,17 +200,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dst, got := make([]byte, c.EncodeBound()), make([]byte, rowBytes)
-			for r := range rows {
-				row := table[r*rowBytes:][:rowBytes]
-				n, err := c.Encode(dst, row)
-				if errors.Is(err, codec.ErrIncompressible) {
-					continue
-				}
-				if m, err := c.Decode(got, dst[:n]); err != nil || m != n || !bytes.Equal(got, row) {
-					t.Fatalf("row %d: %d of %d bytes, %v", r, m, n, err)
-				}
-			}
+			codectest.RoundTrip(t, c, table)
 		}
 	})
 }
@@ -221,46 +212,16 @@ func TestDecode_TruncatedIsCorrupt(t *testing.T) {
 		row, dst := make([]byte, 133), make([]byte, c.EncodeBound())
 		randomRow(r, c, row)
 		n := c.encode(dst, row)
-		for cut := range n {
-			if _, err := c.Decode(row, dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("%s: %d of %d bytes: %v, want ErrCorrupt", c.name, cut, n, err)
-			}
-			if _, err := c.Stored(dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("%s: Stored of %d of %d bytes: %v, want ErrCorrupt", c.name, cut, n, err)
-			}
-		}
+		codectest.Cut(t, c, dst[:n])
 	}
 }
 
 func TestMetadata_RoundTripAndDamage(t *testing.T) {
-	c := randomCodec(rand.New(rand.NewPCG(5, 6)), 4, 29)
-	b, err := c.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Unmarshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m1, v1 := c.MaskBitval()
-	m2, v2 := again.MaskBitval()
-	if again.name != c.name || again.rowBytes != 29 || !bytes.Equal(m1, m2) || !bytes.Equal(v1, v2) {
-		t.Fatal("metadata does not read back")
-	}
-	for i := range b {
-		damaged := bytes.Clone(b)
-		damaged[i] ^= 0x10
-		if _, err := Unmarshal(damaged); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("byte %d damaged: %v, want ErrCorrupt", i, err)
-		}
-		if _, err := Unmarshal(b[:i]); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%d of %d bytes: %v, want ErrCorrupt", i, len(b), err)
-		}
-	}
+	codectest.Metadata(t, randomCodec(rand.New(rand.NewPCG(5, 6)), 4, 29), Unmarshal)
 }
 
 func TestNew_BadInput(t *testing.T) {
-	for want, call := range map[string]func() (*Codec, error){
+	codectest.Errors(t, map[string]func() (*Codec, error){
 		"ibp: chunk (5 bytes) must be 2, 4 or 8":                        func() (*Codec, error) { return New(5, 8, nil, nil) },
 		"ibp: row (0 bytes) must be 1 to 1048575":                       func() (*Codec, error) { return New(4, 0, nil, nil) },
 		"ibp: row (1048576 bytes) must be 1 to 1048575":                 func() (*Codec, error) { return Train(nil, 1<<20, 4) },
@@ -270,11 +231,7 @@ func TestNew_BadInput(t *testing.T) {
 		"ibp: bitval (00000000000000ff) has bits outside mask (ffffffff00000000) in bytes 0 to 7": func() (*Codec, error) {
 			return New(4, 4, words(0), words(0xff))
 		},
-	} {
-		if _, err := call(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 // normal returns rows of N(0,1) float32, column j scaled by scale(j).
@@ -414,13 +371,8 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 		}
-		row := make([]byte, c.RowBytes())
-		n, err := c.Decode(row, stored)
-		m, serr := c.Stored(stored)
-		if (err == nil) != (serr == nil) || n != m {
-			t.Fatalf("Decode %d, %v; Stored %d, %v", n, err, m, serr)
-		}
-		if err != nil {
+		row, n, ok := codectest.Decodes(t, c, stored)
+		if !ok {
 			return
 		}
 		dst := make([]byte, c.EncodeBound())

@@ -3,7 +3,7 @@ package ibp
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings against the
@@ -11,7 +11,7 @@ import (
 func TestTrain_SavingsOnRealTables(t *testing.T) {
 	for file, least := range map[string]float64{"cora.npz": 95.6, "pubmed_tx.npz": 86.7, "reddit.npz": 21.5, "ncf_user.npy": 12.7, "sz_testdouble.npy": 14.7} {
 		t.Run(file, func(t *testing.T) {
-			table, rowBytes := realdata.Table(t, file)
+			table, rowBytes := codectest.Table(t, file)
 			search, err := SearchOf(table, rowBytes)
 			if err != nil {
 				t.Fatal(err)

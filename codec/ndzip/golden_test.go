@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -20,8 +20,8 @@ import (
 func TestEncode_GoldenFiles(t *testing.T) {
 	for file, of := range map[string]dtype.Type{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64, "ncf_user": dtype.Float32} {
 		t.Run(file, func(t *testing.T) {
-			data, _ := realdata.Table(t, file+".npy")
-			golden := realdata.File(t, "golden", file+".ndzip")
+			data, _ := codectest.Table(t, file+".npy")
+			golden := codectest.File(t, "golden", file+".ndzip")
 			word := of.Size()
 			rowBytes := 4096 * word
 			c, err := New(of, rowBytes)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -179,15 +180,7 @@ func TestDecode_CorruptRows(t *testing.T) {
 		}
 		row, dst := make([]byte, 1100), make([]byte, c.EncodeBound())
 		randomRow(r, c.word, row)
-		n := c.encode(dst, row)
-		for cut := range n {
-			if _, err := c.Decode(row, dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("%v: %d of %d bytes: %v, want ErrCorrupt", of, cut, n, err)
-			}
-			if _, err := c.Stored(dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("%v: Stored of %d of %d bytes: %v, want ErrCorrupt", of, cut, n, err)
-			}
-		}
+		codectest.Cut(t, c, dst[:c.encode(dst, row)])
 	}
 }
 
@@ -217,23 +210,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := c.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, err := Unmarshal(b); err != nil || *again != *c {
-			t.Fatalf("metadata reads back as %+v, %v, want %+v", again, err, c)
-		}
-		for i := range b {
-			damaged := bytes.Clone(b)
-			damaged[i] ^= 0x10
-			if _, err := Unmarshal(damaged); !errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("byte %d damaged: %v, want ErrCorrupt", i, err)
-			}
-			if _, err := Unmarshal(b[:i]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("%d of %d bytes: %v, want ErrCorrupt", i, len(b), err)
-			}
-		}
+		codectest.Metadata(t, c, Unmarshal)
 	}
 }
 
@@ -248,27 +225,17 @@ func TestUnmarshal_HostileMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(b []byte){
+	codectest.HostileMetadata(t, c, "ndzip", Unmarshal, resum, map[string]func(b []byte){
 		"metadata version (2) is not 1":                    func(b []byte) { b[4] = 2 },
 		"word (3 bytes) must be 2, 4 or 8":                 func(b []byte) { b[5] = 3 },
 		"metadata bytes 6 and 7 (00 01) are not 0":         func(b []byte) { b[7] = 1 },
 		"ndzip: row (0 bytes) must be 1 to 1048575":        func(b []byte) { b[8] = 0 },
 		"ndzip: row (16777344 bytes) must be 1 to 1048575": func(b []byte) { b[11] = 1 },
-	} {
-		b, err := c.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(b)
-		_, err = Unmarshal(resum(b))
-		if want := "codec: corrupt data: ndzip: " + want; !errors.Is(err, codec.ErrCorrupt) || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 func TestTrain_BadInput(t *testing.T) {
-	for want, call := range map[string]func() (codec.Codec, error){
+	codectest.Errors(t, map[string]func() (codec.Codec, error){
 		"ndzip: row (0 bytes) must be 1 to 1048575":                       func() (codec.Codec, error) { return NDZip.Train(nil, 0, dtype.Float32) },
 		"ndzip: row (1048576 bytes) must be 1 to 1048575":                 func() (codec.Codec, error) { return NDZip.Train(nil, 1<<20, dtype.Float32) },
 		"ndzip: sample (0 rows) must have at least one row":               func() (codec.Codec, error) { return NDZip.Train(nil, 8, dtype.Float16) },
@@ -276,11 +243,7 @@ func TestTrain_BadInput(t *testing.T) {
 		"codec: element type not served: ndzip: element type (int32) must be float16, bfloat16, float32 or float64": func() (codec.Codec, error) {
 			return NDZip.Train(make([]byte, 8), 8, dtype.Int32)
 		},
-	} {
-		if _, err := call(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 // FuzzDecode feeds arbitrary stored bytes: never a panic, what decodes agrees with Stored, and encodes to no more bytes.
@@ -315,13 +278,8 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 		}
-		row := make([]byte, c.RowBytes())
-		n, err := c.Decode(row, stored)
-		m, serr := c.Stored(stored)
-		if (err == nil) != (serr == nil) || n != m {
-			t.Fatalf("Decode %d, %v; Stored %d, %v", n, err, m, serr)
-		}
-		if err != nil {
+		row, n, ok := codectest.Decodes(t, c, stored)
+		if !ok {
 			return
 		}
 		dst, again := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())

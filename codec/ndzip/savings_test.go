@@ -3,7 +3,7 @@ package ndzip
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -19,7 +19,7 @@ func TestEncode_SavingsOnRealTables(t *testing.T) {
 		{"ncf_user.npy", dtype.BFloat16, 7.6}, {"reddit.npz", dtype.BFloat16, 34.1},
 	} {
 		t.Run(tc.file+"/"+tc.of.String(), func(t *testing.T) {
-			table, rowBytes := realdata.Table(t, tc.file)
+			table, rowBytes := codectest.Table(t, tc.file)
 			if tc.of == dtype.BFloat16 { // the upper halves of float32
 				for i := 0; i < len(table); i += 4 {
 					copy(table[i/2:], table[i+2:i+4])

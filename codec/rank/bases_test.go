@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 // unequal returns rows of normal numbers, bfloat16 or float32, whose columns have different scales, and means up to two deviations away
@@ -47,7 +47,7 @@ func TestTrain_Bases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return 100 * (1 - float64(realdata.RoundTrip(t, codec, table))/float64(len(table))), codec
+			return 100 * (1 - float64(codectest.RoundTrip(t, codec, table))/float64(len(table))), codec
 		}
 		without, plain := saving(table[:(leastBasedRows-1)*rowBytes])
 		with, based := saving(table)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -240,7 +240,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		realdata.RoundTrip(t, c, table)
+		codectest.RoundTrip(t, c, table)
 	})
 }
 
@@ -269,7 +269,7 @@ func TestTrain_Normal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		size := 8 * float64(realdata.RoundTrip(t, codec, table))
+		size := 8 * float64(codectest.RoundTrip(t, codec, table))
 		t.Logf("%d-byte elements, rows of %d bytes: %.2f %% over the entropy, saving %.2f %%, shape %v", c.elementBytes, c.rowBytes,
 			100*(size/ideal-1), 100*(1-size/8/float64(len(table))), codec.shape.Digits)
 		if size > ideal*(1+c.over) {
@@ -285,12 +285,12 @@ func TestTrain_OtherDistribution(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := realdata.RoundTrip(t, c, normal(2, 500, 128, 4))
+	like := codectest.RoundTrip(t, c, normal(2, 500, 128, 4))
 	scaled := normal(3, 500, 128, 4)
 	for i := 3; i < len(scaled); i += 4 {
 		scaled[i] ^= 0x20 // exponents that the sample has none of
 	}
-	unlike := realdata.RoundTrip(t, c, scaled)
+	unlike := codectest.RoundTrip(t, c, scaled)
 	if unlike <= like || unlike > len(scaled) {
 		t.Errorf("rows like the sample's take %d bytes, others %d of %d", like, unlike, len(scaled))
 	}
@@ -312,14 +312,7 @@ func TestDecode_TruncatedOrDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for cut := range n {
-			if _, err := c.Decode(row, dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("row %d: %d of %d bytes: %v, want ErrCorrupt", rowBytes, cut, n, err)
-			}
-			if _, err := c.Stored(dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("row %d: Stored of %d of %d bytes: %v, want ErrCorrupt", rowBytes, cut, n, err)
-			}
-		}
+		codectest.Cut(t, c, dst[:n])
 		if rowBytes >= 256 {
 			dst[0]++ // the length
 			if _, err := c.Decode(row, dst); !errors.Is(err, codec.ErrCorrupt) {
@@ -335,18 +328,7 @@ func TestCodec_DoesNotAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dst, row := make([]byte, c.EncodeBound()), make([]byte, 1200)
-	n, err := c.Encode(dst, table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := testing.AllocsPerRun(10, func() {
-		_, _ = c.Encode(dst, table)
-		_, _ = c.Decode(row, dst[:n])
-		_, _ = c.Stored(dst[:n])
-	}); a != 0 {
-		t.Errorf("%v allocations", a)
-	}
+	codectest.NoAllocations(t, c, table[:1200])
 }
 
 // goldenShape is that of testdata/golden.txt and of docs/format/rank.md.
@@ -374,27 +356,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Unmarshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := again.shape; again.rowBytes != 100 || s.ElementBytes != 2 || !slices.Equal(s.Symbols, goldenShape.Symbols) || !slices.Equal(s.Digits, goldenShape.Digits) {
-		t.Fatalf("metadata reads back as %+v", s)
-	}
-	for i := range b {
-		damaged := bytes.Clone(b)
-		damaged[i] ^= 0x10
-		if _, err := Unmarshal(damaged); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("byte %d damaged: %v, want ErrCorrupt", i, err)
-		}
-		if _, err := Unmarshal(b[:i]); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%d of %d bytes: %v, want ErrCorrupt", i, len(b), err)
-		}
-	}
+	codectest.Metadata(t, c, Unmarshal)
 }
 
 func TestNew_BadInput(t *testing.T) {
@@ -405,7 +367,7 @@ func TestNew_BadInput(t *testing.T) {
 			return New(64, s)
 		}
 	}
-	for want, call := range map[string]func() (*Codec, error){
+	codectest.Errors(t, map[string]func() (*Codec, error){
 		"rank: row (0 bytes) must be 1 to 1048575":                       func() (*Codec, error) { return New(0, goldenShape) },
 		"rank: row (1048576 bytes) must be 1 to 1048575":                 func() (*Codec, error) { return Train(nil, 1<<20, 4) },
 		"rank: sample (0 rows) must have at least one row":               func() (*Codec, error) { return Train(nil, 8, 4) },
@@ -421,11 +383,7 @@ func TestNew_BadInput(t *testing.T) {
 		"rank: bases (3) must be as many as the elements of a row (32)":  with(func(s *Shape) { s.Bases = make([]uint16, 3) }),
 		"rank: element (8 bytes) must be 2 or 4 with bases":              with(func(s *Shape) { s.ElementBytes, s.Bases = 8, make([]uint16, 8) }),
 		"rank: symbol (0x7) must have one digit":                         with(func(s *Shape) { s.Symbols = []uint16{7, 2, 7, 3} }),
-	} {
-		if _, err := call(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 // FuzzDecode feeds arbitrary metadata and stored bytes: never a panic, and what decodes agrees with Stored.
@@ -457,17 +415,9 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 		}
-		row := make([]byte, c.RowBytes())
-		n, err := c.Decode(row, stored)
-		m, serr := c.Stored(stored)
-		if err != nil {
-			if !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatal(err)
-			}
+		row, n, ok := codectest.Decodes(t, c, stored)
+		if !ok {
 			return
-		}
-		if serr != nil || n != m {
-			t.Fatalf("Decode %d; Stored %d, %v", n, m, serr)
 		}
 		dst, again := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())
 		k, err := c.Encode(dst, row)
@@ -507,5 +457,5 @@ func TestGolden_Stored(t *testing.T) {
 			codecs, rows = append(codecs, c), append(rows, table[:columns*elementBytes])
 		}
 	}
-	realdata.Golden(t, Family.Unmarshal, codecs, rows)
+	codectest.Golden(t, Family.Unmarshal, codecs, rows)
 }

@@ -3,7 +3,7 @@ package rank
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings, in % of bytes, against what planes of
@@ -24,15 +24,15 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			name += " as bfloat16"
 		}
 		t.Run(name, func(t *testing.T) {
-			table, rowBytes := realdata.Table(t, c.file)
+			table, rowBytes := codectest.Table(t, c.file)
 			if c.bfloat16 {
-				table, rowBytes = realdata.BFloat16(table), rowBytes/2
+				table, rowBytes = codectest.BFloat16(table), rowBytes/2
 			}
 			codec, err := Train(table, rowBytes, c.elementBytes)
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := 100 * (1 - float64(realdata.RoundTrip(t, codec, table))/float64(len(table)))
+			saving := 100 * (1 - float64(codectest.RoundTrip(t, codec, table))/float64(len(table)))
 			s := codec.shape
 			t.Logf("saving %.2f %%: rotated by %d, symbols of %d bits, digits %v", saving, s.Rotate, s.SymbolBits, s.Digits)
 			if saving < c.least {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -82,7 +82,7 @@ func benchmarkCodecs(b *testing.B, decode bool) {
 		}
 		for _, file := range []string{"cora.npz", "pubmed_tx.npz", "reddit.npz", "ncf_user.npy"} {
 			b.Run(fmt.Sprintf("codec=%s/data=%s/type=float32", f.Name, file), func(b *testing.B) {
-				table, rowBytes := realdata.Table(b, file)
+				table, rowBytes := codectest.Table(b, file)
 				table = table[:min(len(table), 4<<20)/rowBytes*rowBytes]
 				benchmarkCodec(b, f, decode, table, rowBytes, dtype.Float32)
 			})

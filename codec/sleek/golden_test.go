@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -45,8 +45,8 @@ func TestEncode_GoldenFiles(t *testing.T) {
 	const chunkBytes = 16 << 10
 	for file, of := range map[string]dtype.Type{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64} {
 		t.Run(file, func(t *testing.T) {
-			data, _ := realdata.Table(t, file+".npy")
-			golden := realdata.File(t, "golden", file+".sleek")
+			data, _ := codectest.Table(t, file+".npy")
+			golden := codectest.File(t, "golden", file+".sleek")
 			c, err := testCodec(of, chunkBytes, 512)
 			if err != nil {
 				t.Fatal(err)

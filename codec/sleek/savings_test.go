@@ -3,7 +3,7 @@ package sleek
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -20,7 +20,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 		{"reddit.npz", dtype.BFloat16, 17.9}, {"sz_testfloat.npy", dtype.Float32, 14.8},
 	} {
 		t.Run(tc.file+"/"+tc.of.String(), func(t *testing.T) {
-			table, rowBytes := realdata.Table(t, tc.file)
+			table, rowBytes := codectest.Table(t, tc.file)
 			if tc.of == dtype.BFloat16 { // the upper halves of float32
 				for i := 0; i < len(table); i += 4 {
 					copy(table[i/2:], table[i+2:i+4])

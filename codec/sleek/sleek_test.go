@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -197,11 +198,7 @@ func TestDecode_CorruptRows(t *testing.T) {
 		row, dst := make([]byte, 150), make([]byte, c.EncodeBound())
 		randomRow(r, c.layout, row)
 		n := c.encode(dst, row)
-		for cut := range n {
-			if _, err := c.Decode(row, dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("%v: %d of %d bytes: %v, want ErrCorrupt", of, cut, n, err)
-			}
-		}
+		codectest.Cut(t, c, dst[:n])
 		dst[0] = byte(8*c.word + 1)
 		_, err := c.Decode(row, append(dst, make([]byte, 1000)...))
 		if want := fmt.Sprintf("codec: corrupt data: sleek: width (%d bits) is more than a word's (%d)", 8*c.word+1, 8*c.word); err == nil || err.Error() != want {
@@ -233,28 +230,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, of := range dtypes {
 		for _, eb := range []bool{false, true} {
-			c := randomCodec(r, of, 129, eb)
-			b, err := c.MarshalBinary()
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := Unmarshal(b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if again.Name() != c.Name() || again.rowBytes != 129 || again.subchunk != c.subchunk || again.layout != c.layout || again.Bound() != c.Bound() {
-				t.Fatalf("metadata reads back as %+v, want %+v", again, c)
-			}
-			for i := range b {
-				damaged := bytes.Clone(b)
-				damaged[i] ^= 0x10
-				if _, err := Unmarshal(damaged); !errors.Is(err, codec.ErrCorrupt) {
-					t.Errorf("byte %d damaged: %v, want ErrCorrupt", i, err)
-				}
-				if _, err := Unmarshal(b[:i]); !errors.Is(err, codec.ErrCorrupt) {
-					t.Errorf("%d of %d bytes: %v, want ErrCorrupt", i, len(b), err)
-				}
-			}
+			codectest.Metadata(t, randomCodec(r, of, 129, eb), Unmarshal)
 		}
 	}
 }
@@ -265,7 +241,7 @@ func TestUnmarshal_HostileMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(b []byte){
+	codectest.HostileMetadata(t, c, "sleek", Unmarshal, resum, map[string]func(b []byte){
 		"metadata version (2) is not 1":                                     func(b []byte) { b[4] = 2 },
 		"word (4 bytes, 11 bits of exponent) is of no element type":         func(b []byte) { b[6] = 11 },
 		"mode (2, bound 2^-1) is neither lossless nor bounded":              func(b []byte) { b[7] = 2 },
@@ -276,21 +252,11 @@ func TestUnmarshal_HostileMetadata(t *testing.T) {
 		"sleek: row (16777344 bytes) must be 1 to 1048575":                  func(b []byte) { b[11] = 1 },
 		"sleek: subchunk (48 bytes) must be a power of two from 16 to 1024": func(b []byte) { b[12] = 48 },
 		"sleek: subchunk (0 bytes) must be a power of two from 16 to 1024":  func(b []byte) { b[12] = 0 },
-	} {
-		b, err := c.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(b)
-		_, err = Unmarshal(resum(b))
-		if want := "codec: corrupt data: sleek: " + want; !errors.Is(err, codec.ErrCorrupt) || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 func TestNew_BadInput(t *testing.T) {
-	for want, call := range map[string]func() (*Codec, error){
+	codectest.Errors(t, map[string]func() (*Codec, error){
 		"sleek: row (0 bytes) must be 1 to 1048575":                         func() (*Codec, error) { return testCodec(dtype.Float32, 0, 64) },
 		"sleek: row (1048576 bytes) must be 1 to 1048575":                   func() (*Codec, error) { return Train(nil, 1<<20, dtype.Float32) },
 		"sleek: subchunk (8 bytes) must be a power of two from 16 to 1024":  func() (*Codec, error) { return testCodec(dtype.Float64, 8, 8) },
@@ -304,11 +270,7 @@ func TestNew_BadInput(t *testing.T) {
 		"codec: element type not served: sleek: element type (int8) must be float16, bfloat16, float32 or float64": func() (*Codec, error) {
 			return Train(make([]byte, 8), 8, dtype.Int8)
 		},
-	} {
-		if _, err := call(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 // TestTrain_PicksTheSubchunk: one large word in 16 is best in a short subchunk, words of one width in a long one.
@@ -362,13 +324,8 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 		}
-		row := make([]byte, c.RowBytes())
-		n, err := c.Decode(row, stored)
-		m, serr := c.Stored(stored)
-		if (err == nil) != (serr == nil) || n != m {
-			t.Fatalf("Decode %d, %v; Stored %d, %v", n, err, m, serr)
-		}
-		if err != nil {
+		row, n, ok := codectest.Decodes(t, c, stored)
+		if !ok {
 			return
 		}
 		dst := make([]byte, c.EncodeBound())

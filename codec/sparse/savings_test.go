@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 // normalised divides the rows of a float32 table by their sums, unless these are 0.
@@ -47,15 +47,15 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 		table func(t *testing.T) ([]byte, int)
 		least float64
 	}{
-		{"cora", func(t *testing.T) ([]byte, int) { return realdata.Table(t, "cora.npz") }, 99.4},
+		{"cora", func(t *testing.T) ([]byte, int) { return codectest.Table(t, "cora.npz") }, 99.4},
 		{"cora, rows divided by their sums", func(t *testing.T) ([]byte, int) {
-			table, rowBytes := realdata.Table(t, "cora.npz")
+			table, rowBytes := codectest.Table(t, "cora.npz")
 			return normalised(table, rowBytes), rowBytes
 		}, 99.4},
 		{"32 ones of 14,812 B", func(t *testing.T) ([]byte, int) { return ones(500, 14_812, 32), 14_812 }, 99.6},
 		{"128 ones of 3,068 B", func(t *testing.T) ([]byte, int) { return ones(500, 3068, 128), 3068 }, 96.7},
 		{"300 ones of 3,068 B", func(t *testing.T) ([]byte, int) { return ones(500, 3068, 300), 3068 }, 96.6},
-		{"pubmed_tx", func(t *testing.T) ([]byte, int) { return realdata.Table(t, "pubmed_tx.npz") }, 90.0},
+		{"pubmed_tx", func(t *testing.T) ([]byte, int) { return codectest.Table(t, "pubmed_tx.npz") }, 90.0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table, rowBytes := c.table(t)
@@ -63,7 +63,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := 100 * (1 - float64(realdata.RoundTrip(t, codec, table))/float64(len(table)))
+			saving := 100 * (1 - float64(codectest.RoundTrip(t, codec, table))/float64(len(table)))
 			s := codec.shape
 			t.Logf("saving %.2f %%: background %#x, rotated by %d, symbols of %d bits, %d of them", saving, s.Background, s.Rotate, s.SymbolBits, len(s.Symbols))
 			if saving < c.least {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -262,7 +262,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		realdata.RoundTrip(t, c, table)
+		codectest.RoundTrip(t, c, table)
 	})
 }
 
@@ -322,7 +322,7 @@ func corpus(t testing.TB) (codecs []codec.Codec, rows [][]byte) {
 
 func TestGolden(t *testing.T) {
 	codecs, rows := corpus(t)
-	realdata.Golden(t, Family.Unmarshal, codecs, rows)
+	codectest.Golden(t, Family.Unmarshal, codecs, rows)
 }
 
 // TestDecode_TruncatedOrDamaged cuts every stored row of the corpus at every byte. Positions that are not in order, or are fewer or more than
@@ -336,14 +336,7 @@ func TestDecode_TruncatedOrDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for cut := range n {
-			if _, err := c.Decode(row, dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("row %d: %d of %d bytes: %v, want ErrCorrupt", i, cut, n, err)
-			}
-			if _, err := c.Stored(dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("row %d: Stored of %d of %d bytes: %v, want ErrCorrupt", i, cut, n, err)
-			}
-		}
+		codectest.Cut(t, c, dst[:n])
 		var l layout
 		s := c.(*Codec)
 		if err := s.header(&l, dst[:n], 0); err != nil {
@@ -370,18 +363,7 @@ func TestDecode_TruncatedOrDamaged(t *testing.T) {
 func TestCodec_DoesNotAllocate(t *testing.T) {
 	codecs, rows := corpus(t)
 	for i, c := range codecs {
-		dst, row := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())
-		n, err := c.Encode(dst, rows[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a := testing.AllocsPerRun(10, func() {
-			_, _ = c.Encode(dst, rows[i])
-			_, _ = c.Decode(row, dst[:n])
-			_, _ = c.Stored(dst[:n])
-		}); a != 0 {
-			t.Errorf("row %d: %v allocations", i, a)
-		}
+		codectest.NoAllocations(t, c, rows[i])
 	}
 }
 
@@ -407,22 +389,10 @@ func TestNew_Faults(t *testing.T) {
 	}
 }
 
-// TestUnmarshal_Corrupt damages metadata: each is refused, or, with a right checksum, a codec that marshals to it.
-func TestUnmarshal_Corrupt(t *testing.T) {
+func TestMetadata_RoundTripAndDamage(t *testing.T) {
 	codecs, _ := corpus(t)
-	b, err := codecs[0].MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range b {
-		if _, err := Unmarshal(b[:i]); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%d bytes: %v", i, err)
-		}
-		damaged := bytes.Clone(b)
-		damaged[i] ^= 0x40
-		if _, err := Unmarshal(damaged); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("byte %d damaged: %v", i, err)
-		}
+	for _, c := range codecs {
+		codectest.Metadata(t, c, Family.Unmarshal)
 	}
 }
 
@@ -449,18 +419,14 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || c.rowBytes > 1<<17 {
 			return
 		}
-		row := make([]byte, c.rowBytes)
-		n, err := c.Decode(row, src)
-		if err != nil {
-			if !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatal(err)
-			}
+		row, n, ok := codectest.Decodes(t, c, src)
+		if !ok {
 			return
 		}
-		if m, err := c.Stored(src); m != n || err != nil || n >= c.rowBytes || n > len(src) {
-			t.Fatalf("decoded %d bytes, Stored = %d, %v", n, m, err)
+		if n >= c.rowBytes || n > len(src) {
+			t.Fatalf("decoded %d bytes of %d to a row of %d", n, len(src), c.rowBytes)
 		}
-		realdata.RoundTrip(t, c, row)
+		codectest.RoundTrip(t, c, row)
 	})
 }
 

@@ -3,7 +3,7 @@ package zipnn
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -24,15 +24,15 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			name += " as bfloat16"
 		}
 		t.Run(name, func(t *testing.T) {
-			table, rowBytes := realdata.Table(t, c.file)
+			table, rowBytes := codectest.Table(t, c.file)
 			if c.bfloat16 {
-				table, rowBytes = realdata.BFloat16(table), rowBytes/2
+				table, rowBytes = codectest.BFloat16(table), rowBytes/2
 			}
 			k, err := Family.Train(table, rowBytes, c.dtype)
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := 100 * (1 - float64(realdata.RoundTrip(t, k, table))/float64(len(table)))
+			saving := 100 * (1 - float64(codectest.RoundTrip(t, k, table))/float64(len(table)))
 			t.Logf("saving %.2f %%, coded planes %d", saving, len(k.(*Codec).coded))
 			if saving < c.least {
 				t.Errorf("saving %.2f %%, want at least %.1f %%", saving, c.least)

@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/internal/realdata"
+	"github.com/tensorcache/tensorcache/codec/internal/codectest"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -286,7 +285,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		realdata.RoundTrip(t, c, table)
+		codectest.RoundTrip(t, c, table)
 	})
 }
 
@@ -296,7 +295,7 @@ func TestRoundTrip_LongestRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := realdata.RoundTrip(t, c, table); n > len(table)*84/100 {
+	if n := codectest.RoundTrip(t, c, table); n > len(table)*84/100 {
 		t.Errorf("the longest row takes %d bytes of %d", n, len(table))
 	}
 }
@@ -307,12 +306,12 @@ func TestTrain_OtherDistribution(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := realdata.RoundTrip(t, c, normal(2, 50000, f32))
+	like := codectest.RoundTrip(t, c, normal(2, 50000, f32))
 	scaled := normal(3, 50000, f32)
 	for i := 3; i < len(scaled); i += 40 {
 		scaled[i] ^= 0x20 // exponents that the sample has none of
 	}
-	unlike := realdata.RoundTrip(t, c, scaled)
+	unlike := codectest.RoundTrip(t, c, scaled)
 	if unlike <= like || unlike >= len(scaled) {
 		t.Errorf("rows like the sample's take %d bytes, others %d of %d", like, unlike, len(scaled))
 	}
@@ -331,11 +330,7 @@ func TestDecode_TruncatedOrDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for cut := 0; cut < n; cut += 1 + cut/500 {
-			if _, err := c.Decode(row, dst[:cut:cut]); !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("row %d: %d of %d bytes: %v, want ErrCorrupt", rowBytes, cut, n, err)
-			}
-		}
+		codectest.Cut(t, c, dst[:n])
 		for range 2000 { // no panic, whatever the error
 			damaged := bytes.Clone(dst[:n])
 			damaged[r.IntN(min(n, 40))] ^= byte(1 << r.IntN(8))
@@ -352,18 +347,7 @@ func TestCodec_DoesNotAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dst, row := make([]byte, c.EncodeBound()), make([]byte, 1200)
-	n, err := c.Encode(dst, table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := testing.AllocsPerRun(10, func() {
-		_, _ = c.Encode(dst, table)
-		_, _ = c.Decode(row, dst[:n])
-		_, _ = c.Stored(dst[:n])
-	}); a != 0 {
-		t.Errorf("%v allocations", a)
-	}
+	codectest.NoAllocations(t, c, table[:1200])
 }
 
 // goldenPlanes are those of docs/format/zipnn.md: 7e 0, 7f 10, escape 11.
@@ -392,24 +376,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Unmarshal(b)
-	if err != nil || again.rowBytes != 17 || again.layout != bf16 || !reflect.DeepEqual(again.planes, c.planes) {
-		t.Fatalf("metadata does not read back (%v)", err)
-	}
-	for i := range b {
-		damaged := bytes.Clone(b)
-		damaged[i] ^= 0x10
-		if _, err := Unmarshal(damaged); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("byte %d damaged: %v, want ErrCorrupt", i, err)
-		}
-		if _, err := Unmarshal(b[:i]); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%d of %d bytes: %v, want ErrCorrupt", i, len(b), err)
-		}
-	}
+	codectest.Metadata(t, c, Unmarshal)
 }
 
 func TestNew_BadInput(t *testing.T) {
@@ -420,7 +387,7 @@ func TestNew_BadInput(t *testing.T) {
 			return New(64, bf16, p)
 		}
 	}
-	for want, call := range map[string]func() (*Codec, error){
+	codectest.Errors(t, map[string]func() (*Codec, error){
 		"zipnn: row (0 bytes) must be 1 to 1048575":                             func() (*Codec, error) { return New(0, f32, nil) },
 		"zipnn: row (1048576 bytes) must be 1 to 1048575":                       func() (*Codec, error) { return Train(nil, 1<<20, f32) },
 		"zipnn: sample (0 rows) must have at least one row":                     func() (*Codec, error) { return Train(nil, 8, f32) },
@@ -433,11 +400,7 @@ func TestNew_BadInput(t *testing.T) {
 		"zipnn: code lengths must make a complete code (plane 1)":               with(func(p *Plane) { p.Lengths[escape] = 0 }),
 		"zipnn: code of 3 (13 bits) must have at most 12 (plane 1)":             with(func(p *Plane) { p.Lengths[3] = 13 }),
 		"zipnn: plane 1 must have an escape code: value 0 has none":             with(func(p *Plane) { p.Lengths[escape], p.Lengths[5] = 0, 2 }),
-	} {
-		if _, err := call(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
+	})
 }
 
 // TestCodeLengths_Optimal compares with codes of unlimited length where those fit, and with Kraft's sum where not.
@@ -515,16 +478,9 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 		}
-		row := make([]byte, c.RowBytes())
-		n, err := c.Decode(row, stored)
-		if err != nil {
-			if !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatal(err)
-			}
+		row, n, ok := codectest.Decodes(t, c, stored)
+		if !ok {
 			return
-		}
-		if m, err := c.Stored(stored); err != nil || n != m {
-			t.Fatalf("Decode %d; Stored %d, %v", n, m, err)
 		}
 		dst, again := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())
 		k, err := c.Encode(dst, row)
@@ -551,5 +507,5 @@ func TestGolden_Stored(t *testing.T) {
 			codecs, rows = append(codecs, c), append(rows, table[:rowBytes])
 		}
 	}
-	realdata.Golden(t, Family.Unmarshal, codecs, rows)
+	codectest.Golden(t, Family.Unmarshal, codecs, rows)
 }

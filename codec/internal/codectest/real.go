@@ -1,5 +1,5 @@
-// Package realdata is for tests of codecs: real tables, which are not part of the repository, golden rows, round trips.
-package realdata
+// Package codectest is for tests of codecs: what every codec must do, golden rows, and real tables, which are not part of the repository.
+package codectest
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package realdata
+package codectest
 
 import (
 	"bufio"
