@@ -57,8 +57,15 @@ func sparseRow(r *rand.Rand, s sparse.Shape, rowBytes int, share float64, kind i
 
 // TestCoders_SparseHits decodes rows of one table that have any share of entries, of any kind: lists of entries and of background elements,
 // bitmaps, and neither; by all lengths of digits and all units of stores; of one segment and of two. A warp has rows of all of these at the
-// same time, and some are damaged: the host's decoder says which of these are corrupt.
-func TestCoders_SparseHits(t *testing.T) {
+// same time.
+func TestCoders_SparseHits(t *testing.T) { sparseHits(t, false) }
+
+// TestCoders_SparseHitsCorrupt damages some of these rows: the host's decoder says which are corrupt, and the others are right.
+func TestCoders_SparseHitsCorrupt(t *testing.T) {
+	t.Run("sparse", func(t *testing.T) { sparseHits(t, true) })
+}
+
+func sparseHits(t *testing.T, damage bool) {
 	gpu, reason := gputest.OpenIfAny(t)
 	shares := []float64{0, 0.004, 0.05, 0.3, 0.5, 0.8, 0.97, 1}
 	all, compressed := 0, 0
@@ -83,7 +90,7 @@ func TestCoders_SparseHits(t *testing.T) {
 					if all++; !l.Compressed() {
 						continue
 					}
-					if compressed++; k < distinct && r.IntN(6) == 0 {
+					if compressed++; damage && k < distinct && r.IntN(6) == 0 {
 						slabs[0][l.Offset()+int64(r.IntN(l.Stored(0)))] ^= 1 << r.IntN(8)
 						damaged[l] = true
 					}
@@ -94,7 +101,7 @@ func TestCoders_SparseHits(t *testing.T) {
 					b.launch(k)
 					return decodeResult{b.counters(k.Counters), out.read(b)}
 				}, func(t *testing.T, want, got decodeResult) {
-					if want.count.Corrupt != got.count.Corrupt {
+					if want.count.Corrupt != got.count.Corrupt || !damage && got.count.Corrupt != 0 {
 						t.Errorf("%d corrupt rows, want %d", got.count.Corrupt, want.count.Corrupt)
 					}
 					for k, h := range hits {
@@ -112,9 +119,11 @@ func TestCoders_SparseHits(t *testing.T) {
 	}
 }
 
-// TestCoders_SparseOrder damages the lists of rows: of two neighbours with the same upper half the second gets the first one's lower half, so that
-// a position is there twice. Nothing but the order of positions says so.
-func TestCoders_SparseOrder(t *testing.T) {
+// TestCoders_SparseOrderCorrupt damages the lists of rows: of two neighbours with the same upper half the second gets the first one's lower half, so
+// that a position is there twice. Nothing but the order of positions says so.
+func TestCoders_SparseOrderCorrupt(t *testing.T) { t.Run("sparse", sparseOrder) }
+
+func sparseOrder(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	const rowBytes, elements, header, rows, damagedRows = 512, 128, 8 + 7, 600, 500
 	r := rand.New(rand.NewPCG(1, 2))

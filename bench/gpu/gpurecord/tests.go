@@ -216,6 +216,10 @@ func (r *tester) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// rowsWithRaces are subtests that racecheck leaves out: in a damaged list of codec sparse a position may be there twice, and two lanes put its
+// entry. The row counts as corrupt, whichever comes last. Nothing else is read back from there.
+const rowsWithRaces = "Corrupt$/^sparse"
+
 // process runs one test and adds its result, unless ctx ended first. The error says that the test could not be run.
 func (r *tester) process(ctx context.Context, binary string, t Test, ledger *os.File) error {
 	// Linux kills the process together with the thread that started it. The thread has to stay until the process has ended.
@@ -227,6 +231,9 @@ func (r *tester) process(ctx context.Context, binary string, t Test, ledger *os.
 	}
 	if t.Tool == "memcheck" { // a driver call that fails is no fault of a kernel: one asks for parameters until there are no more
 		argv = append([]string{"--report-api-errors", "no"}, argv...)
+	}
+	if t.Tool == "racecheck" { // see rowsWithRaces
+		argv = append(argv, "-test.skip="+rowsWithRaces)
 	}
 	if t.Tool != "" {
 		argv = append([]string{"compute-sanitizer", "--tool", t.Tool}, argv...)

@@ -174,6 +174,28 @@ func TestTester_GoesOn(t *testing.T) {
 	}
 }
 
+// TestTester_RowsWithRaces: racecheck, and no other tool, leaves out the subtests of damaged rows that have races.
+func TestTester_RowsWithRaces(t *testing.T) {
+	dir, bin := t.TempDir(), t.TempDir()
+	tool := "#!/bin/sh\necho \"$@\"\nwhile [ \"${1#--}\" != \"$1\" ]; do shift 2; done\n\"$@\"\n" +
+		"echo '========= ERROR SUMMARY: 0 errors'\n"
+	if err := os.WriteFile(filepath.Join(bin, "compute-sanitizer"), []byte(tool), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := newTester(t, dir, "TestA")
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	r.tools = []string{"memcheck", "racecheck"}
+	if err := r.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range r.tools {
+		log, err := os.ReadFile(filepath.Join(dir, "p.TestA."+tool+".log"))
+		if err != nil || strings.Contains(string(log), "-test.skip="+rowsWithRaces) != (tool == "racecheck") {
+			t.Errorf("%s: %v, %s", tool, err, log)
+		}
+	}
+}
+
 // TestTest_Judge: what a log and the way a process ended say of its test.
 func TestTest_Judge(t *testing.T) {
 	const pass = "=== RUN   TestA\n--- PASS: TestA (1.50s)\nPASS\n"
