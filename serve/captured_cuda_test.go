@@ -447,12 +447,12 @@ func TestGPU_CapturedLength(t *testing.T) {
 }
 
 // TestGPU_CapturedModel: clients replay graphs and update rows while the owner reads, updates, inserts, refreshes, and changes the budget.
-func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays") }
+func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays", 1000) }
 
 // TestGPU_CapturedKilled: clients that are killed while a replay runs leave nothing behind but exact counters.
 func TestGPU_CapturedKilled(t *testing.T) {
 	gputest.Require(t)
-	killClients(t, gputest.Few(20, 4), "replay", onGPU)
+	killClients(t, gputest.Few(6, 4), "replay", onGPU)
 }
 
 // TestGPU_CapturedStopped: a client that is stopped while a replay runs holds changes back, with its name, until it goes on. (On a GPU the replay ends all
@@ -463,13 +463,10 @@ func TestGPU_CapturedStopped(t *testing.T) {
 	s := listen(t, c, serve.Options{StoppedAfter: 200 * time.Millisecond})
 	child := start(t, "replay", s.Address())
 	child.expect("attached")
-	row := bytes.Repeat([]byte{updated}, 64)
 	var held error
 	for n := 0; held == nil && n < 20; n++ { // it may be stopped between two replays
 		child.signal(syscall.SIGSTOP)
-		for i := 0; held == nil && i < 3000; i++ {
-			held = c.Update(ctx, 0, []int64{int64(i)}, row)
-		}
+		held = updateMany(ctx, c)
 		child.signal(syscall.SIGCONT)
 		time.Sleep(time.Duration(n) * time.Millisecond)
 	}
@@ -479,7 +476,7 @@ func TestGPU_CapturedStopped(t *testing.T) {
 	if held != nil && (!errors.Is(held, cache.ErrHeld) || !strings.Contains(held.Error(), "replayer")) {
 		t.Error(held)
 	}
-	until(t, "changes go on", func() bool { return c.Update(ctx, 0, []int64{1}, row) == nil })
+	until(t, "changes go on", func() bool { return c.Update(ctx, 0, []int64{1}, bytes.Repeat([]byte{updated}, 64)) == nil })
 }
 
 // TestGPU_CapturedOwnerKilled: replays go on with the memory of an owner that was killed, also when another one is there; then Wait says so, until the batch

@@ -46,8 +46,8 @@ func TestGPU_Attach(t *testing.T) {
 // TestGPU_AttachPages runs tests of tables of pages on a GPU: the client's GPU waits for rows that the owner reads.
 func TestGPU_AttachPages(t *testing.T) {
 	gputest.Require(t)
-	pagesOnGPU = true
-	defer func() { pagesOnGPU = false }()
+	pagesOnGPU, pagesSteps = true, 20
+	defer func() { pagesOnGPU, pagesSteps = false, 60 }()
 	t.Run("rows", TestAttach_Pages)
 	t.Run("fail", TestAttach_PagesFail)
 }
@@ -85,11 +85,24 @@ func TestGPU_GatherDevice(t *testing.T) {
 }
 
 // TestGPU_Model: the model of several processes on a GPU.
-func TestGPU_Model(t *testing.T) { modelOnGPU(t, "model") }
+func TestGPU_Model(t *testing.T) { modelOnGPU(t, "model", 1500) }
 
-func modelOnGPU(t *testing.T, role string) {
+// TestGPU_ModelMillion is TestGPU_Model with a million rows looked up.
+func TestGPU_ModelMillion(t *testing.T) {
 	gputest.Require(t)
-	batches := gputest.Few(5000, 300)
+	if testing.Short() {
+		t.Skip("TestGPU_Model, which is the same with fewer batches, runs with -short")
+	}
+	const batches = 1_000_000/(modelBatch*(modelProcesses-1)) + 3 // of each client, which has three threads
+	if lookups := runModel(t, "model", batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = cache.Packed }); lookups < 1_000_000 {
+		t.Errorf("%d rows were looked up", lookups)
+	}
+}
+
+// modelOnGPU runs the model with clients of a role, which have so many batches each, fewer with -short.
+func modelOnGPU(t *testing.T, role string, batches int) {
+	gputest.Require(t)
+	batches = gputest.Few(batches, 300)
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
 		t.Run(name, func(t *testing.T) {
 			runModel(t, role, batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = tier })

@@ -124,13 +124,26 @@ func notGrown(t testing.TB, before footprint, bytes int) {
 	})
 }
 
+// updateMany updates more rows than an overlay of 64 KiB holds, so that an epoch that a client holds back holds it back.
+func updateMany(ctx context.Context, c *cache.Cache) error {
+	const batch = 100 // one row at a time takes minutes where processes take turns on a GPU
+	rows, data := make([]int64, batch), bytes.Repeat([]byte{updated}, batch*64)
+	for first := range 30 {
+		for i := range rows {
+			rows[i] = int64(first*batch + i)
+		}
+		if err := c.Update(ctx, 0, rows, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // killClients kills clients in the middle of their batches, and checks that nothing of them is left but exact counters.
 func killClients(t *testing.T, times int, role string, change func(*cache.Options)) {
 	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10; change(o) })
 	s := listen(t, c, serve.Options{StoppedAfter: time.Minute})
 	var before footprint
-	row := make([]byte, 64)
-	row[0] = updated
 	gathers := int64(0)
 	for n := range times {
 		child := start(t, role, s.Address())
@@ -141,11 +154,8 @@ func killClients(t *testing.T, times int, role string, change func(*cache.Option
 		})
 		time.Sleep(time.Duration(n%7) * 300 * time.Microsecond)
 		child.kill()
-		// More rows than the overlay holds: an epoch that the client held back would hold back these.
-		for i := range 3000 {
-			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
-				t.Fatal(err)
-			}
+		if err := updateMany(ctx, c); err != nil {
+			t.Fatal(err)
 		}
 		until(t, "the client is gone", func() bool { all, err := c.Stats(); return err == nil && len(all.Clients) == 0 })
 		all, err := c.Stats()
@@ -177,19 +187,11 @@ func TestClient_Stopped(t *testing.T) {
 	row[0] = updated
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	update := func() (err error) {
-		for i := range 3000 {
-			if err = c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	var err error
 	for range 20 { // the client may be stopped between two batches
 		child.signal(syscall.SIGSTOP)
 		begun := time.Now()
-		if err = update(); err != nil {
+		if err = updateMany(ctx, c); err != nil {
 			break
 		}
 		if time.Since(begun) > 10*time.Second {
@@ -220,7 +222,7 @@ func TestClient_Stopped(t *testing.T) {
 		t.Error(err)
 	}
 	child.signal(syscall.SIGCONT)
-	until(t, "changes go on", func() bool { return update() == nil })
+	until(t, "changes go on", func() bool { return updateMany(ctx, c) == nil })
 }
 
 // TestClient_Evicted: with EvictStopped, a client that holds back changes is killed, and they go on.

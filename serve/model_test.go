@@ -244,8 +244,8 @@ func setBudget(c *cache.Cache, bytes int64) error {
 	return err
 }
 
-// runModel has clients read and update rows while the owner does all that it can to the cache.
-func runModel(t *testing.T, role string, batches int, change func(*cache.Options)) {
+// runModel has clients read and update rows while the owner does all that it can to the cache. It returns how many rows were looked up.
+func runModel(t *testing.T, role string, batches int, change func(*cache.Options)) (lookups int64) {
 	file := filepath.Join(t.TempDir(), "model")
 	c, m := modelCache(t, file, change)
 	s := listen(t, c, serve.Options{})
@@ -296,7 +296,8 @@ func runModel(t *testing.T, role string, batches int, change func(*cache.Options
 	if err != nil {
 		t.Fatal(err)
 	}
-	lookups, hits, gathers := own*modelBatch, int64(0), own
+	hits, gathers := int64(0), own
+	lookups = own * modelBatch
 	for _, sum := range sums {
 		if sum == nil {
 			t.Fatal("a client has failed")
@@ -308,6 +309,7 @@ func runModel(t *testing.T, role string, batches int, change func(*cache.Options
 		t.Errorf("%d lookups, %d hits, %d Gathers; %d, at least %d and %d were made", one.Lookups, one.Hits, one.Gathers, lookups, hits, gathers)
 	}
 	t.Logf("%d rows looked up, %d updated, %d rows, %d cycles, budget %d", one.Lookups, all.Changes.UpdatedRows, one.Rows, all.Changes.Cycles, all.BudgetBytes)
+	return lookups
 }
 
 // TestModel_Processes: three clients and the owner read and update rows while the cache refreshes, grows and shrinks. Every row that is read is a

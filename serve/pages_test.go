@@ -40,8 +40,8 @@ func (s *countingRows) Read(dst []byte) (n int, err error) {
 	return n, nil
 }
 
-// pagesOnGPU has openPaged take a GPU.
-var pagesOnGPU bool
+// pagesOnGPU has openPaged take a GPU. pagesSteps is how often each goroutine of TestAttach_Pages reads, and a fifth of the rows that it updates.
+var pagesOnGPU, pagesSteps = false, 60
 
 // openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
 func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
@@ -88,7 +88,7 @@ func TestAttach_Pages(t *testing.T) {
 			if g == 0 {
 				from = c
 			}
-			for range 60 {
+			for range pagesSteps {
 				ids := []int64{r.Int64N(rows), r.Int64N(rows)}
 				if err := from.Prefetch(0, ids); err != nil {
 					t.Error(err)
@@ -99,7 +99,7 @@ func TestAttach_Pages(t *testing.T) {
 	}
 	wg.Wait()
 	row := make([]byte, 64)
-	for i := range int64(300) {
+	for i := range int64(5 * pagesSteps) {
 		id := i * 61 % rows
 		binary.LittleEndian.PutUint64(row, uint64(i)+1)
 		if err := a.Update(ctx, 0, []int64{id}, row); err != nil {

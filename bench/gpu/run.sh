@@ -113,6 +113,9 @@ test)
 	[ -n "$binaries" ] || { echo "run.sh: packages ($*) must be some of $(echo ./*.test)" >&2; exit 2; }
 	# These measure times or a GPU's free memory, take all of it, or break it: one after the other.
 	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate)$' $binaries
+	# These run several processes, or many short batches one after the other. Processes take turns on a GPU, in slices of milliseconds, so beside the
+	# others they would take minutes.
+	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap)$' $binaries
 	# The others measure nothing. Those of kernels take longest, so they begin first.
 	case $binaries in *kernels*) binaries="./kernels.test $(echo "$binaries" | sed 's|\./kernels\.test||')" ;; esac
 	tests tests 500 "${WORKERS:-$((processors / 2))}" $binaries

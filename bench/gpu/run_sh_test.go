@@ -52,7 +52,7 @@ echo figures
 		!strings.Contains(out, "bench-hot ended") || !strings.Contains(out, "bench-online FAILED") || !strings.Contains(out, "bench-large: no time was left") {
 		t.Errorf("%v\n%s\n%s", err, calls, out)
 	}
-	if calls, out, err := run("test", "kernels"); err == nil || strings.Count(calls, "./kernels.test") != 2 || strings.Contains(calls, "cache.test") || !strings.Contains(out, "tests FAILED") {
+	if calls, out, err := run("test", "kernels"); err == nil || strings.Count(calls, "./kernels.test") != 3 || strings.Contains(calls, "cache.test") || !strings.Contains(out, "tests FAILED") {
 		t.Errorf("%v\n%s\n%s", err, calls, out)
 	}
 	if err := os.Remove(filepath.Join(dir, "broken")); err != nil {
