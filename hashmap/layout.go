@@ -18,6 +18,8 @@ const (
 	MaxProbe = 15
 	// Load is the share of slots in use that LayoutFor sizes for. It takes 20 bytes an entry.
 	Load = 0.8
+	// EntryBytes is what an entry of a map of that load takes, in bytes.
+	EntryBytes = SlotBytes / Load
 
 	// EmptyKey marks a slot that was never used.
 	EmptyKey = ^uint64(0)

@@ -151,7 +151,7 @@ func (s *sizes) capacityOf(budget int64) int64 {
 func (s *sizes) problem(capacity int64) admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
 	return admission.Problem{
-		Rows: []int64{int64(len(s.slot))}, Capacity: capacity, Costs: []admission.Cost{s.cost},
+		Rows: []int64{int64(len(s.slot))}, Capacity: capacity, MapBytes: int(float64(s.devices) * hashmap.EntryBytes), Costs: []admission.Cost{s.cost},
 		SlotBytes:   func(key uint64) int { return int(s.slot[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.stored[row(key)]) },
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"sort"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -50,9 +51,9 @@ func bagsOfWords(t *testing.T, rows, vocabulary, mean int, codec string) (stored
 	return stored, rowBytes
 }
 
-// filled has a policy observe batches and fills a cache in the order of its ranking. It returns the shares of the batches' lookups that
+// filled has a policy observe batches and fills a cache in the order of its ranking; a row takes its slot and more bytes. It returns the shares of the batches' lookups that
 // hit, of the stored bytes that misses read, and of the time that misses of everything would take.
-func filled(t *testing.T, name string, s *Stream) (hits, moved, time float64) {
+func filled(t *testing.T, name string, s *Stream, more int) (hits, moved, time float64) {
 	t.Helper()
 	p := newPolicy(t, name)
 	defer p.Close()
@@ -73,7 +74,7 @@ func filled(t *testing.T, name string, s *Stream) (hits, moved, time float64) {
 	cached, room := make([]bool, len(s.Slot)), s.Capacity
 	for key := range p.Rank() {
 		_, r := hashmap.SplitKey(key)
-		if room -= int64(s.Slot[r]); room < 0 {
+		if room -= int64(s.Slot[r]) + int64(more); room < 0 {
 			break
 		}
 		cached[r] = true
@@ -129,13 +130,64 @@ func TestPolicies_OneObjective(t *testing.T) {
 		for r, n := range stored {
 			s.Slot[r] = uint32(slab.SlotBytes(int(n)))
 		}
-		bestHits, _, bestTime := filled(t, "static-optimal", s)
+		bestHits, _, bestTime := filled(t, "static-optimal", s, 0)
 		t.Logf("%s: static-optimal hits %.3f, takes %.3f", c.name, bestHits, bestTime)
 		for _, name := range []string{"freq", "static-freq"} {
-			hits, moved, time := filled(t, name, s)
+			hits, moved, time := filled(t, name, s, 0)
 			t.Logf("%s: %s hits %.3f, moves %.3f, takes %.3f", c.name, name, hits, moved, time)
 			if hits < bestHits-c.hits || time > c.time*bestTime {
 				t.Errorf("%s: %s hits %.3f and takes %.3f, static-optimal %.3f and %.3f", c.name, name, hits, time, bestHits, bestTime)
+			}
+		}
+	}
+}
+
+// TestPolicies_MapBytes: a budget is for slots, and for 20 bytes of hashmap a row on each device. Policies that count both hit more than those
+// that count slots alone, where rows have short slots of different lengths.
+func TestPolicies_MapBytes(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		mean     int // words a row
+		devices  int
+		exponent float64 // of Zipf's law, by which rows are looked up; 0: all alike
+		least    float64 // by which the hit ratio is higher
+	}{
+		{"rows alike", 18, 1, 0, 0.005},
+		{"Zipf's law", 18, 1, 0.5, 0.005},
+		{"Zipf's law, longer rows", 60, 1, 0.5, 0.005},
+		{"eight devices", 60, 8, 0.5, 0.01},
+	} {
+		const rows = 20_000
+		stored, rowBytes := bagsOfWords(t, rows, 256, c.mean, "sparse")
+		r := rand.New(rand.NewPCG(3, 4))
+		sums, sum := make([]float64, rows), 0.0
+		for i := range sums {
+			sum += math.Pow(float64(i+1), -c.exponent)
+			sums[i] = sum
+		}
+		ids, order := make([]uint32, 12*rows), r.Perm(rows)
+		for i := range ids {
+			ids[i] = uint32(order[min(rows-1, sort.SearchFloat64s(sums, sum*r.Float64()))])
+		}
+		w, err := workload.NewReplay(ids, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mapBytes := int(float64(c.devices) * hashmap.EntryBytes)
+		s := &Stream{Batches: w, Stored: stored, Slot: make([]uint32, rows), Cost: admission.GPUCost(rowBytes, 0)}
+		for r, n := range stored {
+			s.Slot[r] = uint32(slab.SlotBytes(int(n)))
+			s.Capacity += int64(int(s.Slot[r])+mapBytes) / 5
+		}
+		for _, name := range []string{"freq", "static-freq", "static-optimal"} {
+			var hits [2]float64
+			for i := range hits {
+				s.MapBytes = i * mapBytes
+				hits[i], _, _ = filled(t, name, s, mapBytes)
+			}
+			t.Logf("%s: %s hits %.3f by slots, %.3f by slots and hashmap", c.name, name, hits[0], hits[1])
+			if hits[1] < hits[0]+c.least {
+				t.Errorf("%s: %s hits %.3f by slots, %.3f by slots and hashmap", c.name, name, hits[0], hits[1])
 			}
 		}
 	}

@@ -29,6 +29,8 @@ type Stream struct {
 	Cost admission.Cost
 	// Capacity is the slot bytes of the cache.
 	Capacity int64
+	// MapBytes is that of admission.Problem: what policies count for the hashmap.
+	MapBytes int
 	// Entries is the number of rows that the cache's hashmap is made for. Rows that the policy does not rank are evicted in the
 	// order of that hashmap. Default 0: those of the highest numbers first.
 	Entries int64
@@ -159,7 +161,7 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 func (s *Stream) problem() admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
 	return admission.Problem{
-		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity, Costs: []admission.Cost{s.Cost},
+		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity, MapBytes: s.MapBytes, Costs: []admission.Cost{s.Cost},
 		SlotBytes:   func(key uint64) int { return int(s.Slot[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.Stored[row(key)]) },
 	}

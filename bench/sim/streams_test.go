@@ -102,7 +102,8 @@ func (s *Stream) store(t *dataset.Table, share float64) error {
 	}
 	mean := slots / float64(t.Rows)
 	// The budget is for the hashmap, too.
-	s.Capacity = int64(share * float64(len(t.Data)) * mean / (mean + hashmap.SlotBytes/hashmap.Load))
+	s.Capacity = int64(share * float64(len(t.Data)) * mean / (mean + hashmap.EntryBytes))
+	s.MapBytes = hashmap.EntryBytes
 	return nil
 }
 

@@ -61,8 +61,11 @@ func (p *Problem) Cost(table int) Cost {
 	return GPUCost(512, 0)
 }
 
-// savedPerByte returns the value of a row: the nanoseconds that a hit of it saves, per slot byte.
+// bytes returns the device memory that a cached row takes: its slot, and its share of the hashmaps.
+func (p *Problem) bytes(key uint64) float64 { return float64(max(1, p.SlotBytes(key)+p.MapBytes)) }
+
+// savedPerByte returns the value of a row: the nanoseconds that a hit of it saves, per byte of device memory.
 func (p *Problem) savedPerByte(key uint64) float64 {
 	table, _ := hashmap.SplitKey(key)
-	return 1e9 * p.Cost(table).Saved(p.StoredBytes(key)) / float64(max(1, p.SlotBytes(key)))
+	return 1e9 * p.Cost(table).Saved(p.StoredBytes(key)) / p.bytes(key)
 }

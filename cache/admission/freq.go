@@ -12,8 +12,8 @@ import (
 
 var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 
-// NewFrequency returns the policy that ranks rows by their recent access frequency, times the time that a hit saves, per slot
-// byte.
+// NewFrequency returns the policy that ranks rows by their recent access frequency, times the time that a hit saves, per byte of
+// device memory.
 //
 // A table tracks the rows whose hits save the most time exactly, three times as many as fit in the slabs. A count-min sketch counts
 // the other rows. A row of the sketch moves to the table when it saves more than the row of its bucket that saves least. Every tracked
@@ -88,7 +88,7 @@ type freqBucket struct {
 	keys   [freqWays]uint64
 	counts [freqWays][horizons]float32 // sums of the weights of accesses
 	info   [freqWays]freqInfo
-	value  [freqWays]float32 // nanoseconds that a hit saves, per slot byte
+	value  [freqWays]float32 // nanoseconds that a hit saves, per byte of device memory
 }
 
 const (

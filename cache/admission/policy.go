@@ -63,6 +63,8 @@ type Problem struct {
 	// the host. Policies call them only within Start, Observe, Rank and Resize, but from several goroutines at once. Results may change over
 	// time.
 	SlotBytes, StoredBytes func(key uint64) int
+	// MapBytes is what a cached row takes beside its slot: its share of the hashmaps of all devices. Rows are ranked by their value per byte of both.
+	MapBytes int
 	// Costs is the time that lookups of each table's rows take. Tables beyond its end, and zero entries, have GPUCost(512, 0).
 	Costs []Cost
 }

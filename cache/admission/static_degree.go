@@ -17,7 +17,7 @@ var _ = register(Spec{Name: "static-degree", Learns: FromGraph, New: func(in Inp
 }})
 
 // NewStaticDegree returns the policy that ranks the vertices of each table by in-degree, times the time that a hit
-// saves, per slot byte. It is PaGraph's (SoCC '20), with in-degrees because sampling follows edges to their targets.
+// saves, per byte of device memory. It is PaGraph's (SoCC '20), with in-degrees because sampling follows edges to their targets.
 // inDegrees has, for each table, one entry a row; rows beyond its end count as 0. The policy needs no training.
 func NewStaticDegree(inDegrees ...[]uint32) Policy {
 	return &staticScore[uint32]{name: "static-degree", what: "in-degrees", scores: inDegrees}

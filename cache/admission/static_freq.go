@@ -8,7 +8,7 @@ import (
 var _ = register(Spec{Name: "static-freq", New: simple(NewStaticFrequency)})
 
 // NewStaticFrequency returns the policy that ranks rows by their frequency in the training batches, times the time that a hit
-// saves, per slot byte (pre-sampling, as in GNNLab, EuroSys '22). The first Rank that yields a row is final; later
+// saves, per byte of device memory (pre-sampling, as in GNNLab, EuroSys '22). The first Rank that yields a row is final; later
 // accesses are ignored. Until then the policy takes 4 bytes of host memory a row.
 func NewStaticFrequency() Policy {
 	return &staticFrequency{name: "static-freq", value: func(p *Problem, key uint64, n float64) float64 {

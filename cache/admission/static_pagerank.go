@@ -16,7 +16,7 @@ const (
 )
 
 // NewStaticPageRank returns the policy that ranks the vertices of each table by weighted reverse PageRank, times the
-// time that a hit saves, per slot byte (Min et al., "Graph Neural Network Training with Data Tiering", KDD '22). The
+// time that a hit saves, per byte of device memory (Min et al., "Graph Neural Network Training with Data Tiering", KDD '22). The
 // random surfer follows the edges of a [Graph], as sampling does; the paper calls this reverse because its edges point the
 // other way. The rank is weighted because the surfer starts from the graph's seeds. The policy needs no training. Making it
 // takes up to a hundred passes over the edges.

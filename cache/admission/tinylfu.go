@@ -15,7 +15,7 @@ import (
 var _ = register(Spec{Name: "tinylfu", Online: true, New: simple(NewTinyLFU)})
 
 // NewTinyLFU returns the policy that passes the accesses to a cache with ristretto's policy (TinyLFU admission, sampled LFU
-// eviction) whose costs are slot bytes. It ranks the rows that this cache holds, by the time that their hits save per slot byte,
+// eviction) whose costs are slot bytes. It ranks the rows that this cache holds, by the time that their hits save per byte of device memory,
 // and then the rows that it rejected or evicted, the latest first, at most as many as fit in the slabs.
 func NewTinyLFU() Policy { return &tinyLFU{} }
 
@@ -26,7 +26,7 @@ type tinyLFU struct {
 	held    []heldRow                    // content of lfu at the last Rank, best first
 }
 
-// heldRow is a row that lfu holds, and the time that its hits save per slot byte.
+// heldRow is a row that lfu holds, and the time that its hits save per byte of device memory.
 type heldRow struct {
 	key   uint64
 	score float64
@@ -87,7 +87,7 @@ func (p *tinyLFU) Explain(key uint64) Estimate {
 	return e
 }
 
-// score returns the nanoseconds that the hits of a row save, per slot byte.
+// score returns the nanoseconds that the hits of a row save, per byte of device memory.
 func (p *tinyLFU) score(row tinylfu.Entry) float64 {
 	return float64(row.Hits) * p.problem.savedPerByte(row.Key)
 }

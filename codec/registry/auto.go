@@ -335,7 +335,7 @@ func fill(drawn []Drawn, encoded [][]byte, budget, entry float64, saved func(sto
 	// What policy freq ranks by. Rows that training did not look up come last.
 	score := func(i int) float64 {
 		stored := len(encoded[i])
-		return drawn[i].Count * saved(stored) / float64(max(1, slab.SlotBytes(stored)))
+		return drawn[i].Count * saved(stored) / (float64(slab.SlotBytes(stored)) + entry)
 	}
 	order := make([]int, len(drawn))
 	for i := range order {

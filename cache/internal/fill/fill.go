@@ -275,6 +275,7 @@ func (f *filler) allocate() (err error) {
 func (f *filler) train() error {
 	p, s := admission.Problem{Costs: f.store.Costs}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
+	p.MapBytes = int(float64(len(f.set.Devices)) * hashmap.EntryBytes)
 	if f.o.Fixed && !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
 		s.Entries = 0
 	}

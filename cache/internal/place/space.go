@@ -108,7 +108,7 @@ func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 	mean := max(slab.Align, slots/max(1, rows))
 	// The number of entries e solves: sum over devices of (budget - fixed - map(e)) = e × mean, where map(e) = e × SlotBytes / Load.
 	// If rows are copied, fewer fit. The map is sized without copies all the same, because copies may be removed.
-	entries := budget / (float64(mean) + devices*hashmap.SlotBytes/hashmap.Load)
+	entries := budget / (float64(mean) + devices*hashmap.EntryBytes)
 	rowsCached = max(1, int64(min(entries, float64(rows))))
 	for _, payload := range s.Payloads(rowsCached) {
 		bytes += min(payload, slots)
