@@ -161,30 +161,6 @@ func TestGPU_CapturedScratch(t *testing.T) {
 	}
 }
 
-// TestGPU_FromPages_NotCaptured: a batch of a table of pages is refused by a stream that captures, and the capture is as good as before.
-func TestGPU_FromPages_NotCaptured(t *testing.T) {
-	c, data, gpu, s := deviceCache(t, &faults{}, cache.Options{})
-	stream, ids := s.(*cuda.Stream), []int64{1, pagedRows - 1}
-	b := putBatch(t, gpu, ids, pagedRowBytes)
-	graph, err := stream.Capture(true, func() error {
-		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, b.rows, b.out); !errors.Is(err, cache.ErrCapturing) || !strings.Contains(err.Error(), "rows on colder tiers") {
-			t.Errorf("error %v", err)
-		}
-		return stream.Fill(b.out, 1)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer graph.Close()
-	batch, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, b.rows, b.out)
-	if err == nil {
-		err = batch.Wait()
-	}
-	if err != nil || !equalRows(data, pagedRowBytes, ids, b.read(t)) {
-		t.Errorf("a batch that is not captured: %v", err)
-	}
-}
-
 // TestGPU_CaptureGoesOn: what cannot be captured is refused, and the capture is as good as before. Calls of the cache by other threads do not
 // break it either.
 func TestGPU_CaptureGoesOn(t *testing.T) {
@@ -355,25 +331,44 @@ func (v *versions) check(id int64, row []byte, from, through uint32) error {
 func TestGPU_CapturedBesideChanges(t *testing.T) {
 	gpu := gputest.Open(t)
 	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
-		t.Run(fmt.Sprint(tier), func(t *testing.T) { testCapturedBesideChanges(t, gpu, tier, 40_000, false) })
+		t.Run(fmt.Sprint(tier), func(t *testing.T) { testCapturedBesideChanges(t, gpu, tier, 40_000, "") })
 	}
-	t.Run("resident", func(t *testing.T) { testCapturedBesideChanges(t, gpu, cache.InPlace, 400_000, true) })
+	t.Run("resident", func(t *testing.T) { testCapturedBesideChanges(t, gpu, cache.InPlace, 400_000, "resident") })
+	t.Run("pages", func(t *testing.T) { testCapturedBesideChanges(t, gpu, cache.InPlace, 40_000, "pages") })
+	t.Run("pages, many rounds", func(t *testing.T) {
+		defer cache.ServeInRounds(1 << 10)()
+		testCapturedBesideChanges(t, gpu, cache.InPlace, 40_000, "pages")
+	})
 }
 
-func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostTier, budget int64, resident bool) {
-	const first, capacity, rowBytes, graphs = 800, 1000, 128, 4
+// testCapturedBesideChanges has a table that is resident, or one of pages, which does not grow.
+func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostTier, budget int64, kind string) {
+	resident, paged := kind == "resident", kind == "pages"
+	const first, rowBytes = 800, 128
+	capacity, graphs := int64(1000), 4
+	if paged {
+		capacity, graphs = first, 8
+	}
 	v := &versions{rowBytes: rowBytes, begun: make([]atomic.Uint32, capacity), ended: make([]atomic.Uint32, capacity)}
 	var data []byte
 	for id := range int64(first) {
 		data = append(data, v.row(id, 0)...)
 	}
-	x := fromBytes(t, "x", data, rowBytes).WithCapacity(capacity)
+	x, codec := fromBytes(t, "x", data, rowBytes).WithCapacity(capacity), cache.Codec("ibp4")
+	host := cache.HostOptions{Tier: tier}
+	if paged {
+		var err error
+		if x, err = cache.FromPages(packed(t, data, rowBytes, "ibp4", nil)); err != nil {
+			t.Fatal(err)
+		}
+		x, codec, host = x.WithLog(t.TempDir(), false), "", cache.HostOptions{Memory: 40_000, Overlay: 10_000}
+	}
 	if resident {
 		x = x.ResidentWith(cache.ResidentOptions{Target: 64})
 	}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{x}, Budget: budget, Codec: "ibp4", Host: cache.HostOptions{Tier: tier},
-		Devices: cache.DeviceOptions{Backend: "cuda"}, Refresh: cache.RefreshOptions{Accesses: 1, MaxChurn: 1},
+		Tables: []cache.Table{x}, Budget: budget, Codec: codec, Host: host, Devices: cache.DeviceOptions{Backend: "cuda"},
+		Refresh: cache.RefreshOptions{Accesses: 1, MaxChurn: 1},
 	})
 	end := make(chan struct{})
 	var others, replays sync.WaitGroup
@@ -422,6 +417,11 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 	})
 	beside(func(r *rand.Rand) error {
 		ids := zipf(r, first, 300)
+		if paged {
+			if err := c.Prefetch(0, ids[:50]); err != nil {
+				return err
+			}
+		}
 		return errors.Join(c.Gather(ctx, 0, ids, make([]byte, len(ids)*rowBytes)), c.Refresh(ctx))
 	})
 	beside(func(r *rand.Rand) error {
@@ -436,7 +436,7 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 		return c.SetBudget(ctx, 20_000+r.Int64N(budget-20_000))
 	})
 	for g := range graphs {
-		n := []int{1, 33, 300, 1000}[g]
+		n := []int{1, 33, 300, 1000}[g%4]
 		b := captureBatch(t, c, gpu, make([]int64, n), rowBytes)
 		replays.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 7))
@@ -469,6 +469,9 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 	s := settle(t, c)
 	if s.ChangeError != "" {
 		t.Error(s.ChangeError)
+	}
+	if paged && s.Tables[0].Tiers.AbsentRows == 0 {
+		t.Error("no row was absent")
 	}
 	t.Logf("%d Gathers, %d hits, %d misses, changes %+v", s.Tables[0].Gathers, s.Tables[0].Hits, s.Tables[0].Misses, s.Changes)
 }

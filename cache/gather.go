@@ -128,8 +128,12 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 // returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
 // replay begins or ends. The batch has a few kilobytes of memory of its own, until all graphs that it is a part of are destroyed, or
 // [Batch.Release] is called. Replays of it must not overlap: a graph that is instantiated twice, or cloned, is replayed by one at a time. A
-// graph must not be replayed after Close. Rows of 8 KiB and more, and tables of [FromPages], cannot be captured: then the error wraps ErrCapturing, and the
-// capture goes on. Of an attached cache see [Attach].
+// graph must not be replayed after Close. Rows of 8 KiB and more cannot be captured: then the error wraps ErrCapturing, and the capture goes on. Of an
+// attached cache see [Attach].
+//
+// A replay of a table of [FromPages] waits for rows that neither slab nor host tier holds, as other batches do, while the host reads them. Those that
+// cannot be read are zeros, and Wait returns an error that wraps ErrCold. [Cache.Prefetch] before the replay is the way to have none. The batch has
+// page-locked memory of its own for such rows.
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
 	return v.gatherDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, out)
 }
@@ -176,11 +180,11 @@ func (b *Batch) Poll() (done bool, err error) { return (*read.Batch)(b).Poll() }
 // the memory is given back some time after the graph, and what was instantiated of it, is destroyed. For other batches Release does nothing.
 func (b *Batch) Release() { (*read.Batch)(b).Release() }
 
-// Wait blocks until the batch has finished. It returns an error that wraps ErrRows or ErrCorrupt, the device's error, or nil.
+// Wait blocks until the batch has finished. It returns an error that wraps ErrRows, ErrCorrupt or ErrCold, the device's error, or nil.
 func (b *Batch) Wait() error { return (*read.Batch)(b).Wait() }
 
 // Check returns what was wrong with batches of GatherDevice, and with replays of captured ones, that have ended since the last Check, or nil: an
-// error that wraps ErrRows, ErrCorrupt or ErrDevice, of the first batch that had one, with the number of the others. It is for programs that do not
+// error that wraps ErrRows, ErrCorrupt, ErrCold or ErrDevice, of the first batch that had one, with the number of the others. It is for programs that do not
 // wait for their batches. With wait, it first waits for all that are under way.
 func (c *Cache) Check(wait bool) error {
 	if err := c.enter(); err != nil {

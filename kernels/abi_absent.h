@@ -13,7 +13,11 @@ struct AbsentHost {
 	u64 consumed;
 	// GaveUp is the number of the last batch for which the GPU waited too long.
 	u64 gaveUp;
-	u64 reserved1[12];
+	// Replayed is the number of the last replay of a captured batch that has ended, and read how many rows its replays have found where the host tier
+	// has rows that were read ahead.
+	u64 replayed;
+	u64 read;
+	u64 reserved1[10];
 	// Ready names a batch and the rounds of it whose rows are in the staging memory; ABSENT_LAST says that there are no more. Rows are the rows of an
 	// even and of an odd round. Both are the host's.
 	u64 ready;
@@ -24,7 +28,8 @@ ABI_SIZE(AbsentHost, 256);
 
 #define ABSENT_LAST 0x80000000
 
-// AbsentState is what the kernels of one batch leave for each other in device memory. It is zero between batches.
+// AbsentState is what the kernels of one batch leave for each other in device memory. It is zero between batches, but for replays and read, which are as in
+// AbsentHost.
 struct AbsentState {
 	u32 present;
 	u32 absent;
@@ -35,8 +40,10 @@ struct AbsentState {
 	u32 total;
 	u32 over;
 	u64 hostBytes;
+	u64 replays;
+	u64 read;
 };
-ABI_SIZE(AbsentState, 32);
+ABI_SIZE(AbsentState, 48);
 
 // AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
 // each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for count rows.
@@ -55,14 +62,35 @@ struct AbsentListArgs {
 };
 ABI_SIZE(AbsentListArgs, 80);
 
-// AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end.
+// AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end. Of a captured
+// batch, batch is the number of its first replay, and replay its ReplayState; else that is 0.
 struct AbsentWaitArgs {
 	u64 counters;
 	u64 host;
 	u64 state;
 	u64 timeoutNanos;
 	BatchEnd end;
+	u64 replay;
 	u32 batch;
 	u32 round;
 };
-ABI_SIZE(AbsentWaitArgs, 64);
+ABI_SIZE(AbsentWaitArgs, 72);
+
+// ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
+// those of the last rows that it found from aheadFrom on in the host tier. List is 0 for a table of which the host tier has all rows.
+struct ReplayAbsent {
+	u64 state;
+	u64 list;
+	u64 ahead;
+	u64 aheadFrom;
+	u32 count;
+	u32 reserved;
+};
+ABI_SIZE(ReplayAbsent, 40);
+
+// ReplayRowsArgs are a batch in a captured graph whose rows are written.
+struct ReplayRowsArgs {
+	ReplayArgs replay;
+	ReplayAbsent absent;
+};
+ABI_SIZE(ReplayRowsArgs, 376);

@@ -7,6 +7,9 @@
 // puts their stored form in page-locked staging memory, in rounds. absentWait waits for a round, which a fetch then writes to the output, with the staging
 // memory as its host tier. absentEnd ends the batch.
 //
+// In a captured graph the kernel that replays lists absent rows itself: serve.cu. What follows is the same, but that absentWait lets the host know of
+// the list, and that replays count themselves, as no host code runs before one.
+//
 // Nothing here waits without a limit. While absentWait waits, it is one warp that looks at the host's word now and then.
 
 // nextOf returns, for the lanes with one, places that follow each other: the first is *counter's before the call.
@@ -70,17 +73,23 @@ KERNEL void __launch_bounds__(32) absentWait(const AbsentWaitArgs a)
 	AbsentState *state = (AbsentState *)a.state;
 	AbsentHost *host = (AbsentHost *)a.host;
 	Counters *count = (Counters *)a.counters;
-	if (a.round == 0)
+	u32 batch = a.batch + (u32)state->replays;
+	if (a.round == 0) {
 		state->hostBytes = count->hostBytes;
+		if (a.replay != 0 && state->absent != 0) {
+			fenceSystem(); // the list is there before the word that says so
+			storeSystem(&host->listed, (u64)batch << 32 | state->absent);
+		}
+	}
 	count->misses = 0;
 	if (state->absent == 0 || state->over != 0)
 		return;
 	if (a.round != 0)
-		storeSystem(&host->consumed, (u64)a.batch << 32 | a.round);
+		storeSystem(&host->consumed, (u64)batch << 32 | a.round);
 	for (u64 since = nanos();; sleepNanos(1000)) {
 		u64 word = loadSystem(&host->ready);
 		u32 rounds = (u32)word & ~ABSENT_LAST;
-		bool own = (u32)(word >> 32) == a.batch;
+		bool own = (u32)(word >> 32) == batch;
 		if (own && rounds > a.round) {
 			count->misses = loadSystem(&host->rows[a.round & 1]);
 			return;
@@ -88,11 +97,31 @@ KERNEL void __launch_bounds__(32) absentWait(const AbsentWaitArgs a)
 		if (own && ((u32)word & ABSENT_LAST) != 0)
 			break;
 		if (nanos() - since > a.timeoutNanos) {
-			storeSystem(&host->gaveUp, (u64)a.batch);
+			storeSystem(&host->gaveUp, (u64)batch);
 			break;
 		}
 	}
 	state->over = 1;
+}
+
+// endReplayed notes the end of a replay, and readies counters and state for the next one.
+INLINE void endReplayed(const AbsentWaitArgs &a, AbsentState *state, Counters *count)
+{
+	AbsentHost *host = (AbsentHost *)a.host;
+	ReplayCounts *total = &((ReplayState *)a.replay)->counts;
+	u32 corrupt = loadDevice(&count->corrupt);
+	if (corrupt != 0) {
+		total->corruptPosition = loadDevice(&count->corruptPosition);
+		atomicAdd(&total->corrupt, corrupt);
+	}
+	u64 replays = state->replays + 1, read = state->read;
+	*count = Counters{};
+	*state = AbsentState{};
+	state->replays = replays;
+	state->read = read;
+	storeSystem(&host->read, read);
+	fenceSystem(); // what the replay has written and counted is there before the word that says that it has ended
+	storeSystem(&host->replayed, replays);
 }
 
 // absentEnd publishes the batch's counters, and readies the state for the next batch.
@@ -102,6 +131,10 @@ KERNEL void __launch_bounds__(32) absentEnd(const AbsentWaitArgs a)
 		return;
 	AbsentState *state = (AbsentState *)a.state;
 	Counters *count = (Counters *)a.counters;
+	if (a.replay != 0) {
+		endReplayed(a, state, count);
+		return;
+	}
 	count->misses = state->total;
 	count->hostBytes = state->hostBytes;
 	*state = AbsentState{};

@@ -28,6 +28,12 @@ type AbsentBatch struct {
 	Host, Rows, State device.Buffer
 	// Timeout is how long the device waits for a round.
 	Timeout time.Duration
+	// Replay is the State of the captured batch's Replay, which does the work of Lookup, List and the rest; empty for others. Then the first replay's number
+	// is Batch, and its Result is not used. Host says which replays have ended.
+	Replay device.Buffer
+	// Ahead, of a captured batch, is page-locked memory of 8 bytes a row: replays write to it, in turns, the numbers of the rows that they find in the
+	// tier's ReadAhead, and AbsentHost.Read is how many they were.
+	Ahead device.Buffer
 	// Ending is the batch's number, and how End publishes it.
 	Ending
 
@@ -48,6 +54,9 @@ type (
 
 // HostView views Host.
 func (b *AbsentBatch) HostView() *abi.AbsentHost { return &view[abi.AbsentHost](b.Host)[0] }
+
+// AheadView views Ahead.
+func (b *AbsentBatch) AheadView() []int64 { return view[int64](b.Ahead) }
 
 // List returns the kernel that lists the misses by whether the tier holds them.
 func (b *AbsentBatch) List() device.Kernel {
@@ -78,7 +87,10 @@ func (b *AbsentBatch) aheadFrom() uint64 {
 // Use notes that a batch has read a row which was read ahead.
 func (a *Ahead) Use(row int64) { a.use(row, a.From) }
 
-func (b *AbsentBatch) word(n uint32) uint64 { return uint64(uint32(b.Batch))<<32 | uint64(n) }
+// word returns a word of the host execution that names the batch, or the replay that runs.
+func (b *AbsentBatch) word(n uint32) uint64 {
+	return uint64(uint32(b.Batch)+uint32(b.state().Replays))<<32 | uint64(n)
+}
 
 func (b *AbsentBatch) state() *abi.AbsentState { return &view[abi.AbsentState](b.State)[0] }
 
@@ -112,6 +124,16 @@ func (k *absentList) RunHost(device.Workers) {
 	atomic.StoreUint64(&host.Listed, b.word(state.Absent))
 }
 
+// listReplayed lists the absent rows of a replay, and zeroes their output.
+func (b *AbsentBatch) listReplayed(a *Absent, out []byte) {
+	rows, state, rowBytes := FoundView(b.Rows), b.state(), b.Tier.RowBytes
+	for i, row := range a.Rows {
+		rows[i] = Found{Word: uint64(row), Position: a.Positions[i]}
+		clear(out[int(a.Positions[i])*rowBytes:][:rowBytes])
+	}
+	state.Absent = uint32(len(a.Rows))
+}
+
 // Name implements device.Kernel.
 func (k *absentWait) Name() string { return "absent-wait" }
 
@@ -121,6 +143,9 @@ func (k *absentWait) RunHost(device.Workers) {
 	state, host := b.state(), b.HostView()
 	if k.round == 0 {
 		state.HostBytes = count.HostBytes
+		if b.Replay.Size() != 0 && state.Absent != 0 {
+			atomic.StoreUint64(&host.Listed, b.word(state.Absent))
+		}
 	}
 	count.Misses = 0
 	if state.Absent == 0 || state.Over != 0 {
@@ -140,7 +165,7 @@ func (k *absentWait) RunHost(device.Workers) {
 			break
 		}
 		if time.Since(since) > b.Timeout {
-			atomic.StoreUint64(&host.GaveUp, uint64(uint32(b.Batch)))
+			atomic.StoreUint64(&host.GaveUp, b.word(0)>>32)
 			break
 		}
 	}
@@ -153,6 +178,18 @@ func (k *absentEnd) Name() string { return "absent-end" }
 // RunHost implements device.Kernel.
 func (k *absentEnd) RunHost(device.Workers) {
 	count, state := CountersView(k.of.Counters), k.of.state()
+	if k.of.Replay.Size() != 0 {
+		total, host := &replayState(k.of.Replay).Counts, k.of.HostView()
+		if count.Corrupt != 0 {
+			atomic.AddUint64(&total.Corrupt, uint64(count.Corrupt))
+			atomic.StoreUint32(&total.CorruptPosition, count.CorruptPosition)
+		}
+		*count = Counters{}
+		*state = abi.AbsentState{Replays: state.Replays + 1, Read: state.Read}
+		atomic.StoreUint64(&host.Read, state.Read)
+		atomic.StoreUint64(&host.Replayed, state.Replays)
+		return
+	}
 	count.Misses, count.HostBytes = state.Total, state.HostBytes
 	*state = abi.AbsentState{}
 	publish(count, k.of.Result, k.of.Batch)

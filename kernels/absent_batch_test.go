@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // absentRun is what an AbsentBatch left: lists in the order of positions, and the counters after List, after each Wait and as published.
@@ -157,4 +160,96 @@ func TestAbsentBatch_GivesUp(t *testing.T) {
 			t.Errorf("gave up and misses: %v, on the host %v", got, want)
 		}
 	})
+}
+
+// absentBatch returns what a replay lists absent rows with.
+func (in *serveInput) absentBatch(b *bench, k *kernels.Replay) *kernels.AbsentBatch {
+	n := len(in.batch)
+	return &kernels.AbsentBatch{
+		Counters: b.alloc(kernels.CountersBytes), Tier: k.Serve.Tier, Host: b.pinned(make([]byte, abi.AbsentHostBytes)), Rows: b.pinned(make([]byte, n*16)),
+		Ahead: b.pinned(make([]byte, n*8)), State: b.alloc(abi.AbsentStateBytes), Timeout: 10 * time.Millisecond, Replay: k.State,
+		Ending: kernels.Ending{Batch: 1},
+	}
+}
+
+// endAbsent waits for rows that do not arrive, and ends a replay. Exactly the absent rows of the batch are listed.
+func (in *serveInput) endAbsent(b *bench, k *kernels.Replay, replay uint32) {
+	b.t.Helper()
+	a, host := k.Absent, k.Absent.HostView()
+	index, m := b.get(a.Tier.Index), hashmap.View(asBytes(in.image), in.layout)
+	want := map[uint32]uint64{}
+	for i, row := range in.batch {
+		if uint64(row) < uint64(in.rows) && !m.Find(hashmap.Key(serveTable, row)).Valid() && !slab.Location(binary.LittleEndian.Uint64(index[8*row:])).Valid() {
+			want[uint32(i)] = uint64(row)
+		}
+	}
+	b.launch(a.Wait(0))
+	if len(want) == 0 {
+		if host.Listed>>32 == uint64(replay) || host.GaveUp == uint64(replay) {
+			b.t.Fatalf("replay %d without absent rows: listed %#x, gave up %d", replay, host.Listed, host.GaveUp)
+		}
+	} else if host.Listed != uint64(replay)<<32|uint64(len(want)) || host.GaveUp != uint64(replay) {
+		b.t.Fatalf("replay %d of %d absent rows: listed %#x, gave up %d", replay, len(want), host.Listed, host.GaveUp)
+	}
+	for _, f := range kernels.FoundView(a.Rows)[:len(want)] {
+		if row, ok := want[f.Position]; !ok || row != f.Word {
+			b.t.Fatalf("position %d has row %d, want %d (%v)", f.Position, f.Word, row, ok)
+		}
+		delete(want, f.Position)
+	}
+	if host.Replayed != uint64(replay-1) {
+		b.t.Fatalf("%d replays have ended before the end of replay %d", host.Replayed, replay)
+	}
+	b.launch(a.End())
+	if host.Replayed != uint64(replay) || b.counters(a.Counters) != (kernels.Counters{}) {
+		b.t.Fatalf("%d replays have ended, counters %+v", host.Replayed, b.counters(a.Counters))
+	}
+}
+
+// TestReplay_ListsAbsentRows: replays list the rows that the tier does not hold, and write zeros where they are to be.
+func TestReplay_ListsAbsentRows(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, name := range []string{"none", "ibp4", "rank"} {
+		for _, rowBytes := range []int{64, 1000, 4096} {
+			for _, every := range []int{1, 2, 0} { // of the rows, absent
+				t.Run(fmt.Sprintf("%s/row=%d/one of %d", name, rowBytes, every), func(t *testing.T) {
+					in := newServeInput(t, rowBytes, 300, 700, name, transfer.Packed, .5, rand.New(rand.NewPCG(uint64(rowBytes), uint64(every))))
+					in.replays, in.absent = 3, true
+					gone := func(row int) bool { return every != 0 && row/2%every == 0 }
+					both(t, gpu, reason, func(b *bench) serveResult {
+						return in.serve(b, func(h kernels.HostRows) {
+							index := b.get(h.Index)
+							for i := range in.rows {
+								if gone(i) {
+									binary.LittleEndian.PutUint64(index[8*i:], uint64(slab.NoLocation(slab.Cold)))
+								}
+							}
+							b.check(device.Upload(b.d, h.Index, index))
+						})
+					}, func(t *testing.T, want, got serveResult) {
+						if want.count != got.count || got.count.Corrupt != 0 || !bytes.Equal(want.out, got.out) {
+							t.Fatalf("counters %+v, want %+v, or other rows", got.count, want.count)
+						}
+						zeros, m := 0, hashmap.View(asBytes(in.image), in.layout)
+						for i, row := range in.batch {
+							if uint64(row) >= uint64(in.rows) {
+								continue
+							}
+							want := in.data[int(row)*rowBytes:][:rowBytes]
+							if gone(int(row)) && !m.Find(hashmap.Key(serveTable, row)).Valid() {
+								zeros++
+								want = make([]byte, rowBytes)
+							}
+							if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], want) {
+								t.Fatalf("row %d at position %d is wrong", row, i)
+							}
+						}
+						if (zeros > 0) != (every != 0) {
+							t.Errorf("%d rows are absent", zeros)
+						}
+					})
+				})
+			}
+		}
+	}
 }

@@ -31,7 +31,7 @@ func (k *absentList) RunCUDA(s *cuda.Stream) error {
 
 func (b *AbsentBatch) waitArgs(round uint32) *abi.AbsentWaitArgs {
 	return &abi.AbsentWaitArgs{
-		Counters: b.Counters.Addr(), Host: b.Host.Addr(), State: b.State.Addr(), TimeoutNanos: uint64(b.Timeout), End: b.Ending.args(),
+		Counters: b.Counters.Addr(), Host: b.Host.Addr(), State: b.State.Addr(), TimeoutNanos: uint64(b.Timeout), End: b.Ending.args(), Replay: b.Replay.Addr(),
 		Batch: uint32(b.Batch), Round: round,
 	}
 }

@@ -18,7 +18,7 @@ type coderKernels struct {
 	buddy            map[string]*cuda.Function[abi.BuddyArgs]
 	fetch, fetchLong *cuda.Function[abi.FetchArgs]
 	serve            map[int]*cuda.Function[abi.ServeArgs]
-	replay           map[int]*cuda.Function[abi.ReplayArgs]
+	replay           map[int]*cuda.Function[abi.ReplayRowsArgs]
 	share            map[int]*cuda.Function[abi.ShareFetchArgs]
 	shareLong        *cuda.Function[abi.ShareFetchArgs]
 	// encode and encodeLong are nil where there is no encoder; encodeLong where it serves no rows from abi.LongRow on.
@@ -56,7 +56,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
 		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
-		replay:    map[int]*cuda.Function[abi.ReplayArgs]{},
+		replay:    map[int]*cuda.Function[abi.ReplayRowsArgs]{},
 		share:     map[int]*cuda.Function[abi.ShareFetchArgs]{},
 		shareLong: cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
 	}
@@ -72,7 +72,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 	}
 	for _, lanes := range c.serveTiles() {
 		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](of("serve"), fmt.Sprint("serve", lanes))
-		k.replay[lanes] = cuda.NewFunction[abi.ReplayArgs](of("replay"), fmt.Sprint("replay", lanes))
+		k.replay[lanes] = cuda.NewFunction[abi.ReplayRowsArgs](of("replay"), fmt.Sprint("replay", lanes))
 	}
 	for _, lanes := range []int{16, 32} {
 		if lanes >= c.lanes {

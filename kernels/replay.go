@@ -24,6 +24,10 @@ type Replay struct {
 	Board     device.Buffer
 	BoardFrom uint64
 
+	// Absent, if not nil, lists the rows that the host tier does not hold, which are zeros until its rounds have been written: its Wait and Fetch for each
+	// of these, and then its End, are launched behind the Replay.
+	Absent *AbsentBatch
+
 	blocks uint64 // of a replay; 0 before the launch
 }
 
@@ -63,7 +67,13 @@ func (k *Replay) runHost(w device.Workers, serve device.Kernel) {
 		return device.HostBuffer(unsafe.Slice((*byte)(unsafe.Pointer(c)), CountersBytes))
 	}
 	k.Serve.Lookup.Counters, k.Serve.Result = bytes(&now), bytes(&result)
+	if k.Absent != nil {
+		k.Serve.Absent = &Absent{}
+	}
 	serve.RunHost(w)
+	if k.Absent != nil {
+		k.Absent.listReplayed(k.Serve.Absent, k.Serve.Lookup.Out.Bytes())
+	}
 	c := &state.Counts
 	atomic.AddUint64(&c.Peers, uint64(result.Peers))
 	atomic.AddUint64(&c.HostBytes, result.HostBytes)

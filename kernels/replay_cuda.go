@@ -26,13 +26,23 @@ func (k *Replay) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	l.divide(&args, grid)
-	if err := f.Launch(s, grid, l.threads, l.shared, &abi.ReplayArgs{
-		State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args,
+	if err := f.Launch(s, grid, l.threads, l.shared, &abi.ReplayRowsArgs{
+		Replay: abi.ReplayArgs{State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args}, Absent: k.Absent.replayArgs(),
 	}); err != nil {
 		return err
 	}
 	k.blocks = uint64(grid)
 	return nil
+}
+
+// replayArgs returns where a replay lists absent rows; b may be nil.
+func (b *AbsentBatch) replayArgs() abi.ReplayAbsent {
+	if b == nil {
+		return abi.ReplayAbsent{}
+	}
+	return abi.ReplayAbsent{
+		State: b.State.Addr(), List: b.Rows.Addr(), Ahead: b.Ahead.Addr(), AheadFrom: b.aheadFrom(), Count: uint32(b.Rows.Size() / FoundBytes),
+	}
 }
 
 var replayLook = cuda.NewFunction[abi.ReplayLookArgs](module("replay"), "replayLook")

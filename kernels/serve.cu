@@ -1,3 +1,4 @@
+#include "abi_absent.h"
 #include "coder_fetch.h"
 #include "find.h"
 #include "publish.h"
@@ -20,8 +21,30 @@ constexpr u32 WARPS = 8; // the most of a block
 
 // Batch is the batch, and what it reads and counts in.
 #ifdef ROW_REPLAY
+// listAbsent lists a row that the host tier does not hold, and zeroes its output, which stays so if the row does not arrive. All lanes of a warp call it. It
+// is called, not inlined, so that it takes no registers of its caller.
+ASIDE void listAbsent(u64 state, u64 list, u32 count, u64 out, u32 rowBytes, u64 row, u32 position)
+{
+	u8 *to = (u8 *)out + (u64)position * rowBytes;
+	for (u32 b = laneID(); b < rowBytes; b += 32)
+		to[b] = 0;
+	if (laneID() != 0)
+		return;
+	u32 k = atomicAdd(&((AbsentState *)state)->absent, 1);
+	if (k < count)
+		*((u32x4 *)list + k) = u32x4{(u32)row, (u32)(row >> 32), position, 0};
+}
+
+// noteAhead notes a row that was read ahead. One lane calls it.
+ASIDE void noteAhead(u64 state, u64 ahead, u32 count, u64 row)
+{
+	u64 k = atomicFetchAdd(&((AbsentState *)state)->read, 1);
+	((u64 *)ahead)[k % count] = row;
+}
+
 struct Batch {
 	const ReplayArgs &replay;
+	const ReplayAbsent &absent;
 	const ServeArgs &a;
 	ReplayNow &now; // in shared memory
 
@@ -41,6 +64,31 @@ struct Batch {
 		Sampling s = a.lookup.samples; // other accesses are sampled in each replay
 		s.accessSeed = hashOf(s.accessSeed + now.number);
 		return s;
+	}
+
+	// held says where the host tier has a row; it returns false if the tier does not hold the row. All lanes of a warp call it. The index of a tier that
+	// holds some rows only changes meanwhile: its word is read once, and not by way of a cache that may have an older one.
+	INLINE bool held(u32x4 f, u32 lane, Miss &m) const
+	{
+		if (absent.list == 0) {
+			m = missOf(tier(), a.lookup.out, a.codec.rowBytes, f);
+			return true;
+		}
+		u64 row = (u64)f.y << 32 | f.x, word = lane == 0 ? loadDevice((const u64 *)tier().index + row) : 0;
+		word = (u64)tileFrom<32>(~0u, (u32)(word >> 32), 0) << 32 | tileFrom<32>(~0u, (u32)word, 0);
+		if (!located(word)) {
+			listAbsent(absent.state, absent.list, absent.count, a.lookup.out, a.codec.rowBytes, row, f.z);
+			return false;
+		}
+		if (lane == 0 && offsetAt(word) >= absent.aheadFrom)
+			noteAhead(absent.state, absent.ahead, absent.count, row);
+		m.position = f.z;
+		m.row = (u8 *)a.lookup.out + (u64)f.z * a.codec.rowBytes;
+		m.at = tier().mem + offsetAt(word);
+		m.compressed = compressedAt(word);
+		m.known = true;
+		m.length = m.compressed ? minimum(storedAt(word), a.codec.rowBytes) : a.codec.rowBytes;
+		return true;
 	}
 
 	// Without misses the hits are read at once: then a replay of 8,192 rows takes 0.3 us less without prefetches on an H200.
@@ -75,6 +123,11 @@ struct Batch {
 		return slab;
 	}
 	INLINE const Sampling &samples() const { return a.lookup.samples; }
+	INLINE bool held(u32x4 f, u32, Miss &m) const
+	{
+		m = missOf(a.tier, a.lookup.out, a.codec.rowBytes, f);
+		return true;
+	}
 
 	INLINE bool prefetches(u32) const { return true; }
 
@@ -154,7 +207,9 @@ template <class C, int N> struct Coded {
 	static INLINE u32 miss(const Batch &b, Context meta, u8 *stage, u32x4 f, u32 lane)
 	{
 		const ServeArgs &a = b.a;
-		Miss m = missOf(b.tier(), a.lookup.out, a.codec.rowBytes, f);
+		Miss m;
+		if (!b.held(f, lane, m))
+			return 0;
 		warpSync(~0u); // the stage is free
 		const Tile<32> tile = Tile<32>::make();
 		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, a.codec.rowBytes >= LINE_ROW);
@@ -248,10 +303,10 @@ template <class R> INLINE void serveRows(const Batch &b)
 
 #ifdef ROW_REPLAY
 #define SERVE(lanes)                                                                                                             \
-	KERNEL void __launch_bounds__(256, 4) replay##lanes(const ReplayArgs r)                                                  \
+	KERNEL void __launch_bounds__(256, 4) replay##lanes(const ReplayRowsArgs r)                                              \
 	{                                                                                                                        \
 		__shared__ ReplayNow now;                                                                                        \
-		serveRows<Coded<ROW_CODER, lanes>>(Batch{r, r.serve, now});                                                      \
+		serveRows<Coded<ROW_CODER, lanes>>(Batch{r.replay, r.absent, r.replay.serve, now});                              \
 	}
 #else
 #define SERVE(lanes)                                                                                                             \

@@ -38,6 +38,7 @@ type serveInput struct {
 	replays            int  // by so many runs of Replay instead of one of Serve
 	moving             bool // with replays: the view changes in each, after the replay's first look at it
 	int32s             bool // row numbers are int32
+	absent             bool // with replays: nothing answers for the rows that the tier does not hold
 	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
 }
 
@@ -179,6 +180,9 @@ func (in *serveInput) serveFrom(b *bench, rows kernels.HostRows, attached kernel
 func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveResult {
 	b.t.Helper()
 	k := kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes)}
+	if in.absent {
+		k.Absent = in.absentBatch(b, &k)
+	}
 	var view []byte
 	if b.d.NeedsStaging() { // all that may change comes from the view
 		const version = kernels.ReplayTurns + 3
@@ -211,6 +215,9 @@ func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveRes
 			}
 		}
 		b.launch(&k)
+		if in.absent {
+			in.endAbsent(b, &k, uint32(i+1))
+		}
 		copied, err := b.d.AllocHost(kernels.ReplayStateBytes, "test")
 		b.check(err)
 		defer b.d.Free(copied)

@@ -289,6 +289,53 @@ func TestGPU_CapturedAttached(t *testing.T) {
 	}
 }
 
+// TestGPU_CapturedPages: replays of a client of a cache of a table of pages wait for rows that the owner reads, or fail as the owner says.
+func TestGPU_CapturedPages(t *testing.T) {
+	d := gputest.Open(t)
+	pagesOnGPU = true
+	defer func() { pagesOnGPU = false }()
+	const rows, n = 20_000, 300
+	var failing atomic.Bool
+	c := openPaged(t, rows, func(context.Context, uint32) error {
+		if failing.Load() {
+			return errors.New("the drive is on fire")
+		}
+		return nil
+	})
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	r := rand.New(rand.NewPCG(1, 3))
+	b := mustCapture(t, a, d, n)
+	for range 10 {
+		checkReplay(t, b, rows, r)
+	}
+	if err := b.batch.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	own, err := a.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one := own.Machine.Tables[0]; own.Tables[0].Gathers != 10 || one.Gathers != 10 || one.Lookups != 10*n || one.Tiers.RowsRead == 0 {
+		t.Errorf("%+v", one)
+	}
+	failing.Store(true)
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = r.Int64N(rows)
+	}
+	if _, err := b.replay(ids); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.batch.Wait(); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "the drive is on fire") {
+		t.Errorf("error %v", err)
+	}
+	failing.Store(false)
+	checkReplay(t, b, rows, r)
+	if err := b.batch.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestGPU_CapturedPooled: replays that add rows up are counted like others, also when their offsets are bad.
 func TestGPU_CapturedPooled(t *testing.T) {
 	d := gputest.Open(t)

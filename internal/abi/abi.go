@@ -491,19 +491,20 @@ type GatherPoolArgs struct {
 // AbsentHost is page-locked memory by which a GPU and the host agree on the absent rows of one batch at a time. Words that name a batch have the
 // lower half of its number in bits 63:32. Each side writes lines of its own.
 type AbsentHost struct {
-	Listed, Ahead, Consumed, GaveUp uint64
-	_                               [12]uint64
-	Ready                           uint64
-	Rows                            [2]uint32
-	_                               [14]uint64
+	Listed, Ahead, Consumed, GaveUp, Replayed, Read uint64
+	_                                               [10]uint64
+	Ready                                           uint64
+	Rows                                            [2]uint32
+	_                                               [14]uint64
 }
 
 const AbsentLast = 0x80000000
 
-// AbsentState is what the kernels of one batch leave for each other in device memory. It is zero between batches.
+// AbsentState is what the kernels of one batch leave for each other in device memory. It is zero between batches, but for replays and read, which are as in
+// AbsentHost.
 type AbsentState struct {
 	Present, Absent, Ahead, Ended, Total, Over uint32
-	HostBytes                                  uint64
+	HostBytes, Replays, Read                   uint64
 }
 
 // AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
@@ -513,11 +514,26 @@ type AbsentListArgs struct {
 	Batch, Count                                                           uint32
 }
 
-// AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end.
+// AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end. Of a captured
+// batch, batch is the number of its first replay, and replay its ReplayState; else that is 0.
 type AbsentWaitArgs struct {
 	Counters, Host, State, TimeoutNanos uint64
 	End                                 BatchEnd
+	Replay                              uint64
 	Batch, Round                        uint32
+}
+
+// ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
+// those of the last rows that it found from aheadFrom on in the host tier. List is 0 for a table of which the host tier has all rows.
+type ReplayAbsent struct {
+	State, List, Ahead, AheadFrom uint64
+	Count, _                      uint32
+}
+
+// ReplayRowsArgs are a batch in a captured graph whose rows are written.
+type ReplayRowsArgs struct {
+	Replay ReplayArgs
+	Absent ReplayAbsent
 }
 
 // BuddyTickets is DecodeTickets for rows in two parts.
@@ -555,7 +571,8 @@ const (
 	ReplayStateBytes  = 128
 	BoardCaptureBytes = 384
 	AbsentHostBytes   = 256
-	AbsentStateBytes  = 32
+	AbsentStateBytes  = 48
+	ReplayAbsentBytes = 40
 )
 
 // A structure of another length does not compile.
@@ -608,8 +625,10 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]
-	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-32]
+	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-48]
 	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-80]
-	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-64]
+	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-72]
+	_ = [1]int{}[unsafe.Sizeof(ReplayAbsent{})-40]
+	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
 	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-424]
 )

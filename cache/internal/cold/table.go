@@ -199,6 +199,14 @@ type Outcome struct {
 	Took         time.Duration
 }
 
+// Add adds what became of another batch's rows, but for FailedAt. At and Err stay those of the first batch with rows that failed.
+func (o *Outcome) Add(other *Outcome) {
+	if o.Failed == 0 {
+		o.At, o.Err = other.At, other.Err
+	}
+	o.Rows, o.Failed, o.Took = o.Rows+other.Rows, o.Failed+other.Failed, o.Took+other.Took
+}
+
 // Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
 // what it reads shown in the host tier. stored is not changed later.
 func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {

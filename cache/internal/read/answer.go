@@ -63,7 +63,11 @@ func (d *Device) answerAll() {
 			since = time.Now()
 			if l.useAhead(); n > 0 {
 				l.rounds.answering.Add(1)
-				go l.answer(n)
+				go func() {
+					defer l.rounds.answering.Done()
+					rows, positions := l.rounds.list(n)
+					l.below = l.rounds.answer(l.ctx, rows, positions, l.end)
+				}()
 			}
 			return true
 		})
@@ -121,21 +125,17 @@ func (l *lane) useAhead() {
 	}
 }
 
-// answer reads the n absent rows that the GPU has listed, and puts them in staging memory.
-func (l *lane) answer(n int) {
-	defer l.rounds.answering.Done()
-	begun := time.Now()
-	a := &answer{lane: l, rounds: l.rounds, total: (n + l.rounds.rows - 1) / l.rounds.rows, n: n, arrived: make([]atomic.Int32, (n+l.rounds.rows-1)/l.rounds.rows)}
-	rows := make([]int64, n)
-	a.positions = make([]uint32, n)
-	for i, f := range kernels.FoundView(l.rounds.batch.Rows)[:n] {
-		rows[i], a.positions[i] = int64(f.Word), f.Position
-	}
-	ctx, cancel := context.WithCancelCause(l.ctx)
+// answer reads the absent rows that the GPU has listed, puts them in staging memory, and returns what became of them. tierRead is called when the batch
+// has read slabs and host tier; it is nil for a replay, which says so itself.
+func (r *rounds) answer(ctx context.Context, rows []int64, positions []uint32, tierRead func()) cold.Outcome {
+	begun, n := time.Now(), len(rows)
+	total := (n + r.rows - 1) / r.rows
+	a := &answer{rounds: r, total: total, n: n, positions: positions, arrived: make([]atomic.Int32, total), tierRead: tierRead}
+	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() { a.watch(stopped, cancel) })
-	l.from.Deliver(ctx, rows, a.put)
+	r.from.Deliver(ctx, rows, a.put)
 	a.finish()
 	close(stopped)
 	watching.Wait()
@@ -144,15 +144,15 @@ func (l *lane) answer(n int) {
 		a.fail(int(a.positions[0]), errGaveUp)
 	}
 	a.outcome.Rows, a.outcome.Took = int64(n), time.Since(begun)
-	l.below = a.outcome
-	l.rounds.ready(a.published, true)
+	r.ready(a.published, true)
+	return a.outcome
 }
 
 // answer is the reading of one batch's absent rows.
 type answer struct {
-	lane      *lane
 	rounds    *rounds
-	n, total  int // rows and rounds
+	tierRead  func() // or nil
+	n, total  int    // rows and rounds
 	positions []uint32
 	next      atomic.Int64   // row of the staging memory
 	arrived   []atomic.Int32 // rows of each round
@@ -192,10 +192,13 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 			return
 		case <-tick.C:
 		}
-		if !a.rounds.enqueued.Load() {
-			continue // the event is of an earlier batch
+		passed, err := false, a.rounds.owner.Device.Err()
+		if a.tierRead != nil {
+			if !a.rounds.enqueued.Load() {
+				continue // the event is of an earlier batch
+			}
+			passed, err = a.rounds.tierEnd.Passed()
 		}
-		passed, err := a.rounds.tierEnd.Passed()
 		if err != nil {
 			a.failed.Store(true)
 			cancel(err)
@@ -203,7 +206,7 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 		}
 		if passed && !ended {
 			ended = true
-			a.lane.end()
+			a.tierRead()
 		}
 	}
 }
@@ -282,11 +285,11 @@ func (a *answer) finish() { a.staging.Wait() }
 func (a *answer) stage(d *delivered) {
 	g, err := a.rounds, d.err
 	round, j := d.place/g.rows, d.place%g.rows
-	h, rowBytes := &g.halves[round%len(g.halves)], a.lane.route.table.Rows.RowBytes
+	h, rowBytes := &g.halves[round%len(g.halves)], g.table.Rows.RowBytes
 	offset := int64(j * g.slot)
 	switch {
 	case err != nil:
-	case d.compressed && a.lane.route.table.Codec.Codec == nil:
+	case d.compressed && g.table.Codec.Codec == nil:
 		err = errors.New("the row is compressed, and its table has no codec")
 	case d.compressed && (len(d.stored) == 0 || len(d.stored) > rowBytes) || !d.compressed && len(d.stored) != rowBytes:
 		err = fmt.Errorf("the row is stored in %d bytes, and has %d", len(d.stored), rowBytes)

@@ -57,9 +57,6 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	if err != nil {
 		return nil, err
 	}
-	if capturing && d.readsAbsent(table) {
-		return nil, fmt.Errorf("%w: table %s must lie in host memory as a whole: a graph does not wait for rows on colder tiers", ErrCapturing, t.Name)
-	}
 	if capturing && n > 0 {
 		return d.capture(s, table, rows, out, nil, w)
 	}

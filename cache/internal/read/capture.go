@@ -17,13 +17,15 @@ type capture struct {
 	kernel      kernels.Replay // not changed after its launch
 	place       place          // of kernel.State
 	onBoard     *board.Capture // of a client of a shared cache: where the owner sees the replays
-	counters    device.Buffer  // of a resident table
+	counters    device.Buffer  // of a resident table, and of a table of pages
+	absent      *replayAbsent  // of a table of pages
 
 	// The device's captures.mu guards what follows.
 	hold         device.Hold // nil where the driver does not say when a graph is destroyed
 	released     bool        // the caller will not replay it again
 	gone         bool        // its memory is given back
-	begun, ended uint64      // numbers of the last replays when somebody looked last
+	begun, ended uint64      // numbers of the last replays when somebody looked last: ended ones read nothing any more that changes
+	over         uint64      // number of the last replay whose rows are written; of tables of pages that is later
 	counted      kernels.ReplayCounts
 	settled      struct {
 		replays uint64
@@ -78,12 +80,15 @@ func (d *Device) serveNow(table int) kernels.Serve {
 	}
 }
 
-// idle says whether no replay ran when somebody looked last. REQUIRES: captures.mu is locked.
+// idle says whether no replay read what changes when somebody looked last. REQUIRES: captures.mu is locked.
 func (c *capture) idle() bool { return c.begun == c.ended }
+
+// quiet says whether no replay ran when somebody looked last. REQUIRES: captures.mu is locked.
+func (c *capture) quiet() bool { return c.begun == c.over }
 
 // settle adds to the statistics what replays have done by the last look. REQUIRES: captures.mu is locked.
 func (c *capture) settle() {
-	replays := int64(c.ended - c.settled.replays)
+	replays := int64(c.over - c.settled.replays)
 	if replays == 0 {
 		return
 	}
@@ -92,7 +97,11 @@ func (c *capture) settle() {
 		offsets = pool.NumOffsets()
 	}
 	o, counts := outcomeOf(replays*int64(c.rows), replays*int64(offsets), &c.counted, &c.settled.counts)
-	c.settled.replays, c.settled.counts = c.ended, counts
+	c.settled.replays, c.settled.counts = c.over, counts
+	if c.absent != nil {
+		below := c.absent.outcome()
+		o.addAbsent(&below, 0)
+	}
 	o.pooled = c.kernel.Serve.Pool != nil
 	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
 		o.Hits, o.Misses = o.Hits+o.Misses, 0
@@ -155,7 +164,7 @@ func (c *capture) poll() (done bool, err error) {
 	err = s.look(c.owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !c.gone && (err != nil || !c.idle()) {
+	if !c.gone && (err != nil || !c.quiet()) {
 		return false, c.owner.orLost(err)
 	}
 	return true, c.verdict(nil)
@@ -191,7 +200,7 @@ func (c *capture) await() error {
 		err := s.look(c.owner)
 		s.mu.Lock()
 		until = min(until, c.begun)
-		over := c.gone || err == nil && c.ended >= until
+		over := c.gone || err == nil && c.over >= until
 		s.mu.Unlock()
 		if over {
 			return nil
@@ -209,7 +218,7 @@ func (c *capture) done() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.gone || err == nil {
-		return c.gone || c.idle(), nil
+		return c.gone || c.quiet(), nil
 	}
 	return false, c.owner.orLost(err)
 }

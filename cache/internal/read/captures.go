@@ -32,6 +32,8 @@ type captures struct {
 	all    []*capture
 	states []*states
 	shown  []shown // by table
+	// serving says that a goroutine answers replays of tables of pages.
+	serving bool
 }
 
 // states are the states of captures, which one launch takes to the host. A place is given to one capture only: a replay that was launched
@@ -101,7 +103,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		}
 	}
 	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
-	return nil
+	return c.mayBeAbsent(c.table, int(rows.Len()))
 }
 
 // open makes what all captures of a device share. REQUIRES: s.showing is locked.
@@ -201,6 +203,10 @@ func (s *captures) join(c *capture, hold device.Hold) {
 	c.hold = hold // not before: the graph may be destroyed, and then another goroutine gives the memory back
 	s.all = append(s.all, c)
 	s.count.Add(1)
+	if c.absent != nil && !s.serving {
+		s.serving = true
+		go c.owner.serveReplays()
+	}
 }
 
 // remove gives back what captures have. REQUIRES: none of their replays runs or will run.
@@ -215,6 +221,7 @@ func (s *captures) remove(d *Device, of []*capture) {
 type dead struct {
 	buffers []device.Buffer
 	blocks  []int // of places on a board
+	absent  []*replayAbsent
 	streams []device.Stream
 	event   device.Event
 }
@@ -231,6 +238,10 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		}
 		c.settle()
 		c.gone = true
+		if c.absent != nil {
+			c.absent.leave()
+			x.absent = append(x.absent, c.absent)
+		}
 		s.users--
 		if i := slices.Index(s.all, c); i >= 0 {
 			s.all = slices.Delete(s.all, i, i+1)
@@ -277,6 +288,9 @@ func (s *captures) drop(of ...*capture) (x dead) {
 }
 
 func (s *captures) free(d *Device, x dead) {
+	for _, a := range x.absent {
+		a.free(d)
+	}
 	for _, b := range x.buffers {
 		d.Device.Free(b)
 	}

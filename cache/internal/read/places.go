@@ -75,7 +75,10 @@ func (c *capture) launch(s device.Stream) (partly bool, err error) {
 		kernel = c.kernel.Pooled()
 	}
 	if c.onBoard == nil {
-		return false, s.Launch(kernel)
+		if err := s.Launch(kernel); err != nil {
+			return false, err
+		}
+		return c.absent != nil, c.enqueueAbsent(s)
 	}
 	if err := s.Launch(c.kernel.Begins()); err != nil {
 		return false, err
@@ -85,5 +88,8 @@ func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	if err != nil { // what begins must end, of no rows
 		ends = (&kernels.Replay{State: c.kernel.State, Board: c.kernel.Board, BoardFrom: c.kernel.BoardFrom}).Ends()
 	}
-	return true, errors.Join(err, s.Launch(ends))
+	if err = errors.Join(err, s.Launch(ends)); err != nil {
+		return true, err
+	}
+	return true, c.enqueueAbsent(s)
 }

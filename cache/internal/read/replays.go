@@ -30,10 +30,13 @@ func (s *captures) look(d *Device) error {
 	if err := d.Device.Err(); err != nil {
 		return err
 	}
-	ended := make([]uint64, len(all)) // on boards, before the counts are copied
+	ended, over := make([]uint64, len(all)), make([]uint64, len(all)) // in host memory, before the counts are copied
 	for i, c := range all {
 		if c.onBoard != nil {
 			ended[i] = c.onBoard.Ended.Load() - c.kernel.BoardFrom
+		}
+		if c.absent != nil {
+			over[i] = c.absent.ended()
 		}
 	}
 	var err error
@@ -54,6 +57,9 @@ func (s *captures) look(d *Device) error {
 			c.begun, c.ended = c.onBoard.Begun.Load()-c.kernel.BoardFrom, ended[i]
 		} else {
 			c.begun, c.ended = c.kernel.Progress(state)
+		}
+		if c.over = c.ended; c.absent != nil {
+			c.over = over[i]
 		}
 		c.counted = c.kernel.Counts(state)
 	}
@@ -147,7 +153,7 @@ func (d *Device) SettleReplays() {
 	for _, c := range s.all {
 		c.settle()
 	}
-	over = slices.DeleteFunc(over, func(c *capture) bool { return err == nil && !c.idle() })
+	over = slices.DeleteFunc(over, func(c *capture) bool { return err == nil && !c.quiet() })
 	s.mu.Unlock()
 	if len(over) > 0 && s.showing.TryLock() { // else somebody waits for replays, and the next call does it
 		dead := s.drop(over...)
@@ -158,11 +164,13 @@ func (d *Device) SettleReplays() {
 
 // drainReplays waits for the replays that run.
 func (d *Device) drainReplays() {
-	for {
-		running, err := d.replaysNow()
-		if err == nil && d.ended(running) {
-			return
+	s := &d.captures
+	s.mu.Lock()
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	for _, c := range all {
+		for c.await() != nil && !s.failed(d) {
+			time.Sleep(pollBatches)
 		}
-		time.Sleep(pollBatches)
 	}
 }

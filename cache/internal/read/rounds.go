@@ -18,15 +18,20 @@ import (
 // host reads it while the GPU reads the host tier. There are two halves of staging memory: one is filled while the GPU writes the rows of the other.
 const mostRounds = 16 // so that a batch has few launches that may have nothing to do
 
-// A round has at least so many bytes, and misses are read in order always, or as for other tables: tests have many short rounds.
-var leastRound, orderAll = int64(2 << 20), false
+// A round has at least so many bytes, one of a captured batch at least leastReplayed, as each launch that has nothing to do makes each replay longer. Misses
+// are read in order always, or as for other tables. Tests have many short rounds.
+var leastRound, leastReplayed, orderAll = int64(2 << 20), int64(16 << 20), false
 
-// rounds is what a lane of a GPU has for absent rows.
+// rounds is what a lane of a GPU, or a captured batch, has for absent rows.
 type rounds struct {
+	owner   *Device
+	table   *TableView
+	from    Absentees
 	batch   kernels.AbsentBatch
 	memory  device.Buffer // page-locked
 	state   device.Buffer
-	tierEnd device.Event // what the batch reads of slabs and of the host tier is read
+	tierEnd device.Event // what a lane's batch reads of slabs and of the host tier is read
+	current uint32       // number of the batch that runs, or of the replay that is answered
 
 	// The batch is enqueued as a whole; it will not be, because of an error.
 	enqueued, abandoned atomic.Bool
@@ -51,17 +56,29 @@ func wordsOf(b device.Buffer) []slab.Location {
 }
 
 // reserve makes a lane's rounds fit a batch of n rows. The lane's last batch has ended.
-func (l *lane) reserve(n int64) error {
+func (l *lane) reserve(n int64) (err error) {
 	d := l.owner
 	if l.rounds == nil {
 		l.rounds = &rounds{}
 	}
-	r, slot := l.rounds, int64(slab.SlotBytes(l.route.table.Rows.RowBytes))
-	rows := min(n, max(1, leastRound/slot, (n+mostRounds-1)/mostRounds))
+	r := l.rounds
+	if r.tierEnd == nil {
+		if r.tierEnd, err = d.Device.NewEvent(); err != nil {
+			return err
+		}
+	}
+	return r.reserve(d, l.route.table.Rows.RowBytes, n, leastRound)
+}
+
+// reserve makes memory for a batch of n rows, in rounds of at least so many bytes.
+func (r *rounds) reserve(d *Device, rowBytes int, n, least int64) error {
+	r.owner = d
+	slot := int64(slab.SlotBytes(rowBytes))
+	rows := min(n, max(1, least/slot, (n+mostRounds-1)/mostRounds))
 	r.rows, r.slot, r.count = int(rows), int(slot), int((n+rows-1)/rows)
-	var parts [8]int64 // the host's words, the list, and three of each half
+	var parts [8]int64 // the host's words, the list, and three of each half that is used
 	parts[0], parts[1] = abi.AbsentHostBytes, n*kernels.FoundBytes
-	for h := range r.halves {
+	for h := range min(r.count, len(r.halves)) {
 		parts[2+3*h], parts[3+3*h], parts[4+3*h] = rows*slot+slab.TailSlack, rows*8, rows*kernels.FoundBytes
 	}
 	total := int64(0)
@@ -79,18 +96,13 @@ func (l *lane) reserve(n int64) error {
 		return b
 	}
 	r.batch.Host, r.batch.Rows = next(0, parts[0]), next(1, n*kernels.FoundBytes)
-	for h := range r.halves {
+	for h := range min(r.count, len(r.halves)) {
 		r.halves[h] = half{next(2+3*h, rows*slot+slab.TailSlack), next(3+3*h, rows*8), next(4+3*h, rows*kernels.FoundBytes)}
 	}
 	return nil
 }
 
 func (r *rounds) allocate(d *Device, bytes int64) (err error) {
-	if r.tierEnd == nil {
-		if r.tierEnd, err = d.Device.NewEvent(); err != nil {
-			return err
-		}
-	}
 	if r.state.Size() == 0 {
 		if r.state, err = d.Device.Alloc(abi.AbsentStateBytes, "batch scratch"); err != nil {
 			return err
@@ -122,7 +134,7 @@ func (r *rounds) close(d *Device) {
 }
 
 // number is the batch as words of AbsentHost name it.
-func (r *rounds) number() uint32 { return uint32(r.batch.Batch) }
+func (r *rounds) number() uint32 { return r.current }
 
 // listed says whether the GPU has listed the batch's absent rows, and how many there are.
 func (r *rounds) listed() (n int, ok bool) {
@@ -148,6 +160,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	b := &g.batch
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
+	g.table, g.from, g.current = r.table, l.from, uint32(l.batch)
 	// From now on the host looks for the list: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
 	g.enqueued.Store(false)
 	g.abandoned.Store(false)
@@ -178,18 +191,33 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	if err := s.Record(g.tierEnd); err != nil {
 		return err
 	}
-	for i := range g.count {
-		h := &g.halves[i%2]
+	return g.enqueue(s, lookup.Out)
+}
+
+// enqueue enqueues the rounds of a batch, and its end.
+func (r *rounds) enqueue(s device.Stream, out device.Buffer) error {
+	b := &r.batch
+	for i := range r.count {
+		h := &r.halves[i%2]
 		if err := s.Launch(b.Wait(i)); err != nil {
 			return err
 		}
-		g.fetch = kernels.Fetch{
-			Misses: h.found, AtBack: true, Counters: l.counters, Codec: r.table.Codec, Out: lookup.Out,
-			Tier: kernels.HostRows{Mem: h.rows, Index: h.words, RowBytes: tier.RowBytes},
+		r.fetch = kernels.Fetch{
+			Misses: h.found, AtBack: true, Counters: b.Counters, Codec: r.table.Codec, Out: out,
+			Tier: kernels.HostRows{Mem: h.rows, Index: h.words, RowBytes: r.table.Rows.RowBytes},
 		}
-		if err := s.Launch(&g.fetch); err != nil {
+		if err := s.Launch(&r.fetch); err != nil {
 			return err
 		}
 	}
 	return s.Launch(b.End())
+}
+
+// list returns the first n rows of the list, and their positions in the batch.
+func (r *rounds) list(n int) (rows []int64, positions []uint32) {
+	rows, positions = make([]int64, n), make([]uint32, n)
+	for i, f := range kernels.FoundView(r.batch.Rows)[:n] {
+		rows[i], positions[i] = int64(f.Word), f.Position
+	}
+	return rows, positions
 }

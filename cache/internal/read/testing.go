@@ -12,9 +12,9 @@ func SetLaunches(l Launches) { onlyLaunches = l }
 // SetRounds has absent rows of GPUs' batches pass in rounds of so many bytes, at most 16 of them, and misses be read in order, until undo is called. No
 // batch may be under way.
 func SetRounds(bytes int64) (undo func()) {
-	was := leastRound
-	leastRound, orderAll = bytes, true
-	return func() { leastRound, orderAll = was, false }
+	was, wasReplayed := leastRound, leastReplayed
+	leastRound, leastReplayed, orderAll = bytes, bytes, true
+	return func() { leastRound, leastReplayed, orderAll = was, wasReplayed, false }
 }
 
 // SetEnqueuedLate has the calls of the driver that enqueue a batch return when f does, which gets the batch's stream; nil undoes it. No batch may be under
