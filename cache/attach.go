@@ -35,8 +35,10 @@ type AttachOptions struct {
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Snapshot, Cached and Explain are requests
 // to the owner.
 //
-// The owner must be of the same user and release, and its GPUs must be visible to this process. The error wraps ErrOwner if the owner cannot be reached
-// or refuses.
+// The owner must be of the same user and release. The error wraps ErrOwner if the owner cannot be reached or refuses.
+//
+// This process must see (CUDA_VISIBLE_DEVICES) at least one of the owner's GPUs. Gathers run on those that it sees, and read the others' rows in their
+// memory. Gathers on a GPU that it does not see return ErrDevice; its DeviceInfo has Index -1.
 //
 // If the owner ends, Gathers go on with the rows as they are then, and requests return errors that wrap ErrOwner. When an owner with the same
 // tables is back at the address, the cache attaches to it by itself. Stats.OwnerError says whether there is one.

@@ -139,7 +139,9 @@ type DeviceStats struct {
 	// Load is the share of all hits, 0 to 1, that the slab is expected to serve, by the policy's frequencies of its rows. It is 0 for all
 	// devices if the policy reports no frequencies.
 	Load float64
-	// Lost says that the device has failed for good, with Error. The rows of its slab are withdrawn, and batches on it fail.
+	// Lost says that the device has failed for good, with Error. The rows of its slab are withdrawn, and batches on it fail. In an attached cache it
+	// also says so of a device that has failed in this process only, and of a GPU that this process does not see: the other GPUs read the rows of
+	// its slab.
 	Lost  bool
 	Error string
 	// Lookups = LocalHits + PeerHits + Misses, as in TableStats.
@@ -345,6 +347,9 @@ func (c *Cache) ownCounts(s *Stats) {
 			s.Devices = append(s.Devices, DeviceStats{Node: UnknownNode})
 		}
 		one := &s.Devices[i]
+		if d.IsLost() {
+			one.Lost, one.Error = true, d.LostReason().Error()
+		}
 		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
 		one.Lookups = one.LocalHits + one.PeerHits + one.Misses
 		s.ScratchBytes += d.ScratchBytes()

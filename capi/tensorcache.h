@@ -254,7 +254,7 @@ typedef struct tc_table_info {
 typedef struct tc_device_info {
 	size_t size; /* sizeof(tc_device_info) */
 	int32_t backend; /* TC_BACKEND_HOST or TC_BACKEND_CUDA */
-	int32_t gpu;     /* ordinal of the GPU, as the CUDA driver counts them; the device's index on the host */
+	int32_t gpu;     /* ordinal of the GPU, as the CUDA driver counts them, -1 if the process does not see it; the device's index on the host */
 	char name[256];
 } tc_device_info;
 

@@ -21,7 +21,7 @@ var ErrOutOfMemory = errors.New("device: out of memory")
 type Info struct {
 	Kind  string // "host" or "cuda"
 	Name  string // the device's own name
-	Index int    // position among the devices of the backend
+	Index int    // position among the devices of the backend, -1 for one that this process does not see
 	// HostLink is the nominal rate of the device's link to host memory in bytes per second, 0 if unknown.
 	HostLink int64
 	// Address is the device's PCI address, such as "0000:1b:00.0", or "" if it has none.

@@ -36,6 +36,15 @@ type captured struct {
 	rows, out device.Buffer
 }
 
+// onDevice is a view of the cache on a device of this process.
+func onDevice(c *cache.Cache, d device.Device) cache.View {
+	i := 0
+	for c.DeviceInfo(i).Index != d.Info().Index {
+		i++
+	}
+	return c.On(i)
+}
+
 // capture captures a Gather of n rows of table 0.
 func capture(c *cache.Cache, d device.Device, n int) (b *captured, err error) {
 	b = &captured{d: d}
@@ -56,7 +65,7 @@ func capture(c *cache.Cache, d device.Device, n int) (b *captured, err error) {
 		return nil, err
 	}
 	b.graph, err = b.stream.Capture(true, func() (err error) {
-		b.batch, err = c.On(0).GatherDevice(context.Background(), b.stream.Handle(), 0, b.rows, b.out)
+		b.batch, err = onDevice(c, d).GatherDevice(context.Background(), b.stream.Handle(), 0, b.rows, b.out)
 		return err
 	})
 	return b, err

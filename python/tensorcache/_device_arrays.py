@@ -66,11 +66,12 @@ def _slot(gpus: list[int], ids: Any) -> int:
     if hasattr(ids, "__dlpack_device__"):
         gpu = int(ids.__dlpack_device__()[1])
         if gpu not in gpus:
-            raise ArgumentError(f"tensorcache: ids (on GPU {gpu}) must be on a GPU of the cache: {', '.join(map(str, gpus))}")
+            raise ArgumentError(f"tensorcache: ids (on GPU {gpu}) must be on a GPU of the cache: {', '.join(str(g) for g in gpus if g >= 0)}")
         return gpus.index(gpu)
-    if len(gpus) > 1:
+    seen = [i for i, gpu in enumerate(gpus) if gpu >= 0]
+    if len(seen) > 1:
         raise ArgumentError(f"tensorcache: ids ({type(ids).__name__}) must have __dlpack_device__, as the cache is on several GPUs")
-    return 0
+    return seen[0]
 
 
 def _view(array: Any, name: str) -> dict[str, Any]:

@@ -58,8 +58,8 @@ class TensorReads:
         self._cuda = table.cache.backend == "cuda" and torch.cuda.is_available()
         gpus = table.cache.gpus if self._cuda else []
         # From the GPU's ordinal to the cache's index of the device, and to the device.
-        self._slots = {gpu: (i, torch.device("cuda", gpu)) for i, gpu in enumerate(gpus)}
-        self.device = torch.device("cuda", gpus[0]) if gpus else torch.device("cpu")
+        self._slots = {gpu: (i, torch.device("cuda", gpu)) for i, gpu in enumerate(gpus) if gpu >= 0}
+        self.device = next((of for _, of in self._slots.values()), torch.device("cpu"))
         lib = library()
         self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
 

@@ -68,7 +68,7 @@ class Cache(Mapping[str, "Table"]):
 
     @property
     def gpus(self) -> list[int]:
-        """The ordinals of the GPUs, empty on the host backend."""
+        """The ordinals of the GPUs, empty on the host backend. -1 is a GPU of the owner of an attached cache that this process does not see."""
         return [gpu for backend, gpu, _ in self._devices if backend == _abi.BACKEND_CUDA]
 
     @property

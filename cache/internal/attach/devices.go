@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,8 +15,20 @@ import (
 // OpenHost opens devices of the host backend. Tests replace it.
 var OpenHost = host.Open
 
+// hidden stands in for a GPU of the owner that this process does not see. No batch runs on it. Rows that lie on it are read by the GPUs that the process sees.
+type hidden struct {
+	device.Device // of the host backend
+	info          device.Info
+}
+
+// Info implements device.Device.
+func (h *hidden) Info() device.Info { return h.info }
+
+// errHidden is why no batch runs on a hidden GPU.
+var errHidden = errors.New("this process does not see the GPU")
+
 // openDevices opens the devices of this process that are those of the owner: for a GPU, the one with the same PCI address, whatever number it has
-// here.
+// here, or a hidden one.
 func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
 	kinds := map[string]bool{}
 	for _, d := range of {
@@ -34,22 +47,39 @@ func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	ordinals, err := numbersHere(of, have)
+	numbers, err := numbersHere(of, have)
 	if err != nil {
 		return nil, err
 	}
-	return cuda.OpenGPUs(ordinals)
+	seen, err := cuda.OpenGPUs(slices.DeleteFunc(slices.Clone(numbers), func(n int) bool { return n < 0 }))
+	if err != nil {
+		return nil, err
+	}
+	devices := make([]device.Device, len(of))
+	for i, n := range numbers {
+		if n >= 0 {
+			devices[i], seen = seen[0], seen[1:]
+		} else {
+			devices[i] = &hidden{OpenHost(1, 1)[0], device.Info{Kind: of[i].Kind, Name: of[i].Name, Index: -1, Address: of[i].Address}}
+		}
+	}
+	return devices, nil
 }
 
-// numbersHere returns the numbers that the owner's GPUs have in this process. It must see all of them: kernels read rows in the memory of any.
-func numbersHere(of []wire.Device, have []cuda.GPU) (ordinals []int, err error) {
+// numbersHere returns the numbers that the owner's GPUs have in this process, -1 for those that it does not see.
+func numbersHere(of []wire.Device, have []cuda.GPU) (numbers []int, err error) {
+	seen := false
 	for _, d := range of {
 		i := slices.IndexFunc(have, func(g cuda.GPU) bool { return d.Address != "" && strings.EqualFold(g.PCIBusID, d.Address) })
 		if i < 0 {
-			return nil, fmt.Errorf("cache: owner's GPU (%s at %s) must be visible to this process, which sees %d: all %d GPUs of the owner must be, since rows lie on each; "+
-				"choose a GPU by its number instead of CUDA_VISIBLE_DEVICES, or have an owner for each GPU", d.Name, d.Address, len(have), len(of))
+			numbers = append(numbers, -1)
+			continue
 		}
-		ordinals = append(ordinals, have[i].Index)
+		numbers, seen = append(numbers, have[i].Index), true
 	}
-	return ordinals, nil
+	if !seen {
+		return nil, fmt.Errorf("cache: owner's GPUs (%v) must not all be out of sight of this process, which sees %d others: see CUDA_VISIBLE_DEVICES, or have an owner for each GPU",
+			of, len(have))
+	}
+	return numbers, nil
 }

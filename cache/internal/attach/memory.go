@@ -77,7 +77,10 @@ func (s *Session) mappedLocked(id uint64) (b device.Buffer, err error) {
 	case r.Device < 0 || r.Device >= len(s.Set.Devices):
 		return b, fmt.Errorf("cache: device (%d) of region %d must be 0 to %d", r.Device, id, len(s.Set.Devices)-1)
 	}
-	d, err := device.SharerOf(s.Set.Devices[r.Device].Device)
+	if r.by = s.Set.Devices[r.Device].Device; s.isHidden(r.Device) {
+		r.by = s.seen
+	}
+	d, err := device.SharerOf(r.by)
 	if err != nil {
 		return b, err
 	}
@@ -85,6 +88,9 @@ func (s *Session) mappedLocked(id uint64) (b device.Buffer, err error) {
 		b, err = d.ImportHost(r.file, r.Bytes, r.Writable, r.What)
 	} else {
 		b, err = d.Import(r.file, r.Bytes, r.Writable, r.What)
+	}
+	if err != nil && r.by != s.Set.Devices[r.Device].Device {
+		err = fmt.Errorf("%w; it lies on GPU %d of the owner, which this process does not see", err, r.Device)
 	}
 	if err != nil {
 		return b, fmt.Errorf("cache: memory of the owner: %w", err)
@@ -100,7 +106,7 @@ func (s *Session) freeLocked(r *region) {
 		r.file.Close()
 	}
 	if r.buffer.Size() != 0 {
-		s.Set.Devices[r.Device].Device.Free(r.buffer)
+		r.by.Free(r.buffer)
 	}
 	delete(s.mu.regions, r.ID)
 }
@@ -113,8 +119,8 @@ func (s *Session) openRing(d *read.Device, i int) error {
 	if len(s.welcome.Rings) != len(s.Set.Devices) {
 		return fmt.Errorf("cache: owner's sample rings (%d) must be one a device (%d)", len(s.welcome.Rings), len(s.Set.Devices))
 	}
-	if s.welcome.Rings[i].Records == 0 {
-		return nil // the device is lost
+	if s.welcome.Rings[i].Records == 0 || s.isHidden(i) {
+		return nil // no batch runs on it
 	}
 	records, err := s.mapped(s.welcome.Rings[i].Records)
 	if err != nil {
@@ -139,8 +145,13 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 		named[r.Records], named[r.Head] = true, true
 	}
 	var failed error
+	var others []uint64 // that only hidden devices read
+	of := 0
 	at := func(id uint64) (b device.Buffer) {
-		if id != 0 && failed == nil {
+		switch {
+		case s.isHidden(of):
+			others = append(others, id)
+		case id != 0 && failed == nil:
 			named[id] = true
 			b, failed = s.mappedLocked(id)
 		}
@@ -152,11 +163,12 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 		if len(d.Tables) != len(s.Set.Tables) {
 			return fmt.Errorf("cache: layout %d of %d tables must be of %d", l.Generation, len(d.Tables), len(s.Set.Tables))
 		}
+		of = i
 		v := &read.View{Map: at(d.Map), Layout: hashmap.Layout{Buckets: d.Buckets}, Peers: d.Peers}
 		for _, id := range d.Slabs {
 			v.Slabs = append(v.Slabs, at(id))
 		}
-		if failed == nil && d.Lost == "" && (d.Buckets == 0 || v.Map.Size() != v.Layout.Bytes()) {
+		if failed == nil && d.Lost == "" && !s.isHidden(i) && (d.Buckets == 0 || v.Map.Size() != v.Layout.Bytes()) {
 			return fmt.Errorf("cache: hashmap (%d bytes) must be that of %d buckets", v.Map.Size(), d.Buckets)
 		}
 		views[i] = v
@@ -170,6 +182,11 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 	}
 	if failed != nil {
 		return failed
+	}
+	for _, id := range others { // its descriptor would hold the memory
+		if r := s.mu.regions[id]; r != nil && !named[id] && r.file != nil {
+			s.freeLocked(r)
+		}
 	}
 	s.loseLocked(l)
 	var shares []*transfer.ShareTable
@@ -237,7 +254,7 @@ func (s *Session) dropLocked(named map[uint64]bool, shares []*transfer.ShareTabl
 			share.Release()
 		}
 		for _, r := range old {
-			s.Set.Devices[r.Device].Device.Free(r.buffer)
+			r.by.Free(r.buffer)
 		}
 	})
 }

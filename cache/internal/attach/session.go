@@ -48,6 +48,7 @@ type Session struct {
 	welcome wire.Welcome
 	codecs  []codec.Codec
 	board   *board.Board
+	seen    device.Device // that maps what the owner describes as memory of devices which this process does not see
 
 	mu struct {
 		sync.Mutex
@@ -70,6 +71,7 @@ type region struct {
 	wire.Region
 	file   *os.File
 	buffer device.Buffer // once it is mapped
+	by     device.Device // that has mapped it
 }
 
 // ErrSchema is wrapped by Open's error if the owner has other tables than the earlier session.
@@ -132,6 +134,13 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 	}
 	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
 	s.Set.Lose = s.lose
+	for i, d := range s.Set.Devices {
+		if s.isHidden(i) {
+			d.SetLost(errHidden)
+		} else if s.seen == nil {
+			s.seen = d.Device
+		}
+	}
 	metadata, err := s.mapped(w.Codecs)
 	if err != nil {
 		return err
@@ -179,6 +188,12 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 		}, rand.Uint32())
 	}
 	return s.readFirst(ctx, o)
+}
+
+// isHidden says whether this process does not see a device of the owner.
+func (s *Session) isHidden(i int) bool {
+	_, is := s.Set.Devices[i].Device.(*hidden)
+	return is
 }
 
 // readFirst has the devices read by the layout that there is, and readies them for batches.

@@ -143,14 +143,14 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice d)
 EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice d)
 {
 	FOR_DEVICE(d);
-	snprintf(id, (size_t)length, "0000:%02X:00.0", d + 1);
+	snprintf(id, (size_t)length, "0000:%02X:00.0", settings().number[d] + 1);
 	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDeviceGetUuid(CUuuid *id, CUdevice d)
 {
 	FOR_DEVICE(d);
-	memset(id, d + 1, sizeof *id);
+	memset(id, settings().number[d] + 1, sizeof *id);
 	return CUDA_SUCCESS;
 }
 
@@ -224,7 +224,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 		*value = settings().virtualMemory > 1;
 		break;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = d + 1;
+		*value = settings().number[d] + 1;
 		break;
 	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
 		*value = -1;

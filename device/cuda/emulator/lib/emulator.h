@@ -23,7 +23,9 @@ namespace emulator {
 
 // Settings are what environment variables say; docs/gpu.md lists them.
 struct Settings {
-	int devices, multiprocessors, blocks, sharedBytes, slowdown, launchMicros;
+	int devices;   // that this process sees
+	int number[8]; // of each of them among all that there are
+	int multiprocessors, blocks, sharedBytes, slowdown, launchMicros;
 	int virtualMemory; // 0: none; 1: none that can be mapped to be read only; 2: all
 	int64_t deviceBytes, hostBytes;
 	uint64_t seed;

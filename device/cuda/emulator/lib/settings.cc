@@ -21,10 +21,31 @@ static int64_t number(const char *name, int64_t otherwise, int64_t least, int64_
 	return n;
 }
 
+// see has the process see the devices of CUDA_VISIBLE_DEVICES only, as far as their numbers are good.
+static void see(Settings &s)
+{
+	int all = s.devices;
+	for (int i = 0; i < all; i++)
+		s.number[i] = i;
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	if (visible == nullptr)
+		return;
+	s.devices = 0;
+	for (char *end; s.devices < all; visible = end + 1) {
+		long n = strtol(visible, &end, 10);
+		if (end == visible || n < 0 || n >= all)
+			return;
+		s.number[s.devices++] = (int)n;
+		if (*end != ',')
+			return;
+	}
+}
+
 static Settings read()
 {
 	Settings s;
 	s.devices = (int)number("TENSORCACHE_EMULATOR_DEVICES", 1, 1, 8);
+	see(s);
 	s.multiprocessors = (int)number("TENSORCACHE_EMULATOR_MULTIPROCESSORS", 4, 1, 256);
 	s.blocks = (int)number("TENSORCACHE_EMULATOR_BLOCKS", 2, 1, 32);
 	s.sharedBytes = (int)number("TENSORCACHE_EMULATOR_SHARED", 227 << 10, 48 << 10, 227 << 10);

@@ -14,7 +14,7 @@ namespace {
 
 struct Piece {
 	uint64_t bytes;
-	int fd, device;
+	int fd, device; // -1: one that this process does not see
 	bool imported;
 	unsigned references; // the handle, if it has not been released, and the mappings
 };
@@ -25,7 +25,7 @@ std::map<uint64_t, uint64_t> mapped; // handles by address. guarded by mu
 std::map<uint64_t, bool> released;   // by handle. guarded by mu
 uint64_t handles = 0x7000;           // guarded by mu
 
-// The name of a piece's file says that it is one, and of which device.
+// The name of a piece's file says that it is one, and of which device, by its number among all.
 constexpr char NAME[] = "emulated GPU ";
 
 void dropLocked(uint64_t handle)
@@ -92,7 +92,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, 
 		return (CUresult)device(ordinal)->error.load();
 	if (!charge(ordinal, (int64_t)bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	int fd = memfd_create((NAME + std::to_string(ordinal)).c_str(), MFD_CLOEXEC);
+	int fd = memfd_create((NAME + std::to_string(settings().number[ordinal])).c_str(), MFD_CLOEXEC);
 	static const std::string fresh(4096, '\xf5'); // as memory of cuMemAlloc begins
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || pwrite(fd, fresh.data(), fresh.size(), 0) < 0) {
 		say("shared memory (%zu bytes): %s", bytes, strerror(errno));
@@ -137,15 +137,14 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
 	CHECK();
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_INVALID_VALUE;
-	int from = (int)(intptr_t)shareable, ordinal = -1;
+	int from = (int)(intptr_t)shareable, ordinal = settings().devices - 1;
 	char name[64] = "";
 	const std::string prefix = std::string("/memfd:") + NAME;
 	ssize_t length = readlink(("/proc/self/fd/" + std::to_string(from)).c_str(), name, sizeof name - 1);
 	if (length <= (ssize_t)prefix.size() || strncmp(name, prefix.c_str(), prefix.size()) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	ordinal = atoi(name + prefix.size());
-	if (device(ordinal) == nullptr)
-		return CUDA_ERROR_INVALID_DEVICE;
+	while (ordinal >= 0 && settings().number[ordinal] != atoi(name + prefix.size()))
+		ordinal--;
 	off_t bytes = lseek(from, 0, SEEK_END);
 	int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0 || bytes <= 0) {

@@ -62,8 +62,9 @@ func (c *Context) AllocShared(bytes int64, readers []Device) (*SharedMem, error)
 }
 
 // ImportShared maps memory that another Context has exported, here or in another process; bytes is the number that were asked for there. The
-// readers for which reads says that they can access the memory of the device it lies on are given access. Without writable they may only
-// read, if the driver supports that.
+// readers for which reads says that they can access the memory of the device it lies on are given access. If the process does not see that device
+// (CUDA_VISIBLE_DEVICES), it is asked for the context's device, and the driver refuses readers that cannot reach the memory. Without writable
+// they may only read, if the driver supports that.
 func (c *Context) ImportShared(fd uintptr, bytes int64, writable bool, readers func(on Device) ([]Device, error)) (*SharedMem, error) {
 	var handle C.uint64_t
 	var device C.int
@@ -72,7 +73,10 @@ func (c *Context) ImportShared(fd uintptr, bytes int64, writable bool, readers f
 		return nil, failed(r, C.GoString(call), fmt.Sprintf("of descriptor %d", fd), c.device.ordinal)
 	}
 	m := &SharedMem{ctx: c, bytes: bytes}
-	on := Device{ordinal: int(device), cu: cu.Device(device)}
+	on := c.device
+	if device >= 0 && int(device) < NumDevices() {
+		on = Device{ordinal: int(device), cu: cu.Device(device)}
+	}
 	access, err := readers(on)
 	if err == nil {
 		m.mapped, err = c.wholeUnits(on, bytes)

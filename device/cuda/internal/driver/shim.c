@@ -146,6 +146,10 @@ static CUresult shared_import(int fd, uint64_t *handle, int *device, const char 
 		return result;
 	*call = "cuMemGetAllocationPropertiesFromHandle";
 	result = cuMemGetAllocationPropertiesFromHandle(&prop, made);
+	if (result == CUDA_ERROR_INVALID_DEVICE) { // one that this process does not see
+		prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = -1};
+		result = CUDA_SUCCESS;
+	}
 	if (result == CUDA_SUCCESS && prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		result = CUDA_ERROR_INVALID_DEVICE;
 	if (result != CUDA_SUCCESS) {
