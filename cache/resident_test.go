@@ -538,3 +538,87 @@ func TestResident_NeedsDevicesThatReadEachOther(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// Updates of many batches, each of several parts, by two callers beside readers: readers see whole versions, and in the end every row is the newest one.
+func TestResident_UpdatesOfManyBatches(t *testing.T) {
+	const rowBytes = 32
+	rows := gputest.Few(60_000, 12_000)
+	version := func(row []byte, r int, v uint32) { // every second version is stored raw
+		noise := rand.New(rand.NewPCG(uint64(r), uint64(v)))
+		for i := 0; i < rowBytes; i += 4 {
+			binary.LittleEndian.PutUint32(row[i:], v*uint32(i)*(v%2)*noise.Uint32())
+		}
+		binary.LittleEndian.PutUint32(row, v<<16^uint32(r))
+		binary.LittleEndian.PutUint32(row[rowBytes-4:], v)
+	}
+	now := make([]byte, rows*rowBytes)
+	for i := range rows {
+		version(now[i*rowBytes:][:rowBytes], i, 0)
+	}
+	c := openResident(t, now, rowBytes, "ibp4", cache.ResidentOptions{Target: 16, MaxOverflow: 1}, 3, func(o *cache.Options) { o.Host.Overlay = 6 << 20 })
+	stop := make(chan struct{})
+	var readers, writers sync.WaitGroup
+	for g := range 2 {
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(22, uint64(g)))
+			ids, want := make([]int64, 500), make([]byte, rowBytes)
+			out := make([]byte, len(ids)*rowBytes)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for i := range ids {
+					ids[i] = int64(r.IntN(rows))
+				}
+				if err := c.On(g).Gather(context.Background(), 0, ids, out); err != nil {
+					t.Error(err)
+					return
+				}
+				for i, id := range ids {
+					got := out[i*rowBytes:][:rowBytes]
+					if version(want, int(id), binary.LittleEndian.Uint32(got[rowBytes-4:])); !bytes.Equal(got, want) {
+						t.Errorf("row %d is no version of it: %x", id, got)
+						return
+					}
+				}
+			}
+		})
+		writers.Go(func() { // each updates rows of its own
+			r := rand.New(rand.NewPCG(23, uint64(g)))
+			for v := range uint32(gputest.Few(12, 5)) {
+				ids := make([]int64, r.IntN(rows))
+				fresh := make([]byte, len(ids)*rowBytes)
+				for i := range ids { // some are given twice: the later one counts
+					row := r.IntN(rows/2)*2 + g
+					ids[i] = int64(row)
+					version(fresh[i*rowBytes:][:rowBytes], row, v*1000+uint32(r.IntN(1000)))
+					copy(now[row*rowBytes:], fresh[i*rowBytes:][:rowBytes])
+				}
+				if err := c.Update(context.Background(), 0, ids, fresh); err != nil {
+					t.Error(err)
+				}
+				for range 3 { // while the rows move from the overlay to their places
+					if err := c.Gather(context.Background(), 0, ids, fresh); err != nil {
+						t.Error(err)
+					}
+					for i, id := range ids {
+						if got := fresh[i*rowBytes:][:rowBytes]; !bytes.Equal(got, now[int(id)*rowBytes:][:rowBytes]) {
+							t.Errorf("row %d is an older version after Update: %x", id, got)
+							return
+						}
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+	out := make([]byte, len(now))
+	if err := c.Gather(context.Background(), 0, allRows(rows), out); err != nil || !bytes.Equal(out, now) {
+		t.Errorf("rows are not the newest ones, %v", err)
+	}
+	checkResidentStats(t, c, now, rowBytes)
+}

@@ -15,16 +15,38 @@ KERNEL void storeKernel(const StoreArgs a)
 	}
 }
 
-// Copies rows from page-locked memory to slots that no other kernel reads, a warp each. Rows and slots begin at multiples
-// of 16 bytes, and both have room up to the next one after a row's end.
+// Copies rows from page-locked memory to slots that no other kernel reads. Rows and slots begin at multiples of 16 bytes, and both have room up to the
+// next one after a row's end. A warp takes up to 32 neighbouring items, its lanes an item each, and has the first 512 bytes of four rows on their way at
+// once: what it copies is far away.
 KERNEL void scatterKernel(const ScatterArgs a)
 {
-	u32 warps = gridBlocks() * blockThreads() / 32;
-	for (u32 n = (blockID() * blockThreads() + threadID()) / 32; n < a.count; n += warps) {
-		const ScatterItem *item = (const ScatterItem *)a.items + n;
-		const u32x4 *from = (const u32x4 *)((const u8 *)a.stage + item->from);
-		u32x4 *to = (u32x4 *)((u8 *)a.slab + item->to);
-		for (u32 i = laneID(); i < (item->bytes + 15) / 16; i += 32)
-			to[i] = from[i];
+	constexpr u32 AT_ONCE = 4;
+	const u32 lane = laneID(), warps = gridBlocks() * blockThreads() / 32;
+	const u32 each = minimum(32, (a.count + warps - 1) / warps);
+	for (u32 first = (blockID() * blockThreads() + threadID()) / 32 * each; first < a.count; first += warps * each) {
+		u32x4 item = {0, 0, 0, 0};
+		if (lane < each && first + lane < a.count)
+			item = loadTier(a.items + (first + lane) * sizeof(ScatterItem));
+		for (u32 k = 0; k < each; k += AT_ONCE) {
+			u32x4 *to[AT_ONCE], x[AT_ONCE];
+			const u32x4 *from[AT_ONCE];
+			u32 quads[AT_ONCE];
+#pragma unroll
+			for (u32 r = 0; r < AT_ONCE; r++) {
+				to[r] = (u32x4 *)(a.slab + ((u64)laneFrom(item.y, k + r) << 32 | laneFrom(item.x, k + r)));
+				from[r] = (const u32x4 *)(a.stage + laneFrom(item.z, k + r));
+				quads[r] = (laneFrom(item.w, k + r) + 15) / 16;
+				x[r] = u32x4{0, 0, 0, 0};
+				if (lane < quads[r])
+					x[r] = loadTier((u64)(from[r] + lane));
+			}
+#pragma unroll
+			for (u32 r = 0; r < AT_ONCE; r++) {
+				if (lane < quads[r])
+					to[r][lane] = x[r];
+				for (u32 i = lane + 32; i < quads[r]; i += 32)
+					to[r][i] = loadTier((u64)(from[r] + i));
+			}
+		}
 	}
 }

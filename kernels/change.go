@@ -19,13 +19,15 @@ type Store struct {
 func (k *Store) Name() string { return "store" }
 
 // RunHost implements device.Kernel.
-func (k *Store) RunHost(device.Workers) {
+func (k *Store) RunHost(w device.Workers) {
 	target, words := view[uint64](k.Target), view[uint64](k.Words)
-	for i := 0; i+1 < len(words); i += 2 {
-		if words[i] < uint64(len(target)) {
-			atomic.StoreUint64(&target[words[i]], words[i+1])
+	w.For(len(words)/2, 8192, func(from, to int) {
+		for i := 2 * from; i < 2*to; i += 2 {
+			if words[i] < uint64(len(target)) {
+				atomic.StoreUint64(&target[words[i]], words[i+1])
+			}
 		}
-	}
+	})
 }
 
 // Scatter copies rows to slots of a slab that no other kernel reads meanwhile.
@@ -40,11 +42,13 @@ type Scatter struct {
 func (k *Scatter) Name() string { return "scatter" }
 
 // RunHost implements device.Kernel.
-func (k *Scatter) RunHost(device.Workers) {
-	mem, stage := k.Slab.Bytes(), k.Stage.Bytes()
-	for _, item := range view[ScatterItem](k.Items) {
-		copy(mem[item.To:], stage[item.From:][:item.Bytes])
-	}
+func (k *Scatter) RunHost(w device.Workers) {
+	mem, stage, items := k.Slab.Bytes(), k.Stage.Bytes(), view[ScatterItem](k.Items)
+	w.For(len(items), 2048, func(from, to int) {
+		for _, item := range items[from:to] {
+			copy(mem[item.To:], stage[item.From:][:item.Bytes])
+		}
+	})
 }
 
 // ScatterItem is one row that Scatter copies. To is the row's slot in Slab, and From its place in Stage, a multiple of 16; both are offsets

@@ -266,19 +266,13 @@ func (t *Tier) Vacate() {
 	t.lies, t.several, t.tail, t.vacated = NodeMemory{}, nil, nil, true
 }
 
-// Replaced notes in the totals of a vacated tier that a row's stored length has changed; raw rows have the row bytes. Calls must not run concurrently.
-func (t *Tier) Replaced(old, stored int) {
+// Replaced adds to the totals of a vacated tier what has changed of its rows. Rows and RawBytes are not added.
+func (t *Tier) Replaced(by Totals) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
-	raw := func(n int) int64 {
-		if n == t.rowBytes {
-			return 1
-		}
-		return 0
-	}
-	t.total.RawRows += raw(stored) - raw(old)
-	t.total.StoredBytes += int64(stored - old)
-	t.total.SlotBytes += int64(slab.SlotBytes(stored) - slab.SlotBytes(old))
+	t.total.RawRows += by.RawRows
+	t.total.StoredBytes += by.StoredBytes
+	t.total.SlotBytes += by.SlotBytes
 }
 
 // Close frees the tier's memory, which must no longer be in use. Adopted memory it gives back as it is.

@@ -70,6 +70,7 @@ var goals = []goal{
 	{name: "buddy-hits", codec: "ibp4", of: RatioAtLeast, bound: 0.80},
 	{name: "buddy-overflow", of: RatioAtLeast, bound: 1 / 1.15},
 	{name: "buddy-budget", of: RatioAtLeast, bound: 0.6},
+	{name: "buddy-updates", unit: readUnit, of: RatioAtLeast, bound: 0.9},
 	{name: "buddy-updates", of: ValueAtLeast, bound: 10},
 	{name: "sampling", codec: allMisses, of: RatioAtLeast, bound: 0.97},
 	{name: "sampling", of: RatioAtLeast, bound: 0.99},
@@ -133,7 +134,9 @@ const (
 	smallRow = 512
 	hitBatch = 4096
 	// churnUnit is the unit of how much refreshing replaces. That should be 1, and must be leastChurn for the times of refresh to count.
-	churnUnit  = "% a second"
+	churnUnit = "% a second"
+	// readUnit is the unit of Gathers beside updates, whose goal is a ratio.
+	readUnit   = "GB/s"
 	leastChurn = 0.9
 	// oneBatch labels the memory of a cache that served one batch at a time.
 	oneBatch = "1 batch"

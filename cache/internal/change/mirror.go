@@ -20,8 +20,7 @@ type mirror struct {
 	stream device.Stream
 	// Page-locked memory: rows to be written, their destinations, and words to be stored. It is allocated with the first change.
 	stage, items, words                device.Buffer
-	rows                               [][]byte      // of items, not in stage yet
-	target                             device.Buffer // that items are for
+	rows                               [][]byte // of put, not in stage yet; items are those of these rows, or of scatter
 	stageUsed, itemsUsed, wordsUsed    int64
 	stageBytes, itemsBytes, wordsBytes int64
 }
@@ -34,7 +33,7 @@ func newMirror(d *read.Device, tables []*read.Table, hasMap bool) (*mirror, erro
 		longest, rows, bytes = max(longest, slot), rows+t.Tier.Capacity(), bytes+t.Tier.Capacity()*slot
 	}
 	m.stageBytes = max(longest, min(4<<20, bytes))
-	m.itemsBytes = min(8192, rows) * abi.ScatterItemBytes
+	m.itemsBytes = min(1<<16, 2*rows) * abi.ScatterItemBytes
 	m.wordsBytes = min(1<<16, 4*rows) * wordBytes
 	var err error
 	m.stream, err = d.Device.NewStream()
@@ -90,47 +89,68 @@ func (m *mirror) store(target device.Buffer, words []word) error {
 
 // put has finish write a row to its slot in the slab. No batch may read the slot, and the row must not change until finish returns.
 func (m *mirror) put(offset int64, stored []byte) error {
-	return m.putIn(m.owner.Slab, offset, stored)
-}
-
-// putRow is put for the memory that is the mirror's target.
-func (m *mirror) putRow(offset int64, stored []byte) error {
-	if err := m.open(); err != nil {
+	n := int64(slab.SlotBytes(len(stored)))
+	if len(m.rows) == 0 || m.stageUsed+n > m.stage.Size() {
+		if err := m.finish(); err != nil { // items of scatter, too
+			return err
+		}
+	}
+	item, err := m.room(1)
+	if err != nil {
 		return err
 	}
-	n := int64(slab.SlotBytes(len(stored)))
-	if m.stageUsed+n > m.stage.Size() || m.itemsUsed == m.items.Size() {
+	m.rows = append(m.rows, stored)
+	kernels.ScatterItemsView(item)[0] = kernels.ScatterItem{To: uint64(offset), From: uint32(m.stageUsed), Bytes: uint32(len(stored))}
+	m.stageUsed += n
+	return nil
+}
+
+// scatter enqueues copies of parts of stage, page-locked memory, to places in target that no batch reads. finish waits for them.
+func (m *mirror) scatter(target, stage device.Buffer, items []kernels.ScatterItem) error {
+	if len(m.rows) > 0 {
 		if err := m.finish(); err != nil {
 			return err
 		}
 	}
-	m.rows = append(m.rows, stored)
-	kernels.ScatterItemsView(m.items)[m.itemsUsed/abi.ScatterItemBytes] = kernels.ScatterItem{
-		To: uint64(offset), From: uint32(m.stageUsed), Bytes: uint32(len(stored)),
-	}
-	m.stageUsed += n
-	m.itemsUsed += abi.ScatterItemBytes
-	return nil
-}
-
-// finishRows is finish if there are rows for another target.
-func (m *mirror) finishRows() error {
-	if m.itemsUsed == 0 {
-		return nil
-	}
-	return m.finish()
-}
-
-// finish writes the rows of put, and waits for them and for the stores.
-func (m *mirror) finish() error {
-	if m.itemsUsed > 0 {
-		m.copyRows()
-		if err := m.stream.Launch(&kernels.Scatter{Slab: m.target, Stage: m.stage, Items: m.items.Slice(0, m.itemsUsed)}); err != nil {
+	for len(items) > 0 {
+		part, err := m.room(len(items))
+		if err != nil {
+			return err
+		}
+		items = items[copy(kernels.ScatterItemsView(part), items):]
+		if err := m.stream.Launch(&kernels.Scatter{Slab: target, Stage: stage, Items: part}); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// room returns page-locked memory for 1 to n items.
+func (m *mirror) room(n int) (items device.Buffer, err error) {
+	if err := m.open(); err != nil {
+		return items, err
+	}
+	if m.itemsUsed == m.items.Size() {
+		if err := m.finish(); err != nil {
+			return items, err
+		}
+	}
+	from := m.itemsUsed
+	m.itemsUsed = min(m.items.Size(), from+int64(n)*abi.ScatterItemBytes)
+	return m.items.Slice(from, m.itemsUsed), nil
+}
+
+// finish writes the rows of put, and waits for all that has been enqueued.
+func (m *mirror) finish() error {
 	if m.itemsUsed == 0 && m.wordsUsed == 0 {
 		return nil
+	}
+	if len(m.rows) > 0 {
+		items := m.items.Slice(0, m.itemsUsed)
+		m.copyRows()
+		if err := m.stream.Launch(&kernels.Scatter{Slab: m.owner.Slab, Stage: m.stage, Items: items}); err != nil {
+			return err
+		}
 	}
 	m.itemsUsed, m.stageUsed, m.wordsUsed = 0, 0, 0
 	if err := m.stream.Synchronize(); err != nil {

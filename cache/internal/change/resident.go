@@ -1,36 +1,92 @@
 package change
 
 import (
+	"context"
 	"errors"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// residentRow is a row of a resident table whose newest version is in the overlay. It leaves the overlay as an updatedRow does, an epoch after each step:
-// its slot and overflow place are written, which no batch reads; its word says so; its place in the overlay is retired.
-type residentRow struct {
-	key        uint64
-	place      place.OverlaySlot
-	bytes      int
-	compressed bool
-	replaced   bool // a newer version exists
-	written    bool // slot and overflow place have this version
+// residentBatch is rows of a resident table that are updated together: in the overlay they have places of one length in one piece. All that is done for a
+// row is done by all processors, or by the devices. The batch leaves the overlay as an updatedRow does, an epoch after each step: the devices copy the rows
+// to their slots and overflow places, which no batch reads; the rows' words say so; the piece of the overlay is retired. Rows of which a later batch has a
+// newer version are left out of these steps.
+type residentBatch struct {
+	number  uint32 // in Writer.mu.residents, and in read.Resident for each row whose newest version this is
+	table   int
+	rows    []int64
+	stored  []uint32 // stored lengths; raw rows have the row bytes
+	piece   place.OverlaySlot
+	stride  int
+	written bool // slots and overflow places have these versions
+}
+
+const (
+	// residentRows and residentBytes bound a batch: what one hold of the writer's lock publishes. A batch takes at most one of residentPieces parts of the
+	// overlay, as there are several on their way.
+	residentRows, residentBytes = 1 << 15, 32 << 20
+	residentPieces              = 8
+	// residentPart is how many rows a goroutine takes at a time.
+	residentPart = 2048
+)
+
+// residents are the batches in the overlay, by number, and how many there are; number 0 is none. rows is how many rows are served from them.
+type residents struct {
+	batches [read.Batches]*residentBatch
+	count   int
+	last    uint32 // number given
+	rows    int64
+	// slots and overs are memory for what goes to slots and overflow places of the devices.
+	slots, overs [slab.MaxSlabs][]kernels.ScatterItem
+}
+
+// next returns a number that no batch has.
+func (r *residents) next() (n uint32, ok bool) {
+	if r.count == read.Batches-1 {
+		return 0, false
+	}
+	for {
+		if r.last = (r.last + 1) % read.Batches; r.last != 0 && r.batches[r.last] == nil {
+			return r.last, true
+		}
+	}
+}
+
+// place returns the place of a row of the batch.
+func (b *residentBatch) place(i int) place.OverlaySlot {
+	return place.OverlaySlot{Offset: b.piece.Offset + int64(i*b.stride), Bytes: b.stride}
+}
+
+// inParts calls f for parts of the batch, and then done for each, one after the other.
+func (b *residentBatch) inParts(f func(from, to int) (done func())) {
+	var one sync.Mutex
+	host.Workers(0).For(len(b.rows), residentPart, func(from, to int) {
+		if done := f(from, to); done != nil {
+			one.Lock()
+			defer one.Unlock()
+			done()
+		}
+	})
 }
 
 // residentWords are words of resident tables that the devices do not have yet: by table and device. Of a row there is one word between two publications.
-type residentWords map[int]*[8][]word
+type residentWords map[int]*[slab.MaxSlabs][]word
 
-// set adds a row's word.
-func (r residentWords) set(table int, rows *buddy.Layout, row int64, w buddy.Word) {
+// add adds words of one table, by device.
+func (r residentWords) add(table int, words *[slab.MaxSlabs][]word) {
 	if r[table] == nil {
-		r[table] = new([8][]word)
+		r[table] = new([slab.MaxSlabs][]word)
 	}
-	d := rows.Device(row)
-	r[table][d] = append(r[table][d], word{uint64(rows.Local(row)), uint64(w)})
+	for d, of := range words {
+		r[table][d] = append(r[table][d], of...)
+	}
 }
 
 // publishResident has the devices store the words of resident tables. finish waits for it.
@@ -44,69 +100,246 @@ func (x *index) publishResident() error {
 			}
 			return m.store(r.Words[i], words[i])
 		}))
-		delete(x.residents, table)
+		for i := range words {
+			words[i] = words[i][:0]
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// updateResidentLocked puts a new version of a row of a resident table in the overlay, and in the row's word. If there is no room yet, it returns a
-// channel to wait for.
-func (w *Writer) updateResidentLocked(t *read.Table, key uint64, stored []byte, compressed bool) (wait <-chan struct{}, err error) {
-	slot, wait, err := w.overlayLocked(stored, compressed)
-	if wait != nil || err != nil {
-		return wait, err
+// updateResident replaces rows of a resident table, no row twice, and returns how many it replaced.
+func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, rows []int64, data []byte) (done int, err error) {
+	rowBytes := t.Tier.RowBytes()
+	for done < len(rows) {
+		if err := ctx.Err(); err != nil {
+			return done, err
+		}
+		b, wait, err := w.beginResident(t, table, rows[done:])
+		if err == nil && b == nil {
+			w.Counts.Waits.Add(1)
+			if err = w.await(ctx, wait); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return done, err
+		}
+		if err = w.encodeResident(t, b, data[done*rowBytes:][:len(b.rows)*rowBytes]); err == nil {
+			err = w.publishBatch(ctx, t, b)
+		}
+		if err != nil {
+			w.dropResident(b)
+			return done, err
+		}
+		done += len(b.rows)
 	}
-	if before := w.mu.residents[key]; before != nil {
-		before.replaced = true
-		w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: before.place})
-	}
-	f := &residentRow{key: key, place: slot, bytes: len(stored), compressed: compressed}
-	table, row := hashmap.SplitKey(key)
-	w.mu.index.residents.set(table, &t.Resident.Rows.Layout, row, buddy.At(w.store.Overlay.Location(slot, len(stored), compressed)))
-	if old := t.Resident.Set(row, len(stored)); row < t.Tier.Rows() {
-		t.Tier.Replaced(old, len(stored))
-	}
-	w.mu.residents[key] = f
-	w.mu.retire.open.residents = append(w.mu.retire.open.residents, f)
-	w.Counts.Updated.Add(1)
-	return nil, nil
+	return done, nil
 }
 
-// advanceResidentLocked takes a row of a resident table one step out of the overlay. REQUIRES: an epoch has passed since the last step.
-func (w *Writer) advanceResidentLocked(f *residentRow) error {
-	table, row := hashmap.SplitKey(f.key)
-	r := w.set.Tables[table].Resident.Rows
-	if f.written {
-		delete(w.mu.residents, f.key)
-		w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
-		w.mu.index.residents.set(table, &r.Layout, row, buddy.Home(f.bytes, f.compressed))
+// beginResident returns a batch of the first of some rows, with places in the overlay. If there is no room yet, it returns a channel to wait for.
+func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *residentBatch, wait <-chan struct{}, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all, of := w.store.Overlay.Slots, &w.mu.residents
+	stride := place.OverlayBytes(t.Tier.RowBytes())
+	most := max(1, min(residentRows, residentBytes/stride, int(all.Capacity()/residentPieces)/stride))
+	number, ok := of.next()
+	if w.mu.err != nil || !ok {
+		return nil, w.mu.retire.progress, w.mu.err
+	}
+	b = &residentBatch{number: number, table: table, stride: stride}
+	for n := min(len(rows), most); n > 0; n /= 2 {
+		b.piece.Bytes = n * stride
+		if b.piece.Offset, ok = all.Alloc(b.piece.Bytes); ok {
+			b.rows, b.stored = rows[:n], make([]uint32, n)
+			of.batches[number] = b
+			of.count++
+			return b, nil, nil
+		}
+		if of.count > 0 && n <= min(len(rows), most)/4 { // a longer piece will be free when some batch has left
+			break
+		}
+	}
+	return nil, w.mu.retire.progress, nil
+}
+
+// dropResident gives up a batch that has not been published. If it has, the writer has failed.
+func (w *Writer) dropResident(b *residentBatch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.err == nil {
+		w.store.Overlay.Slots.Free(b.piece.Offset, b.piece.Bytes)
+		w.mu.residents.remove(b)
+	}
+	w.advanceLocked()
+}
+
+func (r *residents) remove(b *residentBatch) {
+	r.batches[b.number] = nil
+	r.count--
+}
+
+// encodeResident writes a batch's rows to the overlay.
+func (w *Writer) encodeResident(t *read.Table, b *residentBatch, data []byte) error {
+	k, rowBytes, to := t.Tier.Codec(), t.Tier.RowBytes(), w.store.Overlay.Mem.Bytes()
+	var failed error
+	b.inParts(func(first, end int) func() {
+		var buf []byte
+		if k != nil {
+			buf = make([]byte, k.EncodeBound())
+		}
+		for i := first; i < end; i++ {
+			stored := data[i*rowBytes:][:rowBytes]
+			if k != nil {
+				n, err := k.Encode(buf, stored)
+				if err == nil {
+					stored = buf[:n]
+				} else if !errors.Is(err, codec.ErrIncompressible) {
+					return func() { failed = err }
+				}
+			}
+			b.stored[i] = uint32(copy(to[b.place(i).Offset:], stored))
+		}
 		return nil
+	})
+	return failed
+}
+
+// showFrontLocked copies a batch's piece of the overlay to the front of the first device's slab, where devices read it if the overlay is there. If the
+// device has been lost and batches still look there, it returns a channel to wait for.
+func (w *Writer) showFrontLocked(b *residentBatch) (wait <-chan struct{}, err error) {
+	first, o := w.set.Devices[0], w.store.Overlay
+	if o.Front == 0 || w.losses.frontLeft() {
+		return nil, nil
 	}
-	f.written = true
-	w.mu.retire.open.residents = append(w.mu.retire.open.residents, f)
-	d := r.Device(row)
-	slot, overflow := r.Split(w.store.Overlay.Stored(f.place, f.bytes))
-	if len(overflow) > 0 {
-		copy(r.Buddy[d].Bytes()[r.Overflow(row):], overflow)
-		w.Counts.HostBytes.Add(int64(len(overflow)))
+	if first.IsLost() {
+		return w.losses.left, nil
 	}
-	on := w.set.Devices[d]
-	if on.IsLost() {
-		return nil
+	m, from, to := w.mu.index.mirrors[0], b.piece.Offset, b.piece.Offset+int64(b.piece.Bytes)
+	err = errors.Join(m.stream.Copy(first.Slab.Slice(from, to), o.Mem.Slice(from, to)), m.stream.Synchronize())
+	if err != nil && w.set.Survives(first) {
+		return w.losses.left, nil
 	}
-	if err := w.mu.index.mirrors[d].putIn(r.Slots[d], r.Slot(row), slot); err != nil && !w.set.Survives(on) {
+	return nil, w.failLocked(err)
+}
+
+// publishBatch has the rows of a batch read from the overlay. Rows beyond the table's end make it longer.
+func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBatch) error {
+	w.mu.Lock()
+	for {
+		wait, err := w.showFrontLocked(b)
+		if err == nil && w.mu.err == nil && wait == nil {
+			break
+		}
+		w.mu.Unlock()
+		if err = errors.Join(err, w.Err()); err != nil {
+			return err
+		}
+		if err := w.await(ctx, wait); err != nil {
+			return err
+		}
+		w.mu.Lock()
+	}
+	defer w.mu.Unlock()
+	r, rowBytes, length := t.Resident, t.Tier.RowBytes(), t.Tier.Rows()
+	longest := length
+	var all read.ResidentChange
+	b.inParts(func(from, to int) func() {
+		var words [slab.MaxSlabs][]word
+		var by read.ResidentChange
+		last := int64(-1)
+		for i := from; i < to; i++ {
+			row, n, d := b.rows[i], int(b.stored[i]), r.Rows.Device(b.rows[i])
+			r.Put(row, n, b.number, length, &by)
+			at := buddy.At(w.store.Overlay.Location(b.place(i), n, n < rowBytes))
+			words[d] = append(words[d], word{uint64(r.Rows.Local(row)), uint64(at)})
+			last = max(last, row)
+		}
+		return func() {
+			w.mu.index.residents.add(b.table, &words)
+			all.Add(by)
+			longest = max(longest, last+1)
+		}
+	})
+	t.Apply(all)
+	w.mu.residents.rows += all.Overlay
+	w.mu.retire.open.residents = append(w.mu.retire.open.residents, b)
+	w.Counts.Updated.Add(int64(len(b.rows)))
+	if err := w.publishLocked(); err != nil {
 		return err
+	}
+	if longest > length { // after publishing, so that a row number becomes valid only once its row can be found
+		t.Tier.Grow(longest)
+		t.GrownResident(length)
+		w.set.Lengthened(b.table)
 	}
 	return nil
 }
 
-// putIn is put for memory other than the slab.
-func (m *mirror) putIn(target device.Buffer, offset int64, stored []byte) error {
-	if m.target.Addr() != target.Addr() || m.target.Size() != target.Size() {
-		if err := m.finishRows(); err != nil {
-			return err
-		}
-		m.target = target
+// advanceResidentLocked takes a batch one step out of the overlay. REQUIRES: an epoch has passed since the last step.
+func (w *Writer) advanceResidentLocked(b *residentBatch) error {
+	if b.written {
+		w.homeResidentLocked(b)
+		return nil
 	}
-	return m.putRow(offset, stored)
+	b.written = true
+	w.mu.retire.open.residents = append(w.mu.retire.open.residents, b)
+	t := w.set.Tables[b.table].Resident
+	r := t.Rows
+	slots, overs := &w.mu.residents.slots, &w.mu.residents.overs
+	for d := range slots {
+		slots[d], overs[d] = slots[d][:0], overs[d][:0]
+	}
+	b.inParts(func(from, to int) func() {
+		var slot, over [slab.MaxSlabs][]kernels.ScatterItem
+		bytes := int64(0)
+		for i := from; i < to; i++ {
+			row, n := b.rows[i], int(b.stored[i])
+			if t.Batch(row) != b.number {
+				continue
+			}
+			d, at, head := r.Device(row), uint32(i*b.stride), min(n, r.Target)
+			slot[d] = append(slot[d], kernels.ScatterItem{To: uint64(r.Slot(row)), From: at, Bytes: uint32(head)})
+			if n > head {
+				over[d] = append(over[d], kernels.ScatterItem{To: uint64(r.Overflow(row)), From: at + uint32(head), Bytes: uint32(n - head)})
+				bytes += int64(n - head)
+			}
+		}
+		return func() {
+			for d := range slots {
+				slots[d], overs[d] = append(slots[d], slot[d]...), append(overs[d], over[d]...)
+			}
+			w.Counts.HostBytes.Add(bytes)
+		}
+	})
+	from := w.store.Overlay.Mem.Slice(b.piece.Offset, b.piece.Offset+int64(b.piece.Bytes))
+	return w.mu.index.onMirrors(func(i int, m *mirror) error {
+		return errors.Join(m.scatter(r.Slots[i], from, slots[i]), m.scatter(r.Buddy[i], from, overs[i]))
+	})
+}
+
+// homeResidentLocked has the rows of a batch read from their slots and overflow places, and retires the batch's piece of the overlay.
+func (w *Writer) homeResidentLocked(b *residentBatch) {
+	t := w.set.Tables[b.table].Resident
+	r := t.Rows
+	b.inParts(func(from, to int) func() {
+		var words [slab.MaxSlabs][]word
+		for i := from; i < to; i++ {
+			row, n := b.rows[i], int(b.stored[i])
+			if t.Batch(row) != b.number {
+				continue
+			}
+			t.Leave(row)
+			d := r.Device(row)
+			words[d] = append(words[d], word{uint64(r.Local(row)), uint64(buddy.Home(n, n < r.RowBytes))})
+		}
+		return func() {
+			w.mu.index.residents.add(b.table, &words)
+			for d := range words {
+				w.mu.residents.rows -= int64(len(words[d]))
+			}
+		}
+	})
+	w.mu.residents.remove(b)
+	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: b.piece})
 }

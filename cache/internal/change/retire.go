@@ -27,7 +27,7 @@ type retired struct {
 	overlay   []overlaySlot
 	mapSlots  []int64
 	rows      []*updatedRow
-	residents []*residentRow
+	residents []*residentBatch
 	buffers   []retiredBuffer
 	shares    []*transfer.ShareTable // whose workers may read the buffers
 	done      chan struct{}          // closed once the group is processed
@@ -151,10 +151,8 @@ func (w *Writer) processLocked(g *retired) {
 			errs = append(errs, w.advanceUpdatedLocked(f))
 		}
 	}
-	for _, f := range g.residents {
-		if !f.replaced {
-			errs = append(errs, w.advanceResidentLocked(f))
-		}
+	for _, b := range g.residents {
+		errs = append(errs, w.advanceResidentLocked(b))
 	}
 	errs = append(errs, w.publishLocked())
 	w.failLocked(errors.Join(errs...))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
@@ -89,12 +91,7 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		reached, wait := done, (<-chan struct{})(nil)
 		for reached < len(rows) {
 			var err error
-			if key := hashmap.Key(table, rows[reached]); t.Resident != nil {
-				wait, err = w.updateResidentLocked(t, key, all[reached].stored, all[reached].compressed)
-			} else {
-				wait, err = w.updateRowLocked(key, all[reached].stored, all[reached].compressed)
-			}
-			if err != nil {
+			if wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed); err != nil {
 				err = w.failLocked(err)
 				w.setCauseLocked(nil)
 				w.mu.Unlock()
@@ -109,11 +106,7 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		w.setCauseLocked(nil)
 		err := w.publishLocked()
 		if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
-			from := t.Tier.Rows()
 			t.Tier.Grow(longest)
-			if t.Resident != nil {
-				t.GrownResident(from)
-			}
 			w.set.Lengthened(table)
 		}
 		w.mu.Unlock()
@@ -374,6 +367,13 @@ func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byt
 	rowBytes := t.Tier.RowBytes()
 	given := len(rows)
 	rows, data = lastOfEach(rows, data, rowBytes)
+	if t.Resident != nil {
+		if done, err := w.updateResident(ctx, t, table, rows, data); err != nil {
+			return done, err
+		}
+		w.Counts.Updated.Add(int64(given - len(rows)))
+		return given, w.mapped(ctx)
+	}
 	part := max(1, min(updateRows, updateBytes/rowBytes))
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
@@ -388,20 +388,49 @@ func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byt
 
 // lastOfEach returns the rows and their data without those that a later one of the same number supersedes: no Gather may see these.
 func lastOfEach(rows []int64, data []byte, rowBytes int) ([]int64, []byte) {
-	last := make(map[int64]int, len(rows))
-	for i, r := range rows {
-		last[r] = i
-	}
-	if len(last) == len(rows) {
+	if ascending(rows) {
 		return rows, data
 	}
-	kept, bytes := make([]int64, 0, len(last)), make([]byte, 0, len(last)*rowBytes)
-	for i, r := range rows {
-		if last[r] == i {
-			kept, bytes = append(kept, r), append(bytes, data[i*rowBytes:][:rowBytes]...)
+	// A hash table of positions in rows, plus 1, of the last row of each number.
+	width := bits.Len(uint(len(rows))) + 1
+	last, mask := make([]uint32, 1<<width), uint64(1<<width-1)
+	superseded := 0
+	for i, r := range slices.Backward(rows) {
+		at := uint64(r) * 0x9e3779b97f4a7c15 >> (64 - width)
+		for last[at] != 0 && rows[last[at]-1] != r {
+			at = (at + 1) & mask
+		}
+		if last[at] != 0 {
+			superseded++
+			continue
+		}
+		last[at] = uint32(i + 1)
+	}
+	if superseded == 0 {
+		return rows, data
+	}
+	left := make([]uint32, 0, len(rows)-superseded)
+	for _, i := range last {
+		if i != 0 {
+			left = append(left, i-1)
 		}
 	}
+	slices.Sort(left)
+	kept, bytes := make([]int64, len(left)), make([]byte, 0, len(left)*rowBytes)
+	for k, i := range left {
+		kept[k], bytes = rows[i], append(bytes, data[int(i)*rowBytes:][:rowBytes]...)
+	}
 	return kept, bytes
+}
+
+// ascending reports whether each row has a higher number than the one before it.
+func ascending(rows []int64) bool {
+	for i := 1; i < len(rows); i++ {
+		if rows[i] <= rows[i-1] {
+			return false
+		}
+	}
+	return true
 }
 
 // Invalidate withdraws rows of a table. The host tier keeps them.

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
@@ -44,7 +45,7 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 		a, key := &all[i], hashmap.Key(table, row)
 		a.Device = -1
 		if t.Resident != nil {
-			w.whereResident(t.Resident, key, row, a)
+			w.whereResident(t.Resident, row, a)
 			continue
 		}
 		if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
@@ -80,11 +81,11 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 }
 
 // whereResident says where a row of a resident table is.
-func (w *Writer) whereResident(r *read.Resident, key uint64, row int64, a *Where) {
+func (w *Writer) whereResident(r *read.Resident, row int64, a *Where) {
 	a.Cached, a.Stored = true, r.Stored(row)
 	a.Compressed = a.Stored < r.Rows.RowBytes
-	if f := w.mu.residents[key]; f != nil {
-		a.Overlay, a.Offset, a.Tier = true, f.place.Offset, "overlay"
+	if b := w.mu.residents.batches[r.Batch(row)]; b != nil {
+		a.Overlay, a.Offset, a.Tier = true, b.place(slices.Index(b.rows, row)).Offset, "overlay"
 		return
 	}
 	a.Device, a.Offset, a.Tier = r.Rows.Device(row), r.Rows.Slot(row), "resident"
@@ -136,7 +137,7 @@ func (w *Writer) State() State {
 			s.Holes += of.Slots.HoleBytes(longest)
 		}
 	}
-	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated)+len(w.mu.residents))
+	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated))+w.mu.residents.rows
 	rows := int64(0)
 	for _, t := range w.set.Tables {
 		rows += t.Counts.Cached.Load()

@@ -53,8 +53,8 @@ type Writer struct {
 		admittedAt    []uint32
 		admittedAtSum int64
 
-		updated   map[uint64]*updatedRow  // rows that are served from the overlay
-		residents map[uint64]*residentRow // rows of resident tables that are
+		updated   map[uint64]*updatedRow // rows that are served from the overlay
+		residents residents              // rows of resident tables that are
 		// admitting is how many rows are being written to slabs, and disturbed which rows were updated or invalidated meanwhile.
 		admitting int
 		disturbed map[uint64]struct{}
@@ -100,7 +100,6 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
 	w.losses.left = make(chan struct{})
-	w.mu.residents = map[uint64]*residentRow{}
 	w.mu.updated, w.mu.disturbed = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w

@@ -6,7 +6,9 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // ResidentOptions say how a table is to be resident.
@@ -20,10 +22,11 @@ type Resident struct {
 	Rows *kernels.Resident
 	// Choice is the target and what was expected of it, of the rows as loaded.
 	Choice buddy.Choice
-	// lengths are the stored lengths of all rows up to the capacity; raw rows have the row bytes.
-	lengths []uint32
-	memory  *numa.Memory
-	owned   []ownedBuffer
+	// rows has 32 bits for each row up to the capacity. The lower 20 are its stored length; raw rows have the row bytes. The others are the number of the
+	// batch of updates whose place in the overlay has the row's newest version, 0 if the row lies in its own places.
+	rows   []uint32
+	memory *numa.Memory
+	owned  []ownedBuffer
 	// Of the rows of the table: those with overflow, and its bytes.
 	overflowRows, overflowBytes atomic.Int64
 }
@@ -36,7 +39,7 @@ type ownedBuffer struct {
 // NewResident returns a resident table without memory, all of whose rows are raw.
 func NewResident(layout buddy.Layout, choice buddy.Choice) *Resident {
 	r := &Resident{Rows: &kernels.Resident{Layout: layout}, Choice: choice}
-	r.lengths, r.memory = numa.Make[uint32](layout.Rows)
+	r.rows, r.memory = numa.Make[uint32](layout.Rows)
 	return r
 }
 
@@ -55,27 +58,100 @@ func (r *Resident) Free() {
 	}
 	r.owned = nil
 	r.memory.Free()
-	r.lengths = nil
+	r.rows = nil
 }
 
-// Set notes the stored length of a row of the table, and returns the one before: 0 the first time. Different goroutines may set different rows at once.
+const (
+	storedBits = 20
+	storedMask = 1<<storedBits - 1
+	// Batches is above the number of every batch of updates; numbers begin at 1.
+	Batches = 1 << (32 - storedBits)
+)
+
+// Set notes the stored length of a row of the table that lies in its own places, and returns the one before: 0 the first time. Different goroutines may
+// set different rows at once.
 func (r *Resident) Set(row int64, stored int) (old int) {
-	old = int(atomic.SwapUint32(&r.lengths[row], uint32(stored)))
-	before, now := max(0, old-r.Rows.Target), max(0, stored-r.Rows.Target)
-	if before == now {
-		return old
-	}
-	r.overflowBytes.Add(int64(now - before))
-	if before == 0 {
-		r.overflowRows.Add(1)
-	} else if now == 0 {
-		r.overflowRows.Add(-1)
-	}
+	old = int(atomic.SwapUint32(&r.rows[row], uint32(stored)) & storedMask)
+	var by ResidentChange
+	by.add(r.Rows.RowBytes, r.Rows.Target, old, stored)
+	r.count(by)
 	return old
 }
 
+// ResidentChange is what updates change of a table's totals.
+type ResidentChange struct {
+	Totals                      transfer.Totals
+	overflowRows, overflowBytes int64
+	// Overlay is how many rows have come to the overlay.
+	Overlay int64
+}
+
+func (c *ResidentChange) add(rowBytes, target, old, stored int) {
+	if old == stored {
+		return
+	}
+	before, now := max(0, old-target), max(0, stored-target)
+	c.overflowBytes += int64(now - before)
+	c.overflowRows += int64(min(now, 1) - min(before, 1))
+	c.Totals.RawRows += raw(stored, rowBytes) - raw(old, rowBytes)
+	c.Totals.StoredBytes += int64(stored - old)
+	c.Totals.SlotBytes += int64(slab.SlotBytes(stored) - slab.SlotBytes(old))
+}
+
+// Add adds what another part of a batch changes.
+func (c *ResidentChange) Add(by ResidentChange) {
+	c.overflowBytes += by.overflowBytes
+	c.overflowRows += by.overflowRows
+	c.Totals.RawRows += by.Totals.RawRows
+	c.Totals.StoredBytes += by.Totals.StoredBytes
+	c.Totals.SlotBytes += by.Totals.SlotBytes
+	c.Overlay += by.Overlay
+}
+
+func raw(stored, rowBytes int) int64 {
+	if stored == rowBytes {
+		return 1
+	}
+	return 0
+}
+
+func (r *Resident) count(by ResidentChange) {
+	if by.overflowBytes != 0 || by.overflowRows != 0 {
+		r.overflowBytes.Add(by.overflowBytes)
+		r.overflowRows.Add(by.overflowRows)
+	}
+}
+
+// Put notes that the newest version of a row is in the overlay, in a batch of updates. It adds to by; length is the rows of the table, as rows to come do
+// not count in its totals. Different goroutines may put different rows at once.
+func (r *Resident) Put(row int64, stored int, batch uint32, length int64, by *ResidentChange) {
+	old := atomic.SwapUint32(&r.rows[row], batch<<storedBits|uint32(stored))
+	if of := int(old & storedMask); of != stored {
+		totals := by.Totals
+		by.add(r.Rows.RowBytes, r.Rows.Target, of, stored)
+		if row >= length {
+			by.Totals = totals
+		}
+	}
+	if old>>storedBits == 0 {
+		by.Overlay++
+	}
+}
+
+// Apply adds what puts have changed to the totals of the table.
+func (t *Table) Apply(by ResidentChange) {
+	t.Resident.count(by)
+	t.Tier.Replaced(by.Totals)
+}
+
+// Batch returns the number of the batch that has the row's newest version, 0 if it lies in its own places.
+func (r *Resident) Batch(row int64) uint32 { return atomic.LoadUint32(&r.rows[row]) >> storedBits }
+
+// Leave notes that a row in the overlay lies in its own places, too, which are read from now on.
+func (r *Resident) Leave(row int64) { atomic.AndUint32(&r.rows[row], storedMask) }
+
 // Stored returns the stored length of a row.
-func (r *Resident) Stored(row int64) int { return int(atomic.LoadUint32(&r.lengths[row])) }
+func (r *Resident) Stored(row int64) int { return int(atomic.LoadUint32(&r.rows[row]) & storedMask) }
 
 // Overflow returns how many rows have overflow, and its bytes.
 func (r *Resident) Overflow() (rows, bytes int64) {
@@ -101,14 +177,16 @@ func (r *Resident) BuddyBytes() (n int64) {
 // GrownResident notes that a resident table has become longer than so many rows: those that nobody has written are raw zeros. Tier.Grow has counted all of
 // them as raw.
 func (t *Table) GrownResident(from int64) {
-	rowBytes := t.Tier.RowBytes()
+	r, rowBytes := t.Resident, t.Tier.RowBytes()
+	var by ResidentChange
 	for row := from; row < t.Tier.Rows(); row++ {
-		if n := t.Resident.Stored(row); n != 0 {
-			t.Tier.Replaced(rowBytes, n)
+		if n := r.Stored(row); n != 0 {
+			by.add(rowBytes, r.Rows.Target, rowBytes, n)
 		} else {
-			t.Resident.Set(row, rowBytes)
+			r.Set(row, rowBytes)
 		}
 	}
+	t.Tier.Replaced(by.Totals)
 	t.Counts.Cached.Store(t.Tier.Rows())
 }
 
