@@ -244,9 +244,6 @@ func (c *Cache) fill(ctx context.Context) error {
 	if err := c.writer.Open(c.store, filled.Differing); err != nil {
 		return err
 	}
-	if err := c.writer.FillTiers(ctx, filled.Chosen, filled.Hosts); err != nil {
-		return err
-	}
 	for _, key := range filled.Restored {
 		if c.writer.Find(key).Valid() {
 			c.restored++

@@ -49,7 +49,7 @@ func packedAs(t testing.TB, data []byte, rowBytes int, of dtype.Type, codec stri
 	t.Helper()
 	place := pages.NewMemory()
 	source := func() (pages.Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }
-	o := pages.PackOptions{Name: "features", DType: of, Codec: codec, PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
+	o := pages.PackOptions{Name: "features", DType: of, Codec: codec, PageBytes: 64 << 10, Stage: "none", Workers: 1}
 	if _, err := pages.Pack(ctx, source, place.Writer(), o); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func packedFiles(t testing.TB, data []byte, rowBytes int) string {
 		t.Fatal(err)
 	}
 	source := func() (pages.Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }
-	o := pages.PackOptions{Name: "features", DType: dtype.Uint8, Codec: "ibp4", PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
+	o := pages.PackOptions{Name: "features", DType: dtype.Uint8, Codec: "ibp4", PageBytes: 64 << 10, Stage: "none", Workers: 1}
 	if _, err := pages.Pack(ctx, source, w, o); err != nil {
 		t.Fatal(err)
 	}

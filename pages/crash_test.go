@@ -79,7 +79,7 @@ func packChild(dir string) error {
 	resumed := int64(-1)
 	data := floats(crashRows, crashRowBytes/4, uint64(number(childSeed)))
 	_, err = Pack(context.Background(), func() (Source, error) { return &rowsSource{data: data, rowBytes: crashRowBytes}, nil }, w, PackOptions{
-		Name: "x", Codec: "ibp4", Stage: "none", PageBytes: MinPageBytes, DType: dtype.Float32, SourceKey: os.Getenv(childSeed),
+		Name: "x", Codec: "ibp4", Stage: "none", PageBytes: 64 << 10, DType: dtype.Float32, SourceKey: os.Getenv(childSeed),
 		Progress: func(rows int64) {
 			if resumed < 0 {
 				resumed = rows
@@ -205,7 +205,7 @@ func TestPack_OtherSource(t *testing.T) {
 	}{
 		"the same": {func(*PackOptions) {}, true},
 		"key":      {func(o *PackOptions) { o.SourceKey = "b" }, false},
-		"page":     {func(o *PackOptions) { o.PageBytes = MinPageBytes }, false},
+		"page":     {func(o *PackOptions) { o.PageBytes = 64 << 10 }, false},
 		"order":    {func(o *PackOptions) { o.Order = OrderByCount(make([]uint32, crashRows)) }, false},
 		"codec":    {func(o *PackOptions) { o.Codec = "rank" }, false},
 	} {
@@ -311,7 +311,7 @@ func TestPack_EveryFault(t *testing.T) {
 	syncBytes = 1
 	t.Cleanup(func() { syncBytes = old })
 	before, after := floats(crashRows, crashRowBytes/4, 1), floats(crashRows, crashRowBytes/4, 2)
-	o := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, PageBytes: MinPageBytes, Workers: 1, SourceKey: "x"}
+	o := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, PageBytes: 64 << 10, Workers: 1, SourceKey: "x"}
 	dir := t.TempDir()
 	packFiles(t, dir, before, crashRowBytes, o)
 	for n := 1; ; n++ {

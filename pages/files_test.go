@@ -62,7 +62,7 @@ func TestFiles_GiveBackWhatWasPacked(t *testing.T) {
 	filesOf(t, 1<<20)
 	data := floats(20_000, 32, 1)
 	for _, o := range []PackOptions{
-		{Codec: "ibp4", PageBytes: MinPageBytes},
+		{Codec: "ibp4", PageBytes: 64 << 10},
 		{Codec: "none", Stage: "zstd"},
 		{Codec: "none", Stage: "none", PageBytes: MaxPageBytes}, // each page has a file
 	} {
@@ -132,7 +132,7 @@ func TestFiles_NeighboursMerged(t *testing.T) {
 	filesOf(t, 1<<20)
 	dir := t.TempDir()
 	data := floats(10_000, 100, 2)
-	m := packFiles(t, dir, data, 400, PackOptions{Codec: "none", Stage: "none", PageBytes: MinPageBytes})
+	m := packFiles(t, dir, data, 400, PackOptions{Codec: "none", Stage: "none", PageBytes: 64 << 10})
 	table := openDir(t, dir, FileOptions{})
 	f := table.stores[0].(*Files)
 	counting := &countingEngine{engine: f.engine}
@@ -175,7 +175,7 @@ func TestFiles_Damaged(t *testing.T) {
 		} {
 			t.Run(engine+"_"+name, func(t *testing.T) {
 				dir := t.TempDir()
-				o := PackOptions{Name: "x", Codec: "none", Stage: "none", PageBytes: MinPageBytes}
+				o := PackOptions{Name: "x", Codec: "none", Stage: "none", PageBytes: 64 << 10}
 				packFiles(t, dir, data, 400, o)
 				if err := damage(dir); err != nil {
 					t.Fatal(err)
@@ -225,7 +225,7 @@ func TestFiles_Incomplete(t *testing.T) {
 	filesOf(t, 1<<20)
 	data := floats(10_000, 100, 3)
 	dir := t.TempDir()
-	o := PackOptions{Name: "x", Codec: "none", Stage: "none", PageBytes: MinPageBytes}
+	o := PackOptions{Name: "x", Codec: "none", Stage: "none", PageBytes: 64 << 10}
 	packFiles(t, dir, data, 400, o)
 	if err := os.Remove(filepath.Join(dir, "g1", "pages-00001")); err != nil {
 		t.Fatal(err)
@@ -407,7 +407,7 @@ func (e *badNeighbours) close() {}
 func TestFiles_ReadsAgainByTheEngine(t *testing.T) {
 	dir := t.TempDir()
 	data := floats(5000, 32, 8)
-	packFiles(t, dir, data, 128, PackOptions{Codec: "none", Stage: "none", PageBytes: MinPageBytes})
+	packFiles(t, dir, data, 128, PackOptions{Codec: "none", Stage: "none", PageBytes: 64 << 10})
 	table := openDir(t, dir, FileOptions{})
 	f := table.stores[0].(*Files)
 	working := f.engine
@@ -478,8 +478,8 @@ func TestCopy(t *testing.T) {
 	filesOf(t, 1<<20)
 	dir := t.TempDir()
 	data := floats(20_000, 32, 9)
-	packFiles(t, dir, data, 128, PackOptions{Codec: "rank", PageBytes: MinPageBytes})
-	packFiles(t, dir, data, 128, PackOptions{Codec: "rank", PageBytes: MinPageBytes})
+	packFiles(t, dir, data, 128, PackOptions{Codec: "rank", PageBytes: 64 << 10})
+	packFiles(t, dir, data, 128, PackOptions{Codec: "rank", PageBytes: 64 << 10})
 	f := openDir(t, dir, FileOptions{}).stores[0].(*Files)
 	place := NewMemory()
 	told := uint32(0)

@@ -203,7 +203,7 @@ func FuzzParsePage(f *testing.F) {
 }
 
 func FuzzManifest(f *testing.F) {
-	m := Manifest{Name: "x", Codec: "none", DType: dtype.Float32, Rows: 1, RowBytes: 4, Generation: 1, PageBytes: MinPageBytes, LongestPage: 40, Pages: 1, PageTotal: 40, GroupRows: 9}
+	m := Manifest{Name: "x", Codec: "none", DType: dtype.Float32, Rows: 1, RowBytes: 4, Generation: 1, PageBytes: 64 << 10, LongestPage: 40, Pages: 1, PageTotal: 40, GroupRows: 9}
 	m.Parts[PartIndex].Bytes = 12
 	b, err := m.MarshalBinary()
 	if err != nil {

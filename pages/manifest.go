@@ -14,7 +14,7 @@ import (
 
 // Bounds of Manifest.PageBytes.
 const (
-	MinPageBytes = 64 << 10
+	MinPageBytes = 4 << 10
 	MaxPageBytes = 1 << 20
 )
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -184,6 +185,31 @@ func TestReadRows_GivesBackWhatWasPacked(t *testing.T) {
 	}
 }
 
+// TestReadRows_ShortPages: rows of pages of a block are read, each by a read of one block, and neighbours by one read.
+func TestReadRows_ShortPages(t *testing.T) {
+	const rowBytes = 260
+	data := floats(20_000, rowBytes/4, 6)
+	dir := filepath.Join(t.TempDir(), "t")
+	m := packFiles(t, dir, data, rowBytes, PackOptions{PageBytes: MinPageBytes})
+	if m.PageBytes != 4096 || m.LongestPage > 4096 || m.Pages < 20_000*rowBytes/4096 {
+		t.Errorf("%+v", m)
+	}
+	table, err := Open(dir, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	expectRows(t, table, data, all(20_000))
+	some := []int64{19_999, 0, 1, 12_345, 7_000}
+	if stats := expectRows(t, table, data, some); stats.Stores[0].Pages != 4 || stats.Stores[0].Bytes > 4*4096 {
+		t.Errorf("%+v", stats)
+	}
+	if _, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }, NewMemory().Writer(),
+		defaults(PackOptions{PageBytes: MinPageBytes - 1})); err == nil || err.Error() != "pages: page (4095 bytes) must have 4096 to 1048576" {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestReadRows_PagesOnce: rows of one page, asked for many times, cost one page.
 func TestReadRows_PagesOnce(t *testing.T) {
 	data := floats(9000, 100, 2)
@@ -209,7 +235,7 @@ func TestReadRows_RowsThatThereAreNoneOf(t *testing.T) {
 // TestReadRows_NextStore: pages that a store lacks or has corrupt come from the next; those that none has fail, and no others.
 func TestReadRows_NextStore(t *testing.T) {
 	data := floats(9000, 100, 4)
-	o := PackOptions{Name: "x", Codec: "rank", PageBytes: MinPageBytes}
+	o := PackOptions{Name: "x", Codec: "rank", PageBytes: 64 << 10}
 	a, b := packMemory(t, data, 400, o), packMemory(t, data, 400, o)
 	lost := errors.New("lost")
 	a.Page(1)[200] ^= 1        // corrupt
@@ -255,7 +281,7 @@ func TestReadRows_NextStore(t *testing.T) {
 // TestReadRows_ContextEnds: a call whose context ends while pages are under way returns, with errors for the rows that had not arrived.
 func TestReadRows_ContextEnds(t *testing.T) {
 	data := floats(9000, 100, 5)
-	s := packMemory(t, data, 400, PackOptions{PageBytes: MinPageBytes})
+	s := packMemory(t, data, 400, PackOptions{PageBytes: 64 << 10})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.Fault = func(ctx context.Context, page uint32) error {
 		if page == 3 {

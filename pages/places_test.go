@@ -62,9 +62,9 @@ func TestRewrite_WritesWhatChanges(t *testing.T) {
 	filesOf(t, 700_000)
 	const rows, columns, rowBytes = 10_000, 32, 128
 	for name, o := range map[string]PackOptions{
-		"raw":  {Codec: "none", Stage: "none", PageBytes: MinPageBytes},
-		"zstd": {Codec: "none", Stage: "zstd", PageBytes: MinPageBytes},
-		"ibp4": {Codec: "ibp4", PageBytes: MinPageBytes},
+		"raw":  {Codec: "none", Stage: "none", PageBytes: 64 << 10},
+		"zstd": {Codec: "none", Stage: "zstd", PageBytes: 64 << 10},
+		"ibp4": {Codec: "ibp4", PageBytes: 64 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "table")
@@ -121,7 +121,7 @@ func TestRewrite_NothingHalf(t *testing.T) {
 	const rows, rowBytes = 10_000, 128
 	dir := filepath.Join(t.TempDir(), "table")
 	want, changed := floats(rows, 32, 1), floats(rows, 32, 2)
-	packFiles(t, dir, want, rowBytes, PackOptions{Codec: "none", Stage: "none", PageBytes: MinPageBytes})
+	packFiles(t, dir, want, rowBytes, PackOptions{Codec: "none", Stage: "none", PageBytes: 64 << 10})
 	r := rand.New(rand.NewPCG(5, 5))
 	write, sync := writeTo, syncFile
 	defer func() { writeTo, syncFile = write, sync }()
@@ -172,7 +172,7 @@ func TestRewrite_LinkFails(t *testing.T) {
 	const rows, rowBytes = 5000, 128
 	dir := filepath.Join(t.TempDir(), "table")
 	want := floats(rows, 32, 1)
-	packFiles(t, dir, want, rowBytes, PackOptions{Codec: "none", PageBytes: MinPageBytes})
+	packFiles(t, dir, want, rowBytes, PackOptions{Codec: "none", PageBytes: 64 << 10})
 	link = func(string, string) error { return syscall.EPERM }
 	defer func() { link = os.Link }()
 	m, done, err := rewriteSome(t, dir, rand.New(rand.NewPCG(1, 1)), 0, rows, 5, floats(rows, 32, 2), want, rowBytes)

@@ -40,8 +40,8 @@ func TestRewrite(t *testing.T) {
 	const rows, columns = 9000, 32
 	r := rand.New(rand.NewPCG(1, 1))
 	for name, o := range map[string]PackOptions{
-		"ibp4":    {Codec: "ibp4", PageBytes: MinPageBytes},
-		"raw":     {Codec: "none", Stage: "zstd", PageBytes: MinPageBytes},
+		"ibp4":    {Codec: "ibp4", PageBytes: 64 << 10},
+		"raw":     {Codec: "none", Stage: "zstd", PageBytes: 64 << 10},
 		"ordered": {Codec: "rank", Order: OrderByCount(func() []uint32 { c := make([]uint32, rows); c[77] = 1; return c }())},
 	} {
 		t.Run(name, func(t *testing.T) {

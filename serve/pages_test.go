@@ -47,7 +47,7 @@ var pagesOnGPU, pagesSteps = false, 60
 func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
 	t.Helper()
 	place := pages.NewMemory()
-	o := pages.PackOptions{Name: "rows", DType: dtype.Int64, Codec: "none", PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
+	o := pages.PackOptions{Name: "rows", DType: dtype.Int64, Codec: "none", PageBytes: 64 << 10, Stage: "none", Workers: 1}
 	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &countingRows{rows: rows}, nil }, place.Writer(), o); err != nil {
 		t.Fatal(err)
 	}

@@ -196,6 +196,43 @@ func (t *Tier) write(offset int64, stored []byte, compressed bool) slab.Location
 	return slab.Raw(0, offset)
 }
 
+// Staged is a row in stored form, which lies in memory with others.
+type Staged struct {
+	Row        int64
+	At, Bytes  int
+	Compressed bool
+}
+
+// Fill writes absent rows to the main region, as far as it has room, and shows them: Put and Show of many rows. It returns how many. Neither
+// batches nor devices may know the tier yet. Fill is safe for concurrent use.
+func (t *Tier) Fill(memory []byte, rows []Staged) (held int) {
+	at := make([]slab.Location, len(rows))
+	bytes := int64(0)
+	t.writes.Lock()
+	for i, r := range rows {
+		n := slab.SlotBytes(r.Bytes)
+		offset, ok := t.part.main.Alloc(n)
+		if at[i] = absent; !ok {
+			continue
+		}
+		if at[i] = slab.Raw(0, offset); r.Compressed {
+			at[i] = slab.Compressed(0, offset, r.Bytes)
+		}
+		held++
+		bytes += int64(n)
+	}
+	t.writes.Unlock()
+	t.part.held.Add(int64(held))
+	t.part.bytes.Add(bytes)
+	for i, r := range rows {
+		if at[i] != absent {
+			copy(t.host.Mem.Bytes()[at[i].Offset():], memory[r.At:][:r.Bytes])
+			t.locations()[r.Row] = at[i]
+		}
+	}
+	return held
+}
+
 // PutAhead is Put into the ring. If there is no room, Withdraw gives some up, an epoch later.
 func (t *Tier) PutAhead(row int64, stored []byte, compressed bool) (l slab.Location, ok bool) {
 	t.writes.Lock()

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/pages"
@@ -20,7 +20,7 @@ import (
 type Config struct {
 	// Dir is a folder on the drive. A folder with the pages is made in it, and removed at the end.
 	Dir string
-	// Bytes is the size of the table, PageBytes that of its pages, RowBytes that of its rows.
+	// Bytes is the size of the table, PageBytes that of its pages, RowBytes that of its rows (default 512; of Text workload.NgramRowBytes).
 	Bytes               int64
 	PageBytes, RowBytes int
 	// Depth is how many reads are under way at once.
@@ -30,8 +30,12 @@ type Config struct {
 	// Rounds is how often each reader reads. They take turns.
 	Rounds int
 	Seed   uint64
+	fill   func(dst []byte, row int64) // writes a row
 	// Gather has batches read through a cache over the pages, too.
 	Gather GatherConfig
+	// Text, if its Tokens are set, has the steps of a language model that reads a text looked up in the same cache. The table has rows of float8 values
+	// then, compressed by ibp4.
+	Text TextConfig
 	// Progress, if not nil, is told what begins, and how many steps it has; Step ends one.
 	Progress interface {
 		Stage(name string, steps int)
@@ -53,6 +57,7 @@ type Result struct {
 	WriteGBPerSecond float64  `json:"write_gb_per_second"`
 	Readers          []Reader `json:"readers"`
 	Gathers          *Gathers `json:"gathers,omitempty"`
+	Steps            *Steps   `json:"steps,omitempty"`
 }
 
 // Reader is what one way of reading did: medians of the rounds.
@@ -70,30 +75,14 @@ type Reader struct {
 // plain is the name of the plain reader.
 const plain = "plain"
 
-// rows generates incompressible rows. It is a pages.RangedSource.
-type rows struct {
-	n, rowBytes int
-	seed        uint64
-}
-
-func (r *rows) Rows() int                    { return r.n }
-func (r *rows) RowBytes() int                { return r.rowBytes }
-func (r *rows) Close() error                 { return nil }
-func (r *rows) Read(dst []byte) (int, error) { return 0, io.EOF }
-
-func (r *rows) ReadFrom(row int64, dst []byte) error {
-	var seed [32]byte
-	for i := range 8 {
-		seed[i], seed[8+i] = byte(r.seed>>(8*i)), byte(uint64(row)>>(8*i))
-	}
-	rand.NewChaCha8(seed).Read(dst)
-	return nil
-}
-
 // Measure makes a table, reads it, and removes it.
 func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	c.Depth, c.Rounds = cmp.Or(c.Depth, 64), cmp.Or(c.Rounds, 5)
-	c.PageBytes, c.RowBytes = cmp.Or(c.PageBytes, pages.DefaultPageBytes), cmp.Or(c.RowBytes, 512)
+	rowBytes := 512
+	if c.Text.Tokens != "" {
+		rowBytes = workload.NgramRowBytes
+	}
+	c.PageBytes, c.RowBytes = cmp.Or(c.PageBytes, pages.DefaultPageBytes), cmp.Or(c.RowBytes, rowBytes)
 	c.Share = cmp.Or(c.Share, 0.5)
 	if c.Progress == nil {
 		c.Progress = quiet{}
@@ -104,10 +93,19 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	f.If(!(c.Share > 0 && c.Share <= 1), "share (%g) must be above 0 and at most 1", c.Share)
 	f.If(c.Rounds < 1, "rounds (%d) must be at least 1", c.Rounds)
 	f.If(c.Depth < 1, "depth (%d) must be at least 1", c.Depth)
+	c.Text.check(&f, c)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	n := c.Bytes / int64(c.RowBytes)
+	c.fill = numbered(c.Seed)
+	codec := "none"
+	if c.Text.Tokens != "" {
+		codec = "ibp4"
+		if c.fill, err = float8s(int(n), c.Seed); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp(c.Dir, "tensorcache-drive-")
 	if err != nil {
 		return nil, err
@@ -119,12 +117,9 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	}
 	c.Progress.Stage("writing pages", 0)
 	start := time.Now()
-	source := func() (pages.Source, error) { return &rows{int(n), c.RowBytes, c.Seed}, nil }
-	if c.Gather.Device != "" {
-		source = func() (pages.Source, error) { return &numbered{int(n), c.RowBytes}, nil }
-	}
+	source := func() (pages.Source, error) { return &rows{int(n), c.RowBytes, c.fill}, nil }
 	m, err := pages.Pack(ctx, source, w,
-		pages.PackOptions{Name: "drive", DType: dtype.Uint8, Codec: "none", Stage: "none", PageBytes: c.PageBytes})
+		pages.PackOptions{Name: "drive", DType: dtype.Uint8, Codec: codec, Stage: "none", PageBytes: c.PageBytes, Seed: c.Seed})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +147,7 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 		return nil, err
 	}
 	if c.Gather.Device != "" {
-		res.Gathers, err = c.gathers(ctx, dir, m, readers[0])
+		err = c.gathers(ctx, dir, m, readers[0], res)
 	}
 	return res, err
 }

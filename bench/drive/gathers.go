@@ -1,11 +1,11 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -39,7 +39,7 @@ type Gathers struct {
 	Skew       float64 `json:"skew"`
 	// OpenSeconds is how long it took to fill slab and host tier.
 	OpenSeconds float64 `json:"open_seconds"`
-	// HeldRows are those that slab and host tier held after the first half of the batches, and HeldShare is that of the room of both.
+	// HeldRows are those that slab and host tier held after the first half of the batches, and HeldShare is the share of the room of both that they took.
 	HeldRows  int64   `json:"held_rows"`
 	HeldShare float64 `json:"held_share"`
 	// BatchSeconds is a batch's time, ResidentSeconds that of the same batch when its rows have come to the host tier, and PlainSeconds what the plain
@@ -48,10 +48,11 @@ type Gathers struct {
 	ResidentSeconds float64 `json:"resident_seconds"`
 	PlainSeconds    float64 `json:"plain_seconds"`
 	OfLonger        float64 `json:"of_longer"`
-	// AbsentRows, PagesRead and BytesRead are means of a batch. LeftAbsent are the absent rows of the batch when it is repeated.
+	// AbsentRows, PagesRead and BytesRead are means of a batch; OfPageARow is BytesRead as a share of a page of 64 KiB for each absent row. LeftAbsent are the absent rows of the batch when it is repeated.
 	AbsentRows float64 `json:"absent_rows"`
 	PagesRead  float64 `json:"pages_read"`
 	BytesRead  float64 `json:"bytes_read"`
+	OfPageARow float64 `json:"of_page_a_row"`
 	LeftAbsent float64 `json:"left_absent"`
 	// PrefetchSeconds is the time of a batch in a loop with Prefetch two batches ahead, and PrefetchOfLonger the longer of the plain reader's time for
 	// the loop's pages, batch by batch, and of the resident batches' time, as a share of the loop's.
@@ -59,30 +60,6 @@ type Gathers struct {
 	PrefetchOfLonger float64 `json:"prefetch_of_longer"`
 	PrefetchAbsent   float64 `json:"prefetch_absent"`
 	PrefetchPages    float64 `json:"prefetch_pages"`
-}
-
-// numbered generates rows of which each word follows from the row's number. It is a pages.RangedSource.
-type numbered struct{ n, rowBytes int }
-
-func (r *numbered) Rows() int                { return r.n }
-func (r *numbered) RowBytes() int            { return r.rowBytes }
-func (r *numbered) Close() error             { return nil }
-func (r *numbered) Read([]byte) (int, error) { return 0, io.EOF }
-
-func (r *numbered) ReadFrom(row int64, dst []byte) error {
-	for i := range len(dst) / r.rowBytes {
-		fillRow(dst[i*r.rowBytes:][:r.rowBytes], row+int64(i))
-	}
-	return nil
-}
-
-func fillRow(dst []byte, row int64) {
-	state := uint64(row)*0x9e3779b97f4a7c15 + 1
-	for i := 0; i+8 <= len(dst); i += 8 {
-		state += 0x9e3779b97f4a7c15
-		x := (state ^ state>>30) * 0xbf58476d1ce4e5b9
-		binary.LittleEndian.PutUint64(dst[i:], x^x>>27)
-	}
 }
 
 // gatherer reads batches.
@@ -94,10 +71,11 @@ type gatherer struct {
 	rows   device.Buffer // page-locked
 	out    device.Buffer
 	check  []byte
+	fill   func(dst []byte, row int64)
 }
 
-func openGatherer(kind string, c *cache.Cache, n int) (_ *gatherer, err error) {
-	g := &gatherer{c: c, check: make([]byte, n*c.RowBytes(0))}
+func openGatherer(kind string, c *cache.Cache, n int, fill func(dst []byte, row int64)) (_ *gatherer, err error) {
+	g := &gatherer{c: c, check: make([]byte, n*c.RowBytes(0)), fill: fill}
 	devices := host.Open(1, 0)
 	if kind == "cuda" {
 		if devices, err = cuda.Open(1); err != nil {
@@ -129,49 +107,46 @@ func (g *gatherer) close() error {
 	return g.d.Close()
 }
 
-// gather reads a batch and returns how long that took.
-func (g *gatherer) gather(ctx context.Context, rows []int64) (seconds float64, err error) {
+// gather reads a batch. ready is how many seconds it took until the rows were in the output, waited until Batch.Wait had returned.
+func (g *gatherer) gather(ctx context.Context, rows []int64) (ready, waited float64, err error) {
 	for i, row := range rows {
 		binary.LittleEndian.PutUint64(g.rows.Bytes()[8*i:], uint64(row))
 	}
 	start := time.Now()
 	b, err := g.c.On(0).GatherDevice(ctx, g.handle, 0, g.rows.Slice(0, int64(len(rows))*8), g.out.Slice(0, int64(len(rows)*g.c.RowBytes(0))))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	err = b.Wait()
-	return time.Since(start).Seconds(), err
+	if g.handle != 0 { // on the host backend batches are in no stream
+		err = g.stream.Synchronize()
+		ready = time.Since(start).Seconds()
+	}
+	err = errors.Join(err, b.Wait())
+	waited = time.Since(start).Seconds()
+	return cmp.Or(ready, waited), waited, err
 }
 
 // verify compares the last batch with what its rows must be.
 func (g *gatherer) verify(rows []int64) error {
-	if err := device.Download(g.d, g.check, g.out); err != nil {
+	n := g.c.RowBytes(0)
+	if err := device.Download(g.d, g.check[:len(rows)*n], g.out.Slice(0, int64(len(rows)*n))); err != nil {
 		return err
 	}
-	n := g.c.RowBytes(0)
 	want := make([]byte, n)
 	for i, row := range rows {
-		if fillRow(want, row); string(want) != string(g.check[i*n:][:n]) {
+		if g.fill(want, row); string(want) != string(g.check[i*n:][:n]) {
 			return fmt.Errorf("drive: row %d at position %d of a batch differs", row, i)
 		}
 	}
 	return nil
 }
 
-// gathers measures batches over the pages in dir.
-func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, plain reader) (_ *Gathers, err error) {
+// gathers measures batches, and steps of a text if there is one, over the pages in dir.
+func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, plain reader, res *Result) (err error) {
 	o := c.Gather
-	if o.Rows == 0 {
-		o.Rows = 200_000
-	}
-	if o.Batches == 0 {
-		o.Batches = 12
-	}
-	if o.Skew == 0 {
-		o.Skew = 1.1
-	}
+	o.Rows, o.Batches, o.Skew = cmp.Or(o.Rows, 200_000), cmp.Or(o.Batches, 12), cmp.Or(o.Skew, 1.1)
 	if o.Device != "cuda" && o.Device != "host" || o.Skew <= 1 || o.Rows < 1 || o.Batches < 1 {
-		return nil, fmt.Errorf("drive: device (%q) must be cuda or host, rows (%d) and batches (%d) above 0, and skew (%g) above 1", o.Device, o.Rows, o.Batches, o.Skew)
+		return fmt.Errorf("drive: device (%q) must be cuda or host, rows (%d) and batches (%d) above 0, and skew (%g) above 1", o.Device, o.Rows, o.Batches, o.Skew)
 	}
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(c.Seed, 3)), o.Skew, 10, uint64(m.Rows-1))
 	batch := func() []int64 {
@@ -181,9 +156,17 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 		}
 		return rows
 	}
+	most := o.Rows
+	var text *reading
+	if c.Text.Tokens != "" {
+		if text, err = c.Text.read(c.Seed, m.Rows); err != nil {
+			return err
+		}
+		most = max(most, text.steps.Rows)
+	}
 	table, err := cache.Open(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.Progress.Stage("filling slab and host tier", 0)
 	start := time.Now()
@@ -192,6 +175,9 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 			if !yield(0, batch()) {
 				return
 			}
+		}
+		if text != nil {
+			text.learn(yield)
 		}
 	}
 	backend := cache.BackendHost
@@ -203,15 +189,22 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 		Admission: cache.AdmissionOptions{Training: training},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
 	g := &Gathers{Device: o.Device, HostMemory: o.HostMemory, Budget: o.Budget, Rows: o.Rows, Batches: o.Batches, Skew: o.Skew, OpenSeconds: time.Since(start).Seconds()}
-	reading, err := openGatherer(o.Device, held, o.Rows)
+	res.Gathers = g
+	reading, err := openGatherer(o.Device, held, most, c.fill)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, reading.close()) }()
+	if text != nil {
+		c.Progress.Stage("steps of the text", text.most*(len(text.leads)+1))
+		if res.Steps, err = text.measure(ctx, reading, c.Progress.Step); err != nil {
+			return err
+		}
+	}
 	all := make([][]int64, 2*o.Batches+4)
 	for i := range all {
 		all[i] = batch()
@@ -219,16 +212,16 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 	c.Progress.Stage("batches", len(all))
 	r := &gathering{config: c, g: g, reading: reading, plain: plain, pages: int(m.Pages), r: rand.New(rand.NewPCG(c.Seed, 4))}
 	if err := r.alone(ctx, all[:o.Batches+2]); err != nil {
-		return nil, err
+		return err
 	}
 	s, err := held.Stats()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	tier := s.Tables[0].Tiers
 	g.HeldRows = s.Tables[0].CachedRows + tier.HostRows
-	g.HeldShare = float64(g.HeldRows) * float64((m.RowBytes+15)&^15) / float64(s.PayloadBytes+s.FreeBytes+tier.HostCapacity)
-	return g, r.prefetched(ctx, all[o.Batches+2:])
+	g.HeldShare = float64(s.PayloadBytes+tier.HostBytes) / float64(s.PayloadBytes+s.FreeBytes+tier.HostCapacity)
+	return r.prefetched(ctx, all[o.Batches+2:])
 }
 
 // gathering is one run of gathers.
@@ -268,7 +261,7 @@ func (r *gathering) alone(ctx context.Context, all [][]int64) error {
 		if err != nil {
 			return err
 		}
-		first, err := r.reading.gather(ctx, rows)
+		_, first, err := r.reading.gather(ctx, rows)
 		if err != nil {
 			return err
 		}
@@ -283,7 +276,7 @@ func (r *gathering) alone(ctx context.Context, all [][]int64) error {
 		if err != nil {
 			return err
 		}
-		again, err := r.reading.gather(ctx, rows)
+		_, again, err := r.reading.gather(ctx, rows)
 		if err != nil {
 			return err
 		}
@@ -303,6 +296,7 @@ func (r *gathering) alone(ctx context.Context, all [][]int64) error {
 		r.g.BytesRead += float64(after.BytesRead-before.BytesRead) / n
 		r.g.LeftAbsent += float64(left.AbsentRows-after.AbsentRows) / n
 	}
+	r.g.OfPageARow = r.g.BytesRead / max(1, r.g.AbsentRows) / (64 << 10)
 	r.g.BatchSeconds, r.g.ResidentSeconds, r.g.PlainSeconds, r.g.OfLonger = median(batch), median(resident), median(plain), median(ofLonger)
 	return nil
 }
@@ -331,7 +325,7 @@ func (r *gathering) prefetched(ctx context.Context, all [][]int64) error {
 		if err := ahead(i + 2); err != nil {
 			return err
 		}
-		if _, err := r.reading.gather(ctx, rows); err != nil {
+		if _, _, err := r.reading.gather(ctx, rows); err != nil {
 			return err
 		}
 		r.config.Progress.Step()

@@ -110,7 +110,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	if cfg.Page != "" {
 		n, err := setting.Bytes("--page", cfg.Page)
 		if err != nil || n < pages.MinPageBytes || n > pages.MaxPageBytes {
-			return nil, fmt.Errorf("--page (%q) must be 64KiB to 1MiB", cfg.Page)
+			return nil, fmt.Errorf("--page (%q) must be 4KiB to 1MiB", cfg.Page)
 		}
 		o.PageBytes = int(n)
 	}

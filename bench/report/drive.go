@@ -33,9 +33,32 @@ func Drive(w io.Writer, r *drive.Result) error {
 			bytesOf(g.HostMemory), bytesOf(g.Budget), g.HeldRows, g.HeldShare)
 		out.line("", "%.1f ms, %.1f ms where all rows have come to the host tier; a plain reader takes %.1f ms for the pages: %.3f of the longer", g.BatchSeconds*1e3, g.ResidentSeconds*1e3,
 			g.PlainSeconds*1e3, g.OfLonger)
-		out.line("", "%.0f absent rows, %.0f pages and %s read a batch; %.0f absent rows when it is repeated", g.AbsentRows, g.PagesRead, bytesOf(int64(g.BytesRead)), g.LeftAbsent)
+		out.line("", "%.0f absent rows, %.0f pages and %s read a batch, %.3f of a page of 64 KiB for each; %.0f absent rows when it is repeated", g.AbsentRows, g.PagesRead,
+			bytesOf(int64(g.BytesRead)), g.OfPageARow, g.LeftAbsent)
 		out.line("prefetch", "two batches ahead: %.1f ms a batch with %.0f pages read, %.0f absent rows; the longer of reading and gathering is %.3f of that", g.PrefetchSeconds*1e3, g.PrefetchPages,
 			g.PrefetchAbsent, g.PrefetchOfLonger)
 	}
+	if x := r.Steps; x != nil {
+		out.line("text", "%d tokens, the first %d learnt; steps of %d tokens, %d rows; milliseconds until the rows are there, and until Wait returns", x.Tokens, x.Trained, x.StepTokens, x.Rows)
+		out.printf("\n%s\n", waits(x.Waits).Render())
+	}
 	return out.err
+}
+
+// waits is the table of what the steps of a text waited.
+func waits(all []drive.Wait) table.Writer {
+	t := newTable("rows known", "steps", "p50", "p99", "max", "Wait p99", "hits", "absent rows", "read rows", "pages", "read")
+	ms := func(seconds float64) string { return fmt.Sprintf("%.3f", seconds*1e3) }
+	for _, w := range all {
+		known := fmt.Sprintf("%g ms ahead", w.Lead*1e3)
+		switch {
+		case w.InMemory:
+			known = "in memory"
+		case w.Lead == 0:
+			known = "not ahead"
+		}
+		t.AppendRow(table.Row{known, w.Steps, ms(w.Ready.P50), ms(w.Ready.P99), ms(w.Ready.Max), ms(w.Returned.P99), fmt.Sprintf("%.3f", w.Hits), fmt.Sprintf("%.0f", w.AbsentRows),
+			fmt.Sprintf("%.0f", w.ReadRows), fmt.Sprintf("%.0f", w.PagesRead), bytesOf(int64(w.BytesRead))})
+	}
+	return t
 }

@@ -58,7 +58,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	f.Var(&once{to: &cfg.Out}, "out", "directory to make, or to make the next generation of a table in, or the address of a cluster")
 	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the address's, or the file's)")
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto)")
-	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 64KiB to 1MiB (default 256KiB)")
+	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 4KiB to 1MiB (default 256KiB)")
 	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto)")
 	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text")
 	f.StringVar(&cfg.Graph, "graph", "", "graph for --order degree: FILE.npz with CSR indptr and indices, or an edge list")

@@ -25,7 +25,7 @@ func packed(t *testing.T, name string, rows, columns int) string {
 		t.Fatal(err)
 	}
 	defer of.Close()
-	if _, err := pages.Pack(t.Context(), open, w, pages.PackOptions{Name: name, DType: of.DType(), Codec: "none", PageBytes: pages.MinPageBytes}); err != nil {
+	if _, err := pages.Pack(t.Context(), open, w, pages.PackOptions{Name: name, DType: of.DType(), Codec: "none", PageBytes: 64 << 10}); err != nil {
 		t.Fatal(err)
 	}
 	return dir

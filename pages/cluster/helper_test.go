@@ -45,7 +45,7 @@ func (s *rowsSource) Read(dst []byte) (int, error) {
 
 func packTo(ctx context.Context, w pages.Writer, name string, data []byte) error {
 	_, err := pages.Pack(ctx, func() (pages.Source, error) { return &rowsSource{data: data}, nil }, w,
-		pages.PackOptions{Name: name, DType: dtype.Uint8, Codec: "none", Stage: "none", PageBytes: pages.MinPageBytes, Workers: 1})
+		pages.PackOptions{Name: name, DType: dtype.Uint8, Codec: "none", Stage: "none", PageBytes: 64 << 10, Workers: 1})
 	return err
 }
 

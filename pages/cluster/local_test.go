@@ -89,7 +89,7 @@ func TestLocal_KeepsPagesForTheNextProcess(t *testing.T) {
 func TestLocal_StaysWithinItsBytes(t *testing.T) {
 	t.Parallel()
 	data, folder := rowsOf(4000, 43), t.TempDir()
-	const bytes = 10 * (pages.MinPageBytes + localEntry)
+	const bytes = 10 * (64<<10 + localEntry)
 	l, table := openLocal(t, memoryOf(t, data), folder, bytes)
 	for i := range 30 {
 		if failed, err := batch(t.Context(), table, data, 30, uint64(i)); failed > 0 || err != nil {
@@ -166,7 +166,7 @@ func TestLocal_DamagedFilesAreNotServed(t *testing.T) {
 func TestLocal_ConcurrentReaders(t *testing.T) {
 	t.Parallel()
 	data := rowsOf(4000, 45)
-	l, table := openLocal(t, memoryOf(t, data), t.TempDir(), 3*(pages.MinPageBytes+directio.Block))
+	l, table := openLocal(t, memoryOf(t, data), t.TempDir(), 3*(64<<10+directio.Block))
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {

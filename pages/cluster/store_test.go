@@ -226,7 +226,7 @@ func filesFirstClusterBehind(t *testing.T, c *redistest.Cluster, name string) {
 	if _, err := f.WriteAt([]byte("damaged"), 100); err != nil { // the first page
 		t.Fatal(err)
 	}
-	if err := f.Truncate(info.Size() - 3*pages.MinPageBytes - 10); err != nil { // the last ones, and a part of another
+	if err := f.Truncate(info.Size() - 3*64<<10 - 10); err != nil { // the last ones, and a part of another
 		t.Fatal(err)
 	}
 	files, err := pages.OpenFiles(dir, pages.FileOptions{})

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -341,95 +340,4 @@ func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ran
 		}
 	}
 	return w.hide(ctx, p.table, rows)
-}
-
-// FillTiers fills the slabs and the Partial host tiers of a cache that does not serve yet: chosen are the keys for the slabs, hosts those for the host
-// tiers, both best first. Rows that cannot be read are an error.
-func (w *Writer) FillTiers(ctx context.Context, chosen, hosts []uint64) error {
-	w.cycle.Lock()
-	defer w.cycle.Unlock()
-	w.cycle.fetched = map[uint64]fetched{}
-	defer func() { w.cycle.fetched = nil }()
-	topology := w.store.Topology.Load()
-	w.byPage(chosen)
-	w.byPage(hosts)
-	for keys := range slices.Chunk(hosts, fillRows) {
-		if err := w.fetchAll(ctx, keys); err != nil {
-			return err
-		}
-		rows := map[int][]int64{}
-		for _, key := range keys {
-			table, row := hashmap.SplitKey(key)
-			rows[table] = append(rows[table], row)
-		}
-		for table, rows := range rows {
-			if _, err := w.promote(ctx, table, rows); err != nil {
-				return err
-			}
-		}
-		clear(w.cycle.fetched)
-	}
-	for keys := range slices.Chunk(chosen, fillRows) {
-		if err := w.fetchAll(ctx, keys); err != nil {
-			return err
-		}
-		var rows []wanted
-		for _, key := range keys {
-			targets := topology.Targets(key, false, place.Nowhere())
-			rows = append(rows, wanted{key: key, slabs: targets, missing: targets})
-		}
-		if _, err := w.admitRows(ctx, rows, nil); err != nil {
-			return err
-		}
-		clear(w.cycle.fetched)
-	}
-	return nil
-}
-
-// byPage sorts keys by the page that the row lies in, so that each page is read once or twice.
-func (w *Writer) byPage(keys []uint64) {
-	type placed struct {
-		key  uint64
-		page uint32
-	}
-	all := make([]placed, len(keys))
-	for i, key := range keys { // PageOf takes a lock, so it is not for comparisons
-		table, row := hashmap.SplitKey(key)
-		all[i] = placed{key, w.set.Tables[table].Cold.PageOf(row)}
-	}
-	slices.SortFunc(all, func(a, b placed) int {
-		return cmp.Or(cmp.Compare(a.key>>56, b.key>>56), cmp.Compare(a.page, b.page), cmp.Compare(a.key, b.key))
-	})
-	for i, p := range all {
-		keys[i] = p.key
-	}
-}
-
-// fillRows is how many rows FillTiers reads at a time.
-const fillRows = 1 << 16
-
-// fetchAll is fetch where every row must be read. What one time-out is too short for is read by the next calls, as long as each reads something.
-func (w *Writer) fetchAll(ctx context.Context, keys []uint64) error {
-	for {
-		if err := w.fetch(ctx, keys); err != nil {
-			return err
-		}
-		var missing []uint64
-		for _, key := range keys {
-			table, row := hashmap.SplitKey(key)
-			if _, ok := w.cycle.fetched[key]; !ok && !w.set.Tables[table].Tier.Holds(row) {
-				missing = append(missing, key)
-			}
-		}
-		switch len(missing) {
-		case 0:
-			return nil
-		case len(keys):
-			table, row := hashmap.SplitKey(missing[0])
-			err := errors.New("no row could be read in time")
-			w.set.Tables[table].Cold.Read(ctx, []int64{row}, func(_ int, _ []byte, _ bool, e error) { err = cmp.Or(e, err) })
-			return err
-		}
-		keys = missing
-	}
 }

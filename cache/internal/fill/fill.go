@@ -50,9 +50,6 @@ type Filled struct {
 	Differing []change.Entry
 	// Restored are those of Options.Restored for which there was room by bytes. Slabs or maps may have had no place for some.
 	Restored []uint64
-	// Chosen are rows of Partial host tiers that are to be admitted to slabs, and Hosts those that are to be in the host tiers, both best first:
-	// change.Writer.FillTiers reads them.
-	Chosen, Hosts []uint64
 }
 
 // filler is one run of Fill.
@@ -61,7 +58,8 @@ type filler struct {
 	set      *read.Set
 	store    *place.Store
 	restored int // keys chosen that were restored
-	// chosen and hosts are those of Filled. room is the bytes of each Partial host tier that are not chosen for yet.
+	// chosen are rows of Partial host tiers that are to be admitted to slabs, and hosts those that are to be in the host tiers, both best first. room is
+	// the bytes of each Partial host tier that are not chosen for yet.
 	chosen, hosts []uint64
 	room          []int64
 	fits          []bool // whether a Partial host tier has room for all rows of its table
@@ -202,11 +200,14 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if err = cmp.Or(err, f.o.Context.Err()); err != nil {
 		return nil, err
 	}
+	if err := f.fillHosts(); err != nil {
+		return nil, err
+	}
 	if err := f.allocate(); err != nil {
 		return nil, err
 	}
 	differing, err := f.admit(keys)
-	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored]), Chosen: f.chosen, Hosts: f.hosts}, err
+	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored])}, err
 }
 
 // place finds out which devices read each other's slabs, and which rows are to be copied.
@@ -487,7 +488,7 @@ func (f *filler) host(table int, key uint64) {
 	}
 	n, err := f.slotBytes(key)
 	if err != nil {
-		return // FillTiers reports it
+		return // fillHosts reports it
 	}
 	f.room[table] -= int64(n)
 	f.hosts = append(f.hosts, key)
@@ -553,69 +554,66 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 	}
 }
 
+// admitted are rows that have places in slabs. Rows in differing are in the order of entries.
+type admitted struct {
+	entries   []hashmap.Entry
+	differing []change.Entry // those whose places not every map names alike
+}
+
+// add gives a row places in some of the given slabs, and returns them: none if no slab has room, because rows are divided over slabs by hash, so one is full
+// before the others.
+func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) place.Places {
+	p := place.Nowhere()
+	for i := range place.SlabsOf(slabs) {
+		offset, ok := f.store.Slabs[i].Slots.Alloc(slab.SlotBytes(stored))
+		if !ok {
+			continue
+		}
+		l := place.Location(i, offset, stored, compressed)
+		if p.Valid() {
+			p.More = append(p.More, l)
+		} else {
+			p.First = l
+		}
+	}
+	if !p.Valid() {
+		table, row := hashmap.SplitKey(key)
+		f.set.Tables[table].Rejected.Add(row)
+		return p
+	}
+	if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
+		a.differing = append(a.differing, change.Entry{Key: key, Places: p})
+	}
+	a.entries = append(a.entries, hashmap.Entry{Key: key, Location: p.First})
+	return p
+}
+
 // admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
 // declined. It returns the rows whose places not every map names alike.
 func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
-	entries, memory := numa.Make[hashmap.Entry](int64(len(keys)))
+	entries, memory := numa.Make[hashmap.Entry](int64(len(keys) + len(f.chosen)))
 	defer memory.Free()
-	entries = entries[:0]
-	slots := make([][]hashmap.Entry, len(f.set.Devices)) // by device
-	for i := range slots {
-		if len(slots) > 1 {
-			all, memory := numa.Make[hashmap.Entry](int64(len(keys))) // pages that are not used take no memory
-			defer memory.Free()
-			slots[i] = all[:0]
-		}
-	}
-	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
-	for k, key := range keys {
-		if k%ahead == 0 {
-			if err := f.o.Context.Err(); err != nil {
-				return nil, err
-			}
-			f.fetch(keys[k:min(k+ahead, len(keys))])
-		}
-		table, row := hashmap.SplitKey(key)
-		t := f.set.Tables[table]
-		n, err := f.slotBytes(key)
-		if err != nil {
-			return nil, fmt.Errorf("cache: table %s: %w", t.Name, err)
-		}
-		stored := f.stored(key)
-		bytes += int64(n)
-		p := place.Nowhere()
-		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
-			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
-			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
-				continue
-			}
-			l := place.Location(i, offset, stored, stored < t.Tier.RowBytes())
-			if p.Valid() {
-				p.More = append(p.More, l)
-			} else {
-				p.First = l
-			}
-			if len(slots) > 1 {
-				slots[i] = append(slots[i], hashmap.Entry{Key: key, Location: l})
-			}
-		}
-		if !p.Valid() {
-			t.Rejected.Add(row)
-			continue
-		}
-		if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
-			differing = append(differing, change.Entry{Key: key, Places: p})
-		}
-		entries = append(entries, hashmap.Entry{Key: key, Location: p.First})
-	}
-	if len(slots) == 1 {
-		slots[0] = entries
-	}
+	a := &admitted{entries: entries[:0]}
+	writers := make([]*slabWriter, len(f.set.Devices))
 	for i, d := range f.set.Devices {
-		if err := writeSlab(f.o.Context, d, f.set.Tables, slots[i]); err != nil {
+		writers[i], err = newSlabWriter(d, f.set.Tables)
+		defer func() { writers[i].close() }() // after an error
+		if err != nil {
 			return nil, err
 		}
 	}
+	if err := f.admitHeld(keys, a, writers); err != nil {
+		return nil, err
+	}
+	if err := f.admitBelow(a, writers); err != nil {
+		return nil, err
+	}
+	for _, w := range writers {
+		if err := w.synchronize(); err != nil {
+			return nil, err
+		}
+	}
+	entries, differing = a.entries, a.differing
 	if err := f.buildMaps(entries, differing); err != nil {
 		return nil, err
 	}
@@ -631,6 +629,56 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		}
 	}
 	return differing, nil
+}
+
+// admitHeld places rows that host tiers hold, and writes them to the slabs.
+func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) error {
+	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
+	slots := make([][]hashmap.Entry, len(writers)) // by device, where there are several
+	if len(slots) > 1 {
+		for i := range slots {
+			all, memory := numa.Make[hashmap.Entry](int64(len(keys))) // pages that are not used take no memory
+			defer memory.Free()
+			slots[i] = all[:0]
+		}
+	}
+	for k, key := range keys {
+		if k%ahead == 0 {
+			if err := f.o.Context.Err(); err != nil {
+				return err
+			}
+			f.fetch(keys[k:min(k+ahead, len(keys))])
+		}
+		table, _ := hashmap.SplitKey(key)
+		t := f.set.Tables[table]
+		n, err := f.slotBytes(key)
+		if err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.Name, err)
+		}
+		bytes += int64(n)
+		stored := f.stored(key)
+		p := a.add(f, key, topology.Targets(key, bytes <= hot, place.Nowhere()), stored, stored < t.Tier.RowBytes())
+		if len(slots) > 1 {
+			for l := range p.All() {
+				slots[l.Slab()] = append(slots[l.Slab()], hashmap.Entry{Key: key, Location: l})
+			}
+		}
+	}
+	if len(slots) == 1 {
+		slots[0] = a.entries
+	}
+	for i, w := range writers {
+		entries := slots[i]
+		// Every row was read before, when its length was.
+		if err := w.write(f.o.Context, entries, func(k int) []byte {
+			table, row := hashmap.SplitKey(entries[k].Key)
+			stored, _, _ := f.set.Tables[table].Tier.Stored(row)
+			return stored
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // upload puts a set of rows in the device's memory. An empty one takes none.

@@ -3,6 +3,7 @@ package fill
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
@@ -17,75 +18,110 @@ const (
 	writeGrain = 256
 )
 
-// writeSlab writes the rows of the entries to their slots in a device's slab, which holds nothing else. The processors gather rows; where the
-// host cannot address the slab, they do so into page-locked memory, from which the rows are copied.
-func writeSlab(ctx context.Context, d *read.Device, tables []*read.Table, entries []hashmap.Entry) error {
-	// gather copies rows to memory that begins at an offset of the slab. Every row was read before, when its length was.
-	gather := func(mem []byte, at int64, entries []hashmap.Entry) {
-		host.Workers(0).For(len(entries), writeGrain, func(from, to int) {
+// slabWriter writes rows to their slots in a device's slab while nobody reads that. The processors gather rows; where the host cannot address the
+// slab, they do so into page-locked memory, from which the rows are copied. It is safe for concurrent use.
+type slabWriter struct {
+	d      *read.Device
+	tables []*read.Table
+	direct []byte // the slab's memory, nil where the host cannot address it
+
+	mu     sync.Mutex // guards the rest
+	stream device.Stream
+	stages [2]device.Buffer
+	copied [2]device.Event
+	turn   int
+}
+
+// newSlabWriter returns the writer of a device's slab, which is to be closed also after an error.
+func newSlabWriter(d *read.Device, tables []*read.Table) (w *slabWriter, err error) {
+	w = &slabWriter{d: d, tables: tables, direct: d.Slab.Bytes()}
+	if w.direct != nil {
+		return w, nil
+	}
+	if w.stream, err = d.Device.NewStream(); err != nil {
+		return w, err
+	}
+	for i := range w.stages {
+		if w.stages[i], err = d.Device.AllocHost(slabStageBytes, "slab staging"); err != nil {
+			return w, err
+		}
+		if w.copied[i], err = d.Device.NewEvent(); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// synchronize waits until all rows are in the slab.
+func (w *slabWriter) synchronize() error {
+	if w.stream == nil {
+		return nil
+	}
+	return w.stream.Synchronize()
+}
+
+func (w *slabWriter) close() {
+	w.synchronize() // the stages are read
+	if w.stream != nil {
+		w.stream.Close()
+	}
+	for i := range w.stages {
+		w.d.Device.Free(w.stages[i])
+		if w.copied[i] != nil {
+			w.copied[i].Close()
+		}
+	}
+}
+
+// write writes the rows of entries. stored returns the stored form of the row of an entry, which may be followed by other bytes and need not be kept
+// once write has returned.
+func (w *slabWriter) write(ctx context.Context, entries []hashmap.Entry, stored func(i int) []byte) error {
+	length := func(e hashmap.Entry) int64 {
+		table, _ := hashmap.SplitKey(e.Key)
+		return int64(e.Location.Stored(w.tables[table].Tier.RowBytes()))
+	}
+	// gather copies rows to memory that begins at an offset of the slab.
+	gather := func(mem []byte, at int64, first, last int) {
+		host.Workers(0).For(last-first, writeGrain, func(from, to int) {
 			if ctx.Err() != nil {
 				return
 			}
-			for _, e := range entries[from:to] {
-				table, row := hashmap.SplitKey(e.Key)
-				stored, _, _ := tables[table].Tier.Stored(row)
-				copy(mem[e.Location.Offset()-at:], stored)
+			for i := first + from; i < first+to; i++ {
+				copy(mem[entries[i].Location.Offset()-at:], stored(i)[:length(entries[i])])
 			}
 		})
 	}
-	if mem := d.Slab.Bytes(); mem != nil {
-		gather(mem, 0, entries)
+	if w.direct != nil {
+		gather(w.direct, 0, 0, len(entries))
 		return ctx.Err()
-	}
-	if len(entries) == 0 {
-		return nil
-	}
-	s, err := d.Device.NewStream()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	var stages [2]device.Buffer
-	var copied [2]device.Event
-	defer func() {
-		for i := range stages {
-			d.Device.Free(stages[i])
-			if copied[i] != nil {
-				copied[i].Close()
-			}
-		}
-	}()
-	for i := range stages {
-		if stages[i], err = d.Device.AllocHost(slabStageBytes, "slab staging"); err != nil {
-			return err
-		}
-		if copied[i], err = d.Device.NewEvent(); err != nil {
-			return err
-		}
 	}
 	end := func(e hashmap.Entry) int64 {
 		table, _ := hashmap.SplitKey(e.Key)
-		return e.Location.Offset() + int64(tables[table].SlotBytes(e.Location))
+		return e.Location.Offset() + int64(w.tables[table].SlotBytes(e.Location))
 	}
-	for turn := 0; len(entries) > 0 && err == nil; turn++ {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for first := 0; first < len(entries); w.turn++ {
 		// A part is the entries whose slots follow each other.
-		at, n := entries[0].Location.Offset(), 1
-		for n < len(entries) && entries[n].Location.Offset() == end(entries[n-1]) && end(entries[n])-at <= slabStageBytes {
-			n++
+		at, last := entries[first].Location.Offset(), first+1
+		for last < len(entries) && entries[last].Location.Offset() == end(entries[last-1]) && end(entries[last])-at <= slabStageBytes {
+			last++
 		}
-		stage := stages[turn%2]
-		if turn >= 2 {
-			if err = copied[turn%2].Synchronize(); err != nil {
-				break
+		stage, copied := w.stages[w.turn%2], w.copied[w.turn%2]
+		if w.turn >= 2 {
+			if err := copied.Synchronize(); err != nil {
+				return err
 			}
 		}
-		gather(stage.Bytes(), at, entries[:n])
-		if err = ctx.Err(); err != nil {
-			break
+		gather(stage.Bytes(), at, first, last)
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		size := end(entries[n-1]) - at
-		err = errors.Join(s.Copy(d.Slab.Slice(at, at+size), stage.Slice(0, size)), s.Record(copied[turn%2]))
-		entries = entries[n:]
+		size := end(entries[last-1]) - at
+		if err := errors.Join(w.stream.Copy(w.d.Slab.Slice(at, at+size), stage.Slice(0, size)), w.stream.Record(copied)); err != nil {
+			return err
+		}
+		first = last
 	}
-	return errors.Join(err, s.Synchronize())
+	return nil
 }
