@@ -31,6 +31,10 @@ type AttachOptions struct {
 	Telemetry TelemetryOptions
 }
 
+// clientStage is the size of a client's staging memory for shared misses, on each GPU and page-locked: a quarter of an owner's, as there may be many clients on a GPU. The
+// host's part of a batch is at most 65,536 rows of 512 bytes.
+const clientStage = 32 << 20
+
 // Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve). Gathers read the owner's memory with
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Snapshot, Cached and Explain are requests
 // to the owner.
@@ -66,7 +70,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if o.Lanes == 0 {
 		o.Lanes = read.MaxLanes()
 	}
-	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, Always: shareAlways}})
+	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
 	r.options.Absent = r.absentees
 	first, err := r.open(ctx, o.Wait)
 	if err != nil {

@@ -112,7 +112,7 @@ test)
 	for b in ./*.test; do if wanted "$(basename "$b" .test)" "$@"; then binaries="$binaries $b"; fi; done
 	[ -n "$binaries" ] || { echo "run.sh: packages ($*) must be some of $(echo ./*.test)" >&2; exit 2; }
 	# These measure times or a GPU's free memory, take all of it, or break it: one after the other.
-	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate)$' $binaries
+	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate|ClientMemory)$' $binaries
 	# These run several processes, or many short batches one after the other. Processes take turns on a GPU, in slices of milliseconds, so beside the
 	# others they would take minutes.
 	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap)$' $binaries
