@@ -125,7 +125,7 @@ func TestNewContext_EveryStage(t *testing.T) {
 			ids[i] = int64(i) * 7919 % rows
 		}
 		s := &stages{Context: context.Background(), asked: map[string]int{
-			"Tier).pack": 0, "Tier).StoredLengths": 0, "filler).train": 0, "filler).choose": 0, "filler).admit": 0, "fill.writeSlab": 0, "Map).BuildContext": 0,
+			"Tier).pack": 0, "Tier).StoredLengths": 0, "filler).train": 0, "filler).choose": 0, "filler).admit": 0, "slabWriter).write": 0, "Map).BuildContext": 0,
 		}}
 		c, err := cache.NewContext(s, cache.Options{
 			Tables: []cache.Table{fromBytes(t, "x", normalTable(rows, 4, 1), 16)}, Budget: rows * 64, Codec: "none", Devices: cache.DeviceOptions{Backend: backend},
