@@ -185,7 +185,8 @@ func (b *Batch) Wait() error { return (*read.Batch)(b).Wait() }
 
 // Check returns what was wrong with batches of GatherDevice, and with replays of captured ones, that have ended since the last Check, or nil: an
 // error that wraps ErrRows, ErrCorrupt, ErrCold or ErrDevice, of the first batch that had one, with the number of the others. It is for programs that do not
-// wait for their batches. With wait, it first waits for all that are under way.
+// wait for their batches. With wait, it first waits for all that are under way. In an attached cache it then also wraps ErrOwner, if a batch has been replayed
+// that was captured for an owner in whose place there is another one.
 func (c *Cache) Check(wait bool) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -193,7 +194,11 @@ func (c *Cache) Check(wait bool) error {
 	defer c.leave()
 	set, pinned := c.pin()
 	defer unpin(pinned)
-	return set.Faults(wait)
+	err := set.Faults(wait)
+	if err == nil && wait && c.remote != nil {
+		err = c.remote.checkOld()
+	}
+	return err
 }
 
 // Pending is a Gather under way. It is safe for concurrent use.

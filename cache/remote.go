@@ -1,12 +1,14 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,12 @@ type remote struct {
 		gone  error // why there is no owner; nil: there is one
 		since time.Time
 		last  *Stats // the owner's last statistics
+	}
+	// old are sessions with owners that have ended which captured batches still read by, and err the first fault of such batches whose graphs are destroyed.
+	old struct {
+		sync.Mutex
+		sessions []*session
+		err      error
 	}
 }
 
@@ -120,6 +128,9 @@ func (r *remote) follow() {
 		before.Set.Supersede(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
 		if before.Set.Captured() {
 			r.log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
+			r.old.Lock()
+			r.old.sessions = append(r.old.sessions, before)
+			r.old.Unlock()
 			r.tasks.Go(func() { r.outlive(before) })
 			continue
 		}
@@ -132,12 +143,28 @@ func (r *remote) outlive(before *session) {
 	for before.Set.Captured() {
 		select {
 		case <-time.After(lookForCaptured):
+			continue
 		case <-r.life.Done():
-			r.end(before)
-			return
 		}
+		break
 	}
+	r.old.Lock()
+	r.old.err = cmp.Or(r.old.err, before.Set.Faults(false))
+	r.old.sessions = slices.DeleteFunc(r.old.sessions, func(s *session) bool { return s == before })
+	r.old.Unlock()
 	r.end(before)
+}
+
+// checkOld returns what was wrong with replays of batches that were captured for owners that have ended.
+func (r *remote) checkOld() error {
+	r.old.Lock()
+	defer r.old.Unlock()
+	err := r.old.err
+	r.old.err = nil
+	for _, s := range r.old.sessions {
+		err = cmp.Or(err, s.Set.Faults(true))
+	}
+	return err
 }
 
 // lookForCaptured is how often outlive asks whether graphs have been destroyed.

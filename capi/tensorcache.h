@@ -325,7 +325,7 @@ static inline void tc_attach_config_default(tc_attach_config *config)
 /* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or a Go program. The result is used and closed like a cache of
  * tc_open. Reads run in this process, on the memory of the owner; changes are made by the owner. If the owner ends, reads go on with the rows as
  * they are, changes return TC_ERROR_OWNER, and the cache attaches by itself to the next owner at the address. Graphs that have captured a read
- * before that go on with the rows of the owner that has ended, and tc_batch_wait returns TC_ERROR_OWNER for them. Linux only. config may be NULL. */
+ * before that go on with the rows of the owner that has ended, and tc_batch_wait and tc_check(cache, 1) return TC_ERROR_OWNER for them. Linux only. config may be NULL. */
 TC_API tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cache **cache);
 
 /* Begins tc_open and returns. Structures and texts may be reused at once; memory of tables and of training row numbers must stay

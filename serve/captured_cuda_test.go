@@ -579,6 +579,16 @@ func TestGPU_CapturedOwnerKilled(t *testing.T) {
 		owner = start(t, "own", address, "cuda")
 		owner.expect("ready")
 		until(t, "the client has attached again", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
+		if err := c.Check(true); err != nil {
+			t.Errorf("no replay since another owner is there: Check: %v", err)
+		}
+		stale("with another owner", cache.ErrOwner)
+		if err := c.Check(true); !errors.Is(err, cache.ErrOwner) || !strings.Contains(err.Error(), "capture it again") {
+			t.Errorf("Check: %v", err)
+		}
+		if err := c.Check(true); err != nil {
+			t.Errorf("the second Check: %v", err)
+		}
 		stale("with another owner", cache.ErrOwner)
 		again := mustCapture(t, c, d, n)
 		checkReplay(t, again, lifeRows, r)
@@ -592,6 +602,9 @@ func TestGPU_CapturedOwnerKilled(t *testing.T) {
 		b.batch.Release()
 		b = again
 		until(t, "the old owner's memory is gone", func() bool { return footprintNow(t).Mapped <= mapped })
+		if err := c.Check(true); !errors.Is(err, cache.ErrOwner) {
+			t.Errorf("Check after the old graph is gone: %v", err)
+		}
 		checkReplay(t, b, lifeRows, r)
 		replays++
 	}

@@ -106,7 +106,11 @@ func (c *capture) settle() {
 	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
 		o.Hits, o.Misses = o.Hits+o.Misses, 0
 	}
-	if err := o.reportReplays(c.owner, c.table, c.rows, replays); err != nil {
+	err := o.reportReplays(c.owner, c.table, c.rows, replays)
+	if old := c.owner.set.superseded.Load(); old != nil && err == nil {
+		err = *old
+	}
+	if err != nil {
 		c.err = err
 		c.owner.set.faults.add(err)
 	}

@@ -76,8 +76,13 @@ func (s *Set) Captured() bool {
 	return n > 0
 }
 
-// Supersede has Wait of captured batches return an error, as another set serves in place of this one.
-func (s *Set) Supersede(err error) { s.superseded.Store(&err) }
+// Supersede has Wait of captured batches, and Faults after later replays, return an error, as another set serves in place of this one.
+func (s *Set) Supersede(err error) {
+	for _, d := range s.Devices {
+		d.SettleReplays()
+	}
+	s.superseded.Store(&err)
+}
 
 // failed says whether the device has failed: then replays do not end.
 func (s *captures) failed(d *Device) bool {
