@@ -61,6 +61,9 @@ func serveOnly(l read.Launches) (undo func()) {
 // ServeInRounds has absent rows of GPUs' batches pass in rounds of so many bytes, and misses be read in order, until undo is called.
 func ServeInRounds(bytes int64) (undo func()) { return read.SetRounds(bytes) }
 
+// PoolInRounds has GPUs' pooled batches of tables of pages gather so many bytes of rows at a time, until undo is called.
+func PoolInRounds(bytes int64) (undo func()) { return read.SetGathered(bytes) }
+
 // EnqueueLate has the calls of the driver that enqueue a batch return when the GPU has ended it, until undo is called.
 func EnqueueLate() (undo func()) {
 	read.SetEnqueuedLate(device.Stream.Synchronize)

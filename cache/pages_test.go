@@ -444,8 +444,7 @@ func TestFromPages_ManyBatches(t *testing.T) {
 	t.Logf("%+v", stats(t, c).Tables[0].Tiers)
 }
 
-// TestFromPages_Pooled: sums of rows of which some are absent are those of the definition, to the bit; rows that cannot be read are an error; enqueued
-// batches are refused.
+// TestFromPages_Pooled: sums of rows of which some are absent are those of the definition, to the bit; rows that cannot be read are an error.
 func TestFromPages_Pooled(t *testing.T) {
 	const rows, columns = 20_000, 30
 	fault := &faults{}
@@ -472,14 +471,40 @@ func TestFromPages_Pooled(t *testing.T) {
 			continue
 		}
 		out := make([]byte, columns*4)
-		if _, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf([]int64{1, rows - 1}), cache.Pooling{Bag: 2}, device.HostBuffer(out)); !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "must be added up by calls that wait") {
-			t.Errorf("enqueued: %v", err)
-		}
 		fault.set(func(context.Context, uint32) error { return errors.New("gone") })
 		if err := c.GatherPooled(ctx, 0, allOf(rows), cache.Pooling{Bag: rows}, out); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
 			t.Errorf("rows that cannot be read: %v", err)
 		}
 		fault.set(func(context.Context, uint32) error { return nil })
+	}
+}
+
+// TestFromPages_PooledDevice: enqueued batches of the host backend add rows up, too, and leave out row numbers out of range, which they report.
+func TestFromPages_PooledDevice(t *testing.T) {
+	const rows, columns = 20_000, 30
+	data := floatTable(rows, columns, dtype.Float32, false, 9)
+	c := overPages(t, packedAs(t, data, columns*4, dtype.Float32, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10}})
+	ids := []int64{1, rows - 1, 7, 9}
+	p := cache.Pooling{Bag: 2}
+	out := make([]byte, 2*columns*4)
+	b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), p, device.HostBuffer(out))
+	if err == nil {
+		err = b.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "all in range")
+	p.Padding, p.PaddingRow = true, 1
+	b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf([]int64{1, rows - 1, rows, -4}), p, device.HostBuffer(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wait(); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "2 row numbers are not 0 to 19999") || !strings.Contains(err.Error(), "position 2") {
+		t.Errorf("error %v", err)
+	}
+	if !bytes.Equal(out[:columns*4], data[(rows-1)*columns*4:]) || !bytes.Equal(out[columns*4:], make([]byte, columns*4)) {
+		t.Error("other sums")
 	}
 }
 

@@ -4,11 +4,14 @@ package cache_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -371,4 +374,142 @@ func TestGPU_PooledFloat8(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestGPU_FromPages_PooledDevice: enqueued sums of rows of which some are absent are those of the definition, to the bit, in one round and in many.
+func TestGPU_FromPages_PooledDevice(t *testing.T) {
+	gpu := gputest.Open(t)
+	onGPU(t)
+	const rows = 20_000
+	for _, one := range []struct {
+		of      dtype.Type
+		columns int
+		codec   string
+		round   int64
+	}{{dtype.Float32, 30, "none", 1 << 20}, {dtype.Float32, 64, "ibp4", 64 << 10}, {dtype.BFloat16, 98, "rank", 1 << 20}, {dtype.Float16, 100, "zipnn", 256 << 10}} {
+		t.Run(fmt.Sprintf("%s/%s/%d", one.codec, one.of, one.columns), func(t *testing.T) {
+			rowBytes := one.columns * one.of.Size()
+			data := floatTable(rows, one.columns, one.of, false, 9)
+			var fault faults
+			c := overPages(t, packedAs(t, data, rowBytes, one.of, one.codec, fault.page), cache.Options{
+				Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10, ColdTimeout: time.Second},
+			})
+			r := rand.New(rand.NewPCG(7, 7))
+			gather := func(p cache.Pooling, ids []int64) ([]byte, error) {
+				t.Helper()
+				size, _ := pooledOut(&p, one.of, one.columns, len(ids))
+				out := bytes.Repeat([]byte{0xee}, size)
+				buffer := upload(t, gpu, out)
+				var b *cache.Batch
+				var err error
+				if r.IntN(2) == 0 {
+					b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, false), buffer)
+				} else {
+					narrow := make([]int32, len(ids))
+					for i, id := range ids {
+						narrow[i] = int32(id)
+					}
+					b, err = c.On(0).GatherPooledDevice32(ctx, 0, 0, upload(t, gpu, narrow), onDevice(t, gpu, p, true), buffer)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				failed := b.Wait()
+				if size > 0 {
+					if err := device.Download(gpu, out, buffer); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return out, failed
+			}
+			lookups, batches := int64(0), gputest.Few(40, 12)
+			for i := range batches {
+				p, ids := drawPooling(r, rows, 1+r.IntN(3000))
+				if i%3 == 0 { // more absent ones
+					ids = randomRows(r, len(ids), rows)
+				}
+				undo := func() {}
+				if p.Bag > 0 && int64(p.Bag*rowBytes) <= one.round {
+					undo = cache.PoolInRounds(one.round)
+				}
+				out, err := gather(p, ids)
+				undo()
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkPooled(t, data, one.of, one.columns, ids, &p, out, fmt.Sprintf("batch %d", i))
+				for _, id := range ids {
+					if !p.Padding || id != p.PaddingRow {
+						lookups++
+					}
+				}
+			}
+			s := stats(t, c).Tables[0]
+			if s.Tiers.AbsentRows == 0 || s.Tiers.HostRows == 0 || s.Hits == 0 || s.Hits+s.Misses != lookups {
+				t.Errorf("%d lookups: %+v", lookups, s)
+			}
+			out, err := gather(cache.Pooling{Bag: 2}, []int64{1, rows, 3, 4, -1, -9})
+			if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "3 row numbers are not 0 to 19999") || !strings.Contains(err.Error(), "position 1") {
+				t.Errorf("error %v", err)
+			}
+			if !bytes.Equal(out[:rowBytes], data[rowBytes:][:rowBytes]) || !bytes.Equal(out[2*rowBytes:], make([]byte, rowBytes)) {
+				t.Error("other sums of row numbers out of range")
+			}
+			fault.set(func(context.Context, uint32) error { return errors.New("gone") })
+			if _, err := gather(cache.Pooling{Bag: 10}, randomRows(r, 1000, rows)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
+				t.Errorf("rows that cannot be read: %v", err)
+			}
+			fault.set(nil)
+			if _, err := gather(cache.Pooling{Bag: 10}, randomRows(r, 1000, rows)); err != nil {
+				t.Error(err)
+			}
+			defer cache.PoolInRounds(int64(rowBytes) * 100)()
+			for _, p := range []cache.Pooling{{Bag: 101}, {Offsets: []int64{0}}} {
+				_, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, allOf(101)), onDevice(t, gpu, p, false), upload(t, gpu, make([]byte, rowBytes)))
+				if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "at most 100") {
+					t.Errorf("101 rows where 100 fit: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestGPU_FromPages_PooledStreams: several goroutines enqueue pooled batches on streams of their own beside plain ones.
+func TestGPU_FromPages_PooledStreams(t *testing.T) {
+	gpu := gputest.Open(t)
+	onGPU(t)
+	const rows, columns, n = 20_000, 32, 640
+	data := floatTable(rows, columns, dtype.Float32, false, 3)
+	c := overPages(t, packedAs(t, data, columns*4, dtype.Float32, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10}})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		s, err := gpu.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r := rand.New(rand.NewPCG(uint64(g), 4))
+		p := cache.Pooling{Bag: 10}
+		numbers, buffer := upload(t, gpu, make([]int64, n)), upload(t, gpu, make([]byte, n/10*columns*4))
+		wg.Go(func() {
+			for range gputest.Few(20, 5) {
+				ids := randomRows(r, n, rows)
+				if err := device.Upload(gpu, numbers, cache.AsBytes(ids)); err != nil {
+					t.Error(err)
+					return
+				}
+				b, err := c.On(0).GatherPooledDevice(ctx, streamHandle(s), 0, numbers, p, buffer)
+				if err == nil {
+					err = errors.Join(compare(c, data, ids[:50]), b.Wait())
+				}
+				out := make([]byte, buffer.Size())
+				if err = errors.Join(err, device.Download(gpu, out, buffer)); err != nil {
+					t.Error(err)
+					return
+				}
+				checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "a goroutine")
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -76,6 +76,19 @@ struct AbsentWaitArgs {
 };
 ABI_SIZE(AbsentWaitArgs, 72);
 
+// PoolRowsArgs are the row numbers of a pooled batch, of which those of padding are left out, and what becomes of them: numbers for a batch that gathers the
+// rows, and places of the rows that it gathers. Limit is the table's length; narrow says that the rows are int32.
+struct PoolRowsArgs {
+	u64 rows;
+	u64 numbers;
+	u64 places;
+	i64 padding;
+	i64 limit;
+	u32 count;
+	u32 narrow;
+};
+ABI_SIZE(PoolRowsArgs, 48);
+
 // ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
 // those of the last rows that it found from aheadFrom on in the host tier. List is 0 for a table of which the host tier has all rows.
 struct ReplayAbsent {

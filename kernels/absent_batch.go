@@ -94,6 +94,34 @@ func (b *AbsentBatch) word(n uint32) uint64 {
 
 func (b *AbsentBatch) state() *abi.AbsentState { return &view[abi.AbsentState](b.State)[0] }
 
+// PoolRows divides the row numbers of a pooled batch, int32 if Int32 is set, for two batches: one that gathers rows, by Numbers, and one that adds up the rows
+// gathered, by Places, the positions of the rows. Both are int64. The number of a row that is Padding is -1 in both; that of one outside the table, which has Limit
+// rows, has no place in the second either: it is -2 there.
+type PoolRows struct {
+	Rows, Numbers, Places device.Buffer
+	Int32                 bool
+	Padding, Limit        int64
+}
+
+// Name implements device.Kernel.
+func (k *PoolRows) Name() string { return "pool-rows" }
+
+// RunHost implements device.Kernel.
+func (k *PoolRows) RunHost(device.Workers) {
+	rows := (&Lookup{Rows: k.Rows, Int32: k.Int32}).rowNumbers()
+	numbers, places := view[int64](k.Numbers), view[int64](k.Places)
+	for i := range rows.len() {
+		switch row := rows.at(i); {
+		case row == k.Padding:
+			numbers[i], places[i] = -1, -1
+		case uint64(row) < uint64(k.Limit):
+			numbers[i], places[i] = row, int64(i)
+		default:
+			numbers[i], places[i] = row, -2
+		}
+	}
+}
+
 // Name implements device.Kernel.
 func (k *absentList) Name() string { return "absent-list" }
 

@@ -253,3 +253,36 @@ func TestReplay_ListsAbsentRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolRows_EqualsHost: padding has no row and no place, and numbers outside the table have no place.
+func TestPoolRows_EqualsHost(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, int32s := range []bool{false, true} {
+		for _, n := range []int{1, 255, 5000} {
+			rows, r := make([]int64, n), rand.New(rand.NewPCG(uint64(n), 8))
+			var numbers, places []int64
+			for i := range rows {
+				rows[i] = r.Int64N(120) - 10
+				switch row := rows[i]; {
+				case row == 7:
+					numbers, places = append(numbers, -1), append(places, -1)
+				case row >= 0 && row < 100:
+					numbers, places = append(numbers, row), append(places, int64(i))
+				default:
+					numbers, places = append(numbers, row), append(places, -2)
+				}
+			}
+			both(t, gpu, reason, func(b *bench) [2][]byte {
+				k := &kernels.PoolRows{
+					Rows: b.putRows(rows, int32s), Int32: int32s, Numbers: b.alloc(int64(n) * 8), Places: b.alloc(int64(n) * 8), Padding: 7, Limit: 100,
+				}
+				b.launch(k)
+				return [2][]byte{b.get(k.Numbers), b.get(k.Places)}
+			}, func(t *testing.T, want, got [2][]byte) {
+				if !bytes.Equal(want[0], asBytes(numbers)) || !bytes.Equal(want[1], asBytes(places)) || !reflect.DeepEqual(want, got) {
+					t.Errorf("%d rows, int32 %v: numbers or places differ", n, int32s)
+				}
+			})
+		}
+	}
+}

@@ -12,7 +12,20 @@ var (
 	absentListKernel = cuda.NewFunction[abi.AbsentListArgs](absentModule, "absentList")
 	absentWaitKernel = cuda.NewFunction[abi.AbsentWaitArgs](absentModule, "absentWait")
 	absentEndKernel  = cuda.NewFunction[abi.AbsentWaitArgs](absentModule, "absentEnd")
+	poolRowsKernel   = cuda.NewFunction[abi.PoolRowsArgs](absentModule, "poolRows")
 )
+
+// RunCUDA implements cuda.Kernel.
+func (k *PoolRows) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Places.Size() / 8)
+	args := abi.PoolRowsArgs{
+		Rows: k.Rows.Addr(), Numbers: k.Numbers.Addr(), Places: k.Places.Addr(), Padding: k.Padding, Limit: k.Limit, Count: uint32(n),
+	}
+	if k.Int32 {
+		args.Narrow = 1
+	}
+	return launchResident(s, poolRowsKernel, blockThreads, 0, n, blockThreads, &args)
+}
 
 // RunCUDA implements cuda.Kernel.
 func (k *absentList) RunCUDA(s *cuda.Stream) error {

@@ -523,6 +523,14 @@ type AbsentWaitArgs struct {
 	Batch, Round                        uint32
 }
 
+// PoolRowsArgs are the row numbers of a pooled batch, of which those of padding are left out, and what becomes of them: numbers for a batch that gathers the
+// rows, and places of the rows that it gathers. Limit is the table's length; narrow says that the rows are int32.
+type PoolRowsArgs struct {
+	Rows, Numbers, Places uint64
+	Padding, Limit        int64
+	Count, Narrow         uint32
+}
+
 // ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
 // those of the last rows that it found from aheadFrom on in the host tier. List is 0 for a table of which the host tier has all rows.
 type ReplayAbsent struct {
@@ -628,6 +636,7 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-48]
 	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-80]
 	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-72]
+	_ = [1]int{}[unsafe.Sizeof(PoolRowsArgs{})-48]
 	_ = [1]int{}[unsafe.Sizeof(ReplayAbsent{})-40]
 	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
 	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-424]

@@ -27,6 +27,7 @@ type Batch struct {
 	table, rows int
 	watcher     Watcher  // or nil
 	captured    *capture // not nil: a part of a graph
+	parts       []*Batch // not nil: it is these
 
 	mu struct {
 		sync.Mutex
@@ -64,7 +65,13 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 		return ended(w), nil
 	}
 	r, planned := d.decide(table, n, trace != nil)
-	l, err := d.acquire(ctx, r, int(n))
+	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
+}
+
+// gather enqueues a batch by a route on a stream.
+func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned Launches, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+	n := int(rows.Len())
+	l, err := d.acquire(ctx, r, n)
 	if err != nil {
 		return nil, d.orLost(err)
 	}
@@ -79,9 +86,9 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	if err := l.enqueue(s, table, rows, out); err != nil {
 		l.abandon(s)
 		d.release(l, nil)
-		return nil, d.wrap(err, int(n), t)
+		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
-	return d.track(l, table, int(n), w), nil
+	return d.track(l, table, n, w), nil
 }
 
 // ended returns a batch with nothing to do.
@@ -183,6 +190,11 @@ func (b *Batch) Done() (bool, error) {
 	if b.captured != nil {
 		return b.captured.done()
 	}
+	for _, p := range b.parts {
+		if done, err := p.Done(); !done || err != nil {
+			return done, err
+		}
+	}
 	l := b.use()
 	if l == nil {
 		return true, nil
@@ -201,6 +213,9 @@ func (b *Batch) Wait() error {
 	if b.captured != nil {
 		return b.captured.wait()
 	}
+	if b.parts != nil {
+		return firstError(b.parts)
+	}
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
 		l.answered()
@@ -212,8 +227,11 @@ func (b *Batch) Wait() error {
 				b.mu.err = b.wrap(l, failure)
 			} else {
 				var o Outcome
-				o.add(kernels.CountersView(l.result), 0)
-				o.addAbsent(&l.below, 0)
+				o.add(kernels.CountersView(l.result), l.route.from)
+				o.addAbsent(&l.below, l.route.from)
+				if l.route.gathers {
+					o.outOfRange = 0
+				}
 				b.mu.err = o.report(l, b.table, b.rows)
 				at = l.tracePart(0)
 			}

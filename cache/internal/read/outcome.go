@@ -68,6 +68,10 @@ func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
 // report counts a finished batch of n rows on a lane and returns what was wrong with it.
 func (o *Outcome) report(l *lane, table, n int) error {
 	d := l.owner
+	if l.route.gathered { // whoever gathered the rows has counted them
+		o.pooled = true
+		return o.verdict(d.set.Tables[table], int64(n))
+	}
 	d.Table(table).learn(o)
 	o.pooled = l.route.pool != nil
 	if d.board != nil {
@@ -86,17 +90,22 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	}
 	t.Counts.add(o, batches)
 	d.Counts.add(o, batches)
+	return o.verdict(t, int64(n)*batches)
+}
+
+// verdict returns what was wrong with batches of n rows together.
+func (o *Outcome) verdict(t *Table, n int64) error {
 	switch {
 	case o.corrupt != 0:
-		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, int64(n)*batches, t.Name, o.corruptAt)
+		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
 	case o.Failed != 0:
-		return fmt.Errorf("%w: %d of %d rows of table %s are zeroed, the first at position %d: %w", ErrCold, o.Failed, int64(n)*batches, t.Name, o.failedAt, o.failure)
+		return fmt.Errorf("%w: %d of %d rows of table %s are zeroed, the first at position %d: %w", ErrCold, o.Failed, n, t.Name, o.failedAt, o.failure)
 	case o.outOfRange != 0 && o.pooled:
 		return fmt.Errorf("%w: %d row numbers are not 0 to %d of table %s, or offsets are bad, the first at position %d; they are left out",
 			ErrRows, o.outOfRange, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
 	case o.outOfRange != 0:
 		return fmt.Errorf("%w: %d of %d are not 0 to %d of table %s, the first at position %d; their rows are zeroed",
-			ErrRows, o.outOfRange, int64(n)*batches, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
+			ErrRows, o.outOfRange, n, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
 	}
 	return nil
 }

@@ -228,9 +228,6 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 // GatherPooledDevice enqueues a pooled batch on the caller's stream, as GatherDevice does for a plain one. b has passed CheckPooled.
 func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, b reduce.Batch, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
 	t := d.set.Tables[table]
-	if t.Absent != nil {
-		return nil, fmt.Errorf("%w: rows of table %s, which may be absent from host memory, must be added up by calls that wait", ErrPooling, t.Name)
-	}
 	for _, m := range []struct {
 		what  string
 		b     device.Buffer
@@ -250,25 +247,17 @@ func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table i
 	if err != nil {
 		return nil, err
 	}
+	if capturing && t.Absent != nil {
+		return nil, fmt.Errorf("%w: rows of table %s, which may be absent from host memory, cannot be added up in a graph", ErrCapturing, t.Name)
+	}
 	if capturing && b.Bags > 0 {
 		return d.capture(s, table, rows, out, &b, w)
 	}
 	if b.Bags == 0 {
 		return ended(w), nil
 	}
-	l, err := d.acquire(ctx, d.pooledRoute(table, &b), b.Rows)
-	if err != nil {
-		return nil, d.orLost(err)
+	if t.Absent != nil {
+		return d.gatherThenPool(ctx, s, table, rows, &b, out, w, trace)
 	}
-	if err := l.begin(ctx, table); err != nil {
-		d.release(l, nil)
-		return nil, err
-	}
-	l.startTrace(trace, OneLaunch)
-	if err := l.enqueue(s, table, rows, out); err != nil {
-		l.abandon(s)
-		d.release(l, nil)
-		return nil, d.wrap(err, b.Rows, t)
-	}
-	return d.track(l, table, b.Rows, w), nil
+	return d.gather(ctx, s, d.pooledRoute(table, &b), OneLaunch, table, rows, out, w, trace)
 }

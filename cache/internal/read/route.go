@@ -62,6 +62,10 @@ type route struct {
 	pool     *reduce.Batch    // not nil: rows are added up, in one launch
 	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
+	// Of a pooled batch whose rows are gathered first. gathered: this one adds them up; gathers: this one gathers them, and row numbers out of range are the
+	// other's. from is the position of its first row in the whole batch.
+	gathered, gathers bool
+	from              int
 }
 
 // onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
@@ -110,6 +114,9 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
+	if r.gathered {
+		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
+	}
 	if r.pool != nil && r.partial {
 		return r.pool.PartialBytes()
 	}
@@ -130,7 +137,10 @@ const longRow = abi.LongRow
 // enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on stream second where they are served beside
 // the misses.
 func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
-	if r.absent {
+	switch {
+	case r.gathered:
+		return r.enqueueGathered(l, s, lookup)
+	case r.absent:
 		return r.enqueueRounds(l, s, second, lookup, rows)
 	}
 	switch r.launches {

@@ -17,6 +17,13 @@ func SetRounds(bytes int64) (undo func()) {
 	return func() { leastRound, leastReplayed, orderAll = was, wasReplayed, false }
 }
 
+// SetGathered has GPUs' pooled batches of tables of pages gather so many bytes of rows in a round, until undo is called. No batch may be under way.
+func SetGathered(bytes int64) (undo func()) {
+	was := mostGatheredBytes
+	mostGatheredBytes = bytes
+	return func() { mostGatheredBytes = was }
+}
+
 // SetEnqueuedLate has the calls of the driver that enqueue a batch return when f does, which gets the batch's stream; nil undoes it. No batch may be under
 // way.
 func SetEnqueuedLate(f func(device.Stream) error) { enqueuedLate = f }
