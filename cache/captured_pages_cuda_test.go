@@ -104,11 +104,13 @@ func TestGPU_CapturedPages_Prefetch(t *testing.T) {
 	var f faults
 	c, data, b := capturedPages(t, &f, 200, cache.HostOptions{})
 	rows := allOf(pagedRows)[pagedRows-200:]
-	before := stats(t, c).Tables[0].Tiers
 	if err := c.Prefetch(0, rows); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); stats(t, c).Tables[0].Tiers.HostRows < before.HostRows+200; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if here, _ := rowsOf(t, c, pagedRows, "host"); len(here) >= 200 && here[len(here)-200] == rows[0] {
+			break
+		}
 		if time.Now().After(end) {
 			t.Fatal("prefetched rows do not arrive")
 		}

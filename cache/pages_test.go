@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -308,22 +309,25 @@ func TestFromPages_CloseWhileReading(t *testing.T) {
 func TestFromPages_Prefetch(t *testing.T) {
 	data := versionedRows(pagedRows, pagedRowBytes)
 	c := overPages(t, packed(t, data, pagedRowBytes, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10}})
-	landed := func(want int64) {
+	landed := func(rows []int64) {
 		t.Helper()
 		for range 2000 {
-			if s := stats(t, c).Tables[0].Tiers; s.HostRows >= want {
+			all, err := c.Explain(0, rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(all, func(e cache.Explanation) bool { return e.Tier != "host" }) {
 				return
 			}
 			time.Sleep(time.Millisecond)
 		}
 		t.Fatalf("prefetched rows do not arrive: %+v", stats(t, c).Tables[0].Tiers)
 	}
-	before := stats(t, c).Tables[0].Tiers
 	rows := allOf(pagedRows)[pagedRows-300:]
 	if err := c.Prefetch(0, rows); err != nil {
 		t.Fatal(err)
 	}
-	landed(before.HostRows + 300)
+	landed(rows)
 	check(t, c, data, rows[:200])
 	after := stats(t, c).Tables[0].Tiers
 	if after.AbsentRows != 0 || after.PrefetchedRows != 300 || after.UnusedRows != 0 {

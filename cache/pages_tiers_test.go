@@ -74,7 +74,6 @@ func TestExclusive_HoldsWhatBothHold(t *testing.T) {
 				}},
 			}
 			c := overPages(t, table, o)
-			check(t, c, data, allOf(rows))
 			hold := func(when string) {
 				t.Helper()
 				s := stats(t, c)
@@ -93,8 +92,10 @@ func TestExclusive_HoldsWhatBothHold(t *testing.T) {
 					t.Errorf("%s: %d rows in the slab, of %d", when, n["slab"], s.Tables[0].CachedRows)
 				}
 			}
-			settleTiers(t, c)
 			hold("filled")
+			check(t, c, data, allOf(rows))
+			settleTiers(t, c)
+			hold("read")
 			for round := range 4 { // each time other rows are hot
 				for _, b := range zipfBatches(uint64(round), 20, 2000, rows) {
 					for i := range b {

@@ -233,13 +233,38 @@ func (t *Tier) Fill(memory []byte, rows []Staged) (held int) {
 	return held
 }
 
+// FillAheadBytes is how many bytes of slots FillAhead has room for.
+func (t *Tier) FillAheadBytes() int64 {
+	return int64(len(t.part.ring.rows)-1) * t.part.ring.segment
+}
+
+// FillAhead is Fill of the ring, but for one segment, so that the first rows that batches read have room there.
+func (t *Tier) FillAhead(memory []byte, rows []Staged) (held int) {
+	for _, r := range rows {
+		t.writes.Lock()
+		l, ok := t.putAhead(r.Row, memory[r.At:][:r.Bytes], r.Compressed, 1)
+		t.writes.Unlock()
+		if !ok {
+			break
+		}
+		t.Show(r.Row, l, false)
+		held++
+	}
+	return held
+}
+
 // PutAhead is Put into the ring. If there is no room, Withdraw gives some up, an epoch later.
 func (t *Tier) PutAhead(row int64, stored []byte, compressed bool) (l slab.Location, ok bool) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
+	return t.putAhead(row, stored, compressed, 0)
+}
+
+// putAhead is PutAhead that leaves so many segments free. REQUIRES: t.writes is locked.
+func (t *Tier) putAhead(row int64, stored []byte, compressed bool, leave int) (l slab.Location, ok bool) {
 	r, n := &t.part.ring, int64(slab.SlotBytes(len(stored)))
 	if r.used+n > r.segment {
-		if r.free == 0 {
+		if r.free <= leave {
 			return absent, false
 		}
 		r.head, r.used, r.free = (r.head+1)%len(r.rows), 0, r.free-1

@@ -131,11 +131,18 @@ func byPage(rows []int64, t *cold.Table) []int64 {
 	return sorted
 }
 
-// fillHosts fills the Partial host tiers.
+// fillHosts fills the Partial host tiers: their main regions with the rows that the ranking has first, their rings with those that follow. Otherwise the ring would
+// be empty until batches have read as many rows from below.
 func (f *filler) fillHosts() error {
-	return f.fromBelow(f.hosts, func(p *part) error {
+	if err := f.fromBelow(f.hosts, func(p *part) error {
 		t := f.set.Tables[p.table]
 		t.Cold.Counts.Promoted.Add(int64(t.Tier.Fill(p.memory, p.rows)))
+		return nil
+	}); err != nil {
+		return err
+	}
+	return f.fromBelow(f.rings, func(p *part) error {
+		f.set.Tables[p.table].Tier.FillAhead(p.memory, p.rows)
 		return nil
 	})
 }

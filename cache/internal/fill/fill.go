@@ -58,11 +58,12 @@ type filler struct {
 	set      *read.Set
 	store    *place.Store
 	restored int // keys chosen that were restored
-	// chosen are rows of Partial host tiers that are to be admitted to slabs, and hosts those that are to be in the host tiers, both best first. room is
-	// the bytes of each Partial host tier that are not chosen for yet.
-	chosen, hosts []uint64
-	room          []int64
-	fits          []bool // whether a Partial host tier has room for all rows of its table
+	// chosen are rows of Partial host tiers that are to be admitted to slabs, hosts those that are to be in the main regions of the host tiers, and rings those
+	// that are to be in their rings, all best first. room and ringRoom are the bytes of each that are not chosen for yet.
+	chosen, hosts, rings []uint64
+	room, ringRoom       []int64
+
+	fits []bool // whether a Partial host tier has room for all rows of its table
 	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
@@ -356,10 +357,11 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	}
 	// What the rows take in each clique's slabs, and of that by rows that are copied.
 	used, full, entries := make([]int64, len(topology.Cliques)), false, int64(0)
-	f.room, f.fits = make([]int64, len(f.set.Tables)), make([]bool, len(f.set.Tables))
+	f.room, f.ringRoom, f.fits = make([]int64, len(f.set.Tables)), make([]int64, len(f.set.Tables)), make([]bool, len(f.set.Tables))
 	for i, t := range f.set.Tables {
 		if t.Tier.Partial() {
 			f.room[i], _ = t.Tier.MainBytes()
+			f.ringRoom[i] = t.Tier.FillAheadBytes()
 			f.fits[i] = f.room[i] >= t.Tier.Totals().SlotBytes
 		}
 	}
@@ -467,7 +469,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	for i, t := range f.set.Tables {
 		now, _ := t.Cacheable()
 		for row := range now {
-			if f.room[i] <= 0 {
+			if f.room[i] <= 0 && f.ringRoom[i] <= 0 {
 				break
 			}
 			if !offered[i].Has(row) {
@@ -500,15 +502,19 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 
 // host chooses a row for its table's host tier, if that is Partial and has room.
 func (f *filler) host(table int, key uint64) {
-	if f.room[table] <= 0 {
+	of, room := &f.hosts, &f.room[table]
+	if *room <= 0 {
+		of, room = &f.rings, &f.ringRoom[table]
+	}
+	if *room <= 0 {
 		return
 	}
 	n, err := f.slotBytes(key)
 	if err != nil {
 		return // fillHosts reports it
 	}
-	f.room[table] -= int64(n)
-	f.hosts = append(f.hosts, key)
+	*room -= int64(n)
+	*of = append(*of, key)
 }
 
 // observeRestored returns the keys of the snapshot to start from, after the policy has observed them.
