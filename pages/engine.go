@@ -6,15 +6,25 @@ import (
 	"sync"
 )
 
-// newEngine returns the engine of that name, or the best there is.
-func newEngine(name string, depth int) (engine, error) {
+// Pages of up to shortRead bytes are read by shortRings rings, others by one, which keeps a drive busy with less of the processors.
+const (
+	shortRead  = 32 << 10
+	shortRings = 4
+)
+
+// newEngine returns the engine of that name, or the best there is, for pages of so many bytes.
+func newEngine(name string, depth, pageBytes int) (engine, error) {
+	rings := 1
+	if pageBytes <= shortRead {
+		rings = min(shortRings, depth)
+	}
 	switch name {
 	case "pread":
 		return newPread(depth), nil
 	case "uring":
-		return newUring(depth)
+		return newUring(depth, rings)
 	case "":
-		if e, err := newUring(depth); err == nil {
+		if e, err := newUring(depth, rings); err == nil {
 			return e, nil
 		}
 		return newPread(depth), nil

@@ -224,7 +224,7 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 		}
 		f.files[i], f.direct = file, direct
 	}
-	f.engine, err = newEngine(o.Engine, o.Depth)
+	f.engine, err = newEngine(o.Engine, o.Depth, m.BufferBytes())
 	return f, err
 }
 

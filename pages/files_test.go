@@ -49,7 +49,7 @@ func openDir(t testing.TB, dir string, o FileOptions) *Table {
 
 // engines are those of this build and kernel.
 func engines(t testing.TB) []string {
-	e, err := newUring(4)
+	e, err := newUring(4, 1)
 	if err != nil {
 		t.Log(err)
 		return []string{"pread"}

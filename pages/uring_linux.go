@@ -15,22 +15,33 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 )
 
-// uring is an engine of reads by io_uring. Each of its slots is a read that may be under way. Who frees slots begins the next reads, so that
-// the drive need not wait until a goroutine runs.
+// uring is an engine of reads by io_uring: rings that take requests from one queue. A system call and a goroutine's work for each read limit what one ring
+// serves to some 100,000 a second, so short reads have several.
 type uring struct {
+	rings []*ring
+	turn  atomic.Uint32 // of the ring that takes requests first
+
+	mu      sync.Mutex
+	waiting []*request // for a slot
+}
+
+// ring is one of a uring. Each of its slots is a read that may be under way. Who frees slots begins the next reads, so that the drive need not wait until
+// a goroutine runs.
+type ring struct {
+	queue *uring
 	ring  *C.struct_tc_uring
 	reads *C.struct_tc_uring_read // by slot; C memory, because the kernel reads it
 	slots []uringSlot
 
-	mu      sync.Mutex // also held while reads are submitted
-	free    []int      // slots
-	waiting []*request // for a slot
-	idle    *sync.Cond // of mu: all slots are free
-	ended   chan struct{}
+	mu    sync.Mutex // also held while reads are submitted
+	free  []int      // slots
+	idle  *sync.Cond // of mu: all slots are free
+	ended chan struct{}
 }
 
 type uringSlot struct {
@@ -41,8 +52,55 @@ type uringSlot struct {
 // uringEnd is the ID of what ends the goroutine that waits.
 const uringEnd = 1 << 31
 
-func newUring(depth int) (engine, error) {
-	e := &uring{slots: make([]uringSlot, depth), ended: make(chan struct{})}
+// newUring returns an engine that has so many reads under way at once, by so many rings.
+func newUring(depth, rings int) (engine, error) {
+	e := &uring{}
+	for i := range rings {
+		r, err := newRing(e, depth*(i+1)/rings-depth*i/rings)
+		if err != nil {
+			e.close()
+			return nil, err
+		}
+		e.rings = append(e.rings, r)
+	}
+	return e, nil
+}
+
+// submit implements engine. It never waits.
+func (e *uring) submit(requests []*request, _ <-chan struct{}) {
+	e.mu.Lock()
+	e.waiting = append(e.waiting, requests...)
+	e.mu.Unlock()
+	first := int(e.turn.Add(1))
+	for _, most := range []int{(len(requests)-1)/len(e.rings) + 1, len(requests)} { // evenly, then where there are slots
+		for i := range e.rings {
+			e.rings[(first+i)%len(e.rings)].begin(most)
+		}
+	}
+}
+
+// next takes a request that is still wanted off the queue, nil if there is none.
+func (e *uring) next() *request {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.waiting) > 0 {
+		r := e.waiting[0]
+		e.waiting[0] = nil
+		if e.waiting = e.waiting[1:]; r.begin() {
+			return r
+		}
+	}
+	return nil
+}
+
+func (e *uring) close() {
+	for _, r := range e.rings {
+		r.close()
+	}
+}
+
+func newRing(queue *uring, depth int) (*ring, error) {
+	e := &ring{queue: queue, slots: make([]uringSlot, depth), ended: make(chan struct{})}
 	e.idle = sync.NewCond(&e.mu)
 	if code := C.tc_uring_open(&e.ring, C.uint(depth)); code < 0 {
 		return nil, fmt.Errorf("pages: io_uring: %w", syscall.Errno(-code))
@@ -61,31 +119,23 @@ func newUring(depth int) (engine, error) {
 
 func (e *uring) name() string { return "uring" }
 
-func (e *uring) read(slot int) *C.struct_tc_uring_read {
+func (e *ring) read(slot int) *C.struct_tc_uring_read {
 	return (*C.struct_tc_uring_read)(unsafe.Add(unsafe.Pointer(e.reads), slot*C.sizeof_struct_tc_uring_read))
 }
 
 // uringBatch is how many reads are submitted or taken at once.
 const uringBatch = 32
 
-// submit implements engine. It never waits.
-func (e *uring) submit(requests []*request, _ <-chan struct{}) {
-	e.mu.Lock()
-	e.waiting = append(e.waiting, requests...)
-	e.mu.Unlock()
-	e.begin()
-}
-
-// begin begins reads that wait, as long as there are slots.
-func (e *uring) begin() {
-	for {
+// begin begins at most so many reads that wait, as long as there are slots.
+func (e *ring) begin(most int) {
+	for most > 0 {
 		var batch [uringBatch]*C.struct_tc_uring_read
 		n, code := 0, C.int(0)
 		e.mu.Lock()
-		for n < len(batch) && len(e.free) > 0 && len(e.waiting) > 0 {
-			r := e.waiting[0]
-			if e.waiting = e.waiting[1:]; !r.begin() {
-				continue
+		for n < min(len(batch), most) && len(e.free) > 0 {
+			r := e.queue.next()
+			if r == nil {
+				break
 			}
 			last := len(e.free) - 1
 			batch[n] = e.fill(e.free[last], r)
@@ -99,6 +149,7 @@ func (e *uring) begin() {
 		if n == 0 {
 			return
 		}
+		most -= n
 		if code < 0 {
 			for _, read := range batch[:n] {
 				e.release(int(read.id)).complete(int(code))
@@ -108,19 +159,21 @@ func (e *uring) begin() {
 }
 
 // fill puts a request into a slot.
-func (e *uring) fill(slot int, r *request) *C.struct_tc_uring_read {
+func (e *ring) fill(slot int, r *request) *C.struct_tc_uring_read {
 	s, read := &e.slots[slot], e.read(slot)
 	s.request = r
 	for i, b := range r.into {
 		s.pins.Pin(&b[0])
-		read.into[i].iov_base, read.into[i].iov_len = unsafe.Pointer(&b[0]), C.size_t(len(b))
+		// An assignment of a pointer would have the garbage collector look at the one before, whose memory may be gone: the slot's memory is not Go's.
+		*(*uintptr)(unsafe.Pointer(&read.into[i].iov_base)) = uintptr(unsafe.Pointer(&b[0]))
+		read.into[i].iov_len = C.size_t(len(b))
 	}
 	read.fd, read.buffers, read.offset, read.id = C.int(r.file.Fd()), C.uint(len(r.into)), C.int64_t(r.offset), C.uint64_t(slot)
 	return read
 }
 
 // wait ends reads as they are done, once the next ones are under way.
-func (e *uring) wait() {
+func (e *ring) wait() {
 	defer close(e.ended)
 	var done [uringBatch]C.struct_tc_uring_done
 	var requests [uringBatch]*request
@@ -132,7 +185,7 @@ func (e *uring) wait() {
 			}
 			requests[i] = e.release(int(d.id))
 		}
-		e.begin()
+		e.begin(len(e.slots))
 		for i, d := range done[:n] {
 			requests[i].complete(int(d.result))
 			requests[i] = nil
@@ -141,7 +194,7 @@ func (e *uring) wait() {
 }
 
 // release frees a slot and returns its request.
-func (e *uring) release(slot int) *request {
+func (e *ring) release(slot int) *request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := &e.slots[slot]
@@ -172,7 +225,7 @@ func (r *request) complete(n int) {
 	}
 }
 
-func (e *uring) close() {
+func (e *ring) close() {
 	e.mu.Lock()
 	for len(e.free) < len(e.slots) {
 		e.idle.Wait()

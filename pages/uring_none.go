@@ -4,6 +4,6 @@ package pages
 
 import "errors"
 
-func newUring(int) (engine, error) {
+func newUring(int, int) (engine, error) {
 	return nil, errors.New("pages: engine uring needs Linux and a build with the tag liburing")
 }

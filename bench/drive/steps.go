@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -86,12 +87,13 @@ type reading struct {
 	texts []*workload.Ngram
 	train []*workload.Ngram
 	steps Steps
-	most  int // steps of each lead
+	most  int   // steps of each lead
+	rows  int64 // of the table
 }
 
 // read prepares the steps of a text over a table of so many rows.
 func (t *TextConfig) read(seed uint64, rows int64) (*reading, error) {
-	r := &reading{leads: t.Leads}
+	r := &reading{leads: t.Leads, rows: rows}
 	if r.leads == nil {
 		r.leads = []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond}
 	}
@@ -142,6 +144,9 @@ func (r *reading) learn(yield func(int, []int64) bool) {
 
 // measure reads the steps of each lead, and those without one a second time, when their rows have come to the host tier.
 func (r *reading) measure(ctx context.Context, g *gatherer, progress func()) (*Steps, error) {
+	if err := r.warmUp(ctx, g); err != nil {
+		return nil, err
+	}
 	for i, lead := range r.leads {
 		all := make([][]int64, r.most)
 		for j := range all {
@@ -170,6 +175,21 @@ func (r *reading) measure(ctx context.Context, g *gatherer, progress func()) (*S
 		r.steps.Waits = append(r.steps.Waits, *w)
 	}
 	return &r.steps, nil
+}
+
+// warmUp reads rows of no text: the first batches wait for kernels to be loaded, too.
+func (r *reading) warmUp(ctx context.Context, g *gatherer) error {
+	random := rand.New(rand.NewPCG(1, 1))
+	rows := make([]int64, r.steps.Rows)
+	for range 3 {
+		for i := range rows {
+			rows[i] = random.Int64N(r.rows)
+		}
+		if _, _, err := g.gather(ctx, rows); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wait measures steps, one after the other.

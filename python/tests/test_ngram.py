@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
+from ngram_stand_in import Model, StandIn  # noqa: E402
 from tensorcache.ngram import NgramEmbedding, NgramHash, NgramTable, RowFormat  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -205,43 +206,6 @@ def test_bad_tables(rows: Array, packed: Array) -> None:
     for options, text in (({"elements": 0}, "elements"), ({"elements": 64, "block": 33}, "block"), ({"elements": 4, "values": "int4"}, "values")):
         with pytest.raises(tensorcache.ArgumentError, match=text):
             RowFormat(**options)  # type: ignore[arg-type]
-
-
-class StandIn(torch.nn.Module):  # type: ignore[misc]
-    """An n-gram embedding as serving engines have it: the whole table in memory of its own, a buffer for a step's rows, and these calls."""
-
-    def __init__(self, table: Any, row_format: RowFormat, max_tokens: int, heads: int) -> None:
-        super().__init__()
-        self.whole, self.format, self.heads = table, row_format, heads
-        self.buffer = torch.zeros((max_tokens, heads, table.shape[1]), dtype=torch.uint8, device=table.device)
-
-    def start_prefetch(self, hidden_states: Any, ngram_ids: Any) -> None:
-        torch.index_select(self.whole, 0, ngram_ids.flatten(), out=self.buffer[: len(ngram_ids)].flatten(0, 1))
-
-    def finalize_prefetch(self, output: Any) -> None:
-        output.copy_(self.format.dequantise(self.buffer[: len(output)], output.dtype).flatten(-2))
-
-    def forward(self, hidden_states: Any) -> Any:
-        output = torch.empty((len(hidden_states), self.heads * self.format.elements), dtype=torch.bfloat16, device=hidden_states.device)
-        self.finalize_prefetch(output)
-        return output
-
-
-class Model(torch.nn.Module):  # type: ignore[misc]
-    """A model that knows an embedding by its calls only."""
-
-    def __init__(self, ngrams: Any, width: int) -> None:
-        super().__init__()
-        self.hash = NgramHash((2, 3), heads=4, rows=5000)
-        self.ngrams = ngrams
-        torch.manual_seed(3)
-        self.embed, self.out = torch.nn.Embedding(50, 32, dtype=torch.bfloat16), torch.nn.Linear(width, 32, bias=False, dtype=torch.bfloat16)
-
-    def forward(self, windows: Any) -> Any:
-        hidden = self.embed(windows[:, -1])
-        self.ngrams.start_prefetch(hidden, self.hash(windows, last=1)[:, 0])
-        hidden = torch.nn.functional.silu(hidden)
-        return hidden + self.out(self.ngrams(hidden))
 
 
 def test_in_the_place_of_an_engines_embedding(device: str) -> None:
