@@ -508,7 +508,7 @@ func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays", 1000) }
 // TestGPU_CapturedKilled: clients that are killed while a replay runs leave nothing behind but exact counters.
 func TestGPU_CapturedKilled(t *testing.T) {
 	gputest.Require(t)
-	killClients(t, gputest.Few(6, 4), "replay", onGPU)
+	killClients(t, gputest.Few(20, 4), "replay", onGPU)
 }
 
 // TestGPU_CapturedStopped: a client that is stopped while a replay runs holds changes back, with its name, until it goes on. (On a GPU the replay ends all
