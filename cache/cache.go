@@ -91,6 +91,9 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 func (c *Cache) Close() error {
 	c.watch.Close() // collections under way are calls too
 	c.endCold()     // calls under way may wait for it
+	if c.writer != nil {
+		c.writer.Interrupt()
+	}
 	if first := c.gate.close(); !first {
 		return nil
 	}

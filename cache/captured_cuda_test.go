@@ -364,7 +364,7 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 		x, codec, host = x.WithLog(t.TempDir(), false), "", cache.HostOptions{Memory: 40_000, Overlay: 10_000}
 	}
 	if resident {
-		x = x.ResidentWith(cache.ResidentOptions{Target: 64})
+		x = x.ResidentWith(cache.ResidentOptions{Target: 64, MaxTarget: rowBytes})
 	}
 	c := newCache(t, cache.Options{
 		Tables: []cache.Table{x}, Budget: budget, Codec: codec, Host: host, Devices: cache.DeviceOptions{Backend: "cuda"},
@@ -427,7 +427,7 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 	beside(func(r *rand.Rand) error {
 		time.Sleep(10 * time.Millisecond)
 		if resident {
-			return nil
+			return c.Retarget(ctx, 0, 16*(1+r.IntN(rowBytes/16)))
 		}
 		if r.IntN(2) == 0 && budget < 400_000 { // larger than all before it: slabs and maps move
 			budget += 20_000

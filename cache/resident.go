@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"fmt"
 
 	"go.opentelemetry.io/otel/metric"
@@ -15,8 +16,13 @@ type ResidentOptions struct {
 	// Target is the bytes of each row's slot in device memory, a multiple of 16. Targets above the row bytes are taken for these, rounded up to 16.
 	// Default: the target with the least expected time of a row within the budget.
 	Target int
+	// MaxTarget is the largest target, in bytes, that Retarget can move the table to: so much device memory is taken for each row. Targets above the row
+	// bytes are taken for these, rounded up to 16. Default: the target at first.
+	MaxTarget int
 	// MaxOverflow is the largest share of rows, 0 to 1, that may be longer than a target that is chosen. Default 0.3.
 	MaxOverflow float64
+	// Retarget has the table moved by itself to another target when more rows than MaxOverflow are longer than the target.
+	Retarget bool
 }
 
 // Resident returns the table as one whose rows all lie in device memory, compressed, in slots of one length, which New chooses. What a longer row
@@ -36,6 +42,8 @@ func (t Table) validateResident() error {
 	switch {
 	case o.Target < 0 || o.Target%buddy.MinTarget != 0:
 		return fmt.Errorf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.name, o.Target, buddy.MinTarget)
+	case o.MaxTarget < 0 || o.MaxTarget%buddy.MinTarget != 0:
+		return fmt.Errorf("cache: table %s: MaxTarget (%d B) must be a multiple of %d, or 0", t.name, o.MaxTarget, buddy.MinTarget)
 	case !(o.MaxOverflow >= 0 && o.MaxOverflow <= 1):
 		return fmt.Errorf("cache: table %s: MaxOverflow (%v) must be 0 to 1", t.name, o.MaxOverflow)
 	case t.below != nil:
@@ -58,11 +66,42 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 	return &want
 }
 
+// Retarget moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, to those that New would choose for the rows as they are
+// now. Targets above the row bytes are taken for these, rounded up to 16. It returns when all rows have moved. Gathers do not wait for it, and Updates
+// of the table wait while a part of it moves, some milliseconds at a time.
+//
+// Slots move in place: the device memory that the table takes stays the same. A target larger than the first one needs ResidentOptions.MaxTarget; else
+// the error wraps ErrBudget. Host memory for what is longer than the slots is taken anew, and the old memory is freed at the end. When ctx ends, or
+// the cache is closed, some rows have moved; a later Retarget moves the others. Moves of a table run one at a time.
+func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := c.checkTable(table); err != nil {
+		return err
+	}
+	t := c.set.Tables[table]
+	switch {
+	case c.remote != nil:
+		return ownersOnly("Retarget")
+	case t.Resident == nil:
+		return &optionsError{[]string{fmt.Sprintf("cache: table %s must be resident to be moved to a target", t.Name)}}
+	case target < 0 || target%buddy.MinTarget != 0:
+		return &optionsError{[]string{fmt.Sprintf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)}}
+	}
+	ctx, watch := c.startChange(ctx, "retarget", table, nil, 0)
+	defer func() { watch.End(err) }()
+	return c.writer.Retarget(ctx, table, min(target, buddy.MaxTarget(t.Tier.RowBytes())))
+}
+
 // ResidentStats say how the rows of a resident table lie.
 type ResidentStats struct {
-	// TargetBytes is the length of a slot. OverflowRows are the rows whose stored form is longer, by OverflowBytes together.
+	// TargetBytes is the length of a slot, the mean of all slots while they have several. OverflowRows are the rows whose stored form is longer, by
+	// OverflowBytes together. PastMaxOverflow says that these are a larger share of the rows than MaxOverflow: Retarget would help.
 	TargetBytes                 int
 	OverflowRows, OverflowBytes int64
+	PastMaxOverflow             bool
 	// DeviceBytes is the device memory of slots and words, and BuddyBytes the host memory of the overflow places.
 	DeviceBytes, BuddyBytes int64
 	// Gain is row bytes ÷ TargetBytes: how many bytes of rows one byte of slots holds.
@@ -89,10 +128,11 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 		return nil
 	}
 	s := &ResidentStats{
-		TargetBytes: r.Rows.Target, DeviceBytes: r.DeviceBytes(), BuddyBytes: r.BuddyBytes(), Gain: float64(r.Rows.RowBytes) / float64(r.Rows.Target),
+		TargetBytes: int(r.Target() + 0.5), DeviceBytes: r.DeviceBytes(), BuddyBytes: r.BuddyBytes(), Gain: float64(r.Rows.RowBytes) / r.Target(),
 		OverflowReads: done.Overflow, OverflowBytesRead: done.HostBytes,
 	}
 	s.OverflowRows, s.OverflowBytes = r.Overflow()
+	s.PastMaxOverflow = r.Past(t.Tier.Rows())
 	return s
 }
 

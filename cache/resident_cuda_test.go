@@ -19,8 +19,8 @@ import (
 
 func onCUDA(o *cache.Options) { o.Devices = cache.DeviceOptions{Backend: cache.BackendCUDA, Count: 1} }
 
-// TestGPU_ResidentEveryPath reads a resident table into host memory, into device memory and by a captured graph, while rows are updated: it reads as
-// a plain array does. Every codec, short and long rows, targets from 16 bytes to the row bytes.
+// TestGPU_ResidentEveryPath reads a resident table into host memory, into device memory and by a captured graph, while rows are updated and move
+// to other targets: it reads as a plain array does. Every codec, short and long rows, targets from 16 bytes to the row bytes.
 func TestGPU_ResidentEveryPath(t *testing.T) {
 	gpu := gputest.Open(t)
 	r := rand.New(rand.NewPCG(22, 6))
@@ -41,7 +41,7 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d/target=%d", codec, rowBytes, target), func(t *testing.T) {
 				model := bytes.Clone(data)
-				c := openResident(t, data, rowBytes, cache.Codec(codec), cache.ResidentOptions{Target: target}, 1, func(o *cache.Options) {
+				c := openResident(t, data, rowBytes, cache.Codec(codec), cache.ResidentOptions{Target: target, MaxTarget: most}, 1, func(o *cache.Options) {
 					onCUDA(o)
 					o.Host.Overlay = int64(4 * (rowBytes + 200)) // few places, so that updates wait for epochs
 				})
@@ -83,7 +83,24 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 					}
 				}
 				check()
-				for range 3 {
+				for round := range 3 {
+					if round > 0 { // some of the rows move, or all of them
+						some, cancel := context.WithCancel(context.Background())
+						if before := stats(t, c).Tables[0].Resident.TargetBytes; round == 1 {
+							go func() {
+								for some.Err() == nil {
+									if s, err := c.Stats(); err != nil || s.Tables[0].Resident.TargetBytes != before {
+										cancel()
+									}
+								}
+							}()
+						}
+						if err := c.Retarget(some, 0, 16*(1+r.IntN(most/16))); err != nil && round > 1 {
+							t.Fatal(err)
+						}
+						cancel()
+						check()
+					}
 					n := 1 + r.IntN(rows)
 					ids, fresh := make([]int64, n), make([]byte, n*rowBytes)
 					for i := range ids {

@@ -5,8 +5,32 @@
 // BuddyTickets is DecodeTickets for rows in two parts.
 #define BUDDY_TICKETS 64
 
-// BuddyArgs are rows of a resident table. Decode's found is the row numbers, and its slabs are where the words of newer versions point to. Words, slots
-// and overs are by device. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row numbers have 32 bits.
+// MaxRanges is the number of ranges that a table can have.
+#define MAX_RANGES 16
+
+// A BuddyRange is a range of a resident table: by device, where the slot and the overflow place of local number 0 would lie; the target; and the
+// bytes from an overflow place to the next. Where the target holds every row, what is behind the slot counts as the overflow place.
+struct BuddyRange {
+	u64 slots[MAX_SLABS];
+	u64 overs[MAX_SLABS];
+	u32 target;
+	u32 over;
+	u64 reserved;
+};
+ABI_SIZE(BuddyRange, 144);
+
+// BuddyRanges are the ranges by number. Only counts their changes: it is another number whenever the words of all rows may name another one range, or
+// several.
+struct BuddyRanges {
+	u64 only;
+	u64 reserved;
+	BuddyRange ranges[MAX_RANGES];
+};
+ABI_SIZE(BuddyRanges, 2320);
+
+// BuddyArgs are rows of a resident table. Decode's found is the row numbers, and its slabs are where the words of newer versions point to. Words are
+// by device. Slots, overs, target and over are those of a BuddyRange. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row
+// numbers have 32 bits.
 struct BuddyArgs {
 	DecodeArgs decode;
 	u64 words[MAX_SLABS];
@@ -27,5 +51,9 @@ struct BuddyArgs {
 	// Prefetch says that a row's bytes in buddy memory are asked for when its ticket is made, some rows before they are copied.
 	u32 prefetch;
 	u32 reserved;
+	// Ranges, unless 0, is a BuddyRanges, and each word says in which range its row is. A captured batch has it always, and uses it if there is another
+	// only than this one.
+	u64 ranges;
+	u64 only;
 };
-ABI_SIZE(BuddyArgs, 424);
+ABI_SIZE(BuddyArgs, 440);

@@ -2,7 +2,8 @@
 //
 // A row has two places, the slot and, for what is longer, the overflow place. Both follow from its number. So a kernel reads the row's word, then
 // copies both parts to one stage in shared memory, and the coder sees nothing of it. A lane copies the same quads of all rows. The target is a multiple
-// of 16, and the lane knows from the beginning which of the two addresses is its own.
+// of 16, and where all rows have the same, the lane knows from the beginning which of the two addresses is its own. Else (several ranges) it reads
+// each row's target in the ticket.
 //
 // The words change while the kernel runs. A row's word is therefore read once, by one lane, which makes the ticket that all others use.
 #pragma once
@@ -12,13 +13,13 @@
 #include "replay.h"
 #include "ticket.h"
 
-// BuddyTicket is a Ticket of a row in two parts. The bytes from the target on begin at over + target. Position and length are there twice, so
-// that either half is the Ticket of a part.
+// BuddyTicket is a Ticket of a row in two parts. The bytes from the target on begin at over + target. The length is there twice, so that either
+// half has all that a copy of a part needs.
 struct BuddyTicket {
 	u64 stored;
 	u32 position, length;
 	u64 over;
-	u32 positionToo, lengthToo;
+	u32 target, lengthToo;
 };
 static_assert(2 * sizeof(BuddyTicket) == BUDDY_TICKETS, "BUDDY_TICKETS");
 
@@ -37,10 +38,11 @@ struct SplitWords {
 	}
 };
 
-// BuddyBlock is what a block has in shared memory: the table's length; in a captured graph the latest view, which stays in its place while the replay
+// BuddyBlock is what a block has in shared memory: the table's length; its ranges, unless all rows are in that of the arguments; in a captured graph the latest view, which stays in its place while the replay
 // runs; and what was counted: rows read in part from buddy memory and their bytes there, and rows of other devices.
 struct BuddyBlock {
 	i64 limit;
+	const BuddyRange *ranges;
 	const ReplayView *view;
 	u64 bytes;
 	u32 overflows, peers;
@@ -64,6 +66,22 @@ INLINE u64 addressOf(const u64 (&of)[MAX_SLABS], u32 devices, u32 device)
 }
 
 constexpr u64 BUDDY_HOME = 1;
+
+// BuddyPlaces are where a row's slot and its overflow place lie, and its target.
+struct BuddyPlaces {
+	u64 slot, over;
+	u32 target;
+};
+
+// placesAside returns the places of a row of a table with several ranges. A range is written two epochs before a word names it, so it may be read
+// through any cache.
+ASIDE BuddyPlaces placesAside(const BuddyRange *ranges, u64 word, u32 device, u64 local)
+{
+	const BuddyRange *range = ranges + (word >> 1 & (MAX_RANGES - 1));
+	u32 target = loadConst(&range->target), over = loadConst(&range->over);
+	return {loadConst(&range->slots[device]) + local * target, loadConst(&range->overs[device]) + local * over, target};
+}
+
 constexpr u32 OVERSIZE = 4; // the reason as which rows with bytes in buddy memory are counted
 
 // overlayBase returns the address of a slab of the overlay.
@@ -108,6 +126,7 @@ template <bool LEAN> struct BuddyRows {
 
 	INLINE BuddyRows(const BuddyArgs &args, bool makes) : r(args), a(args.decode), makes(makes), count(args.decode.count), number(-1), next(-1), word(0) {}
 	INLINE u32 target() const { return r.target; }
+	INLINE bool mixed() const { return buddyBlock()->ranges != 0; } // whether rows may have another target
 	INLINE i64 numberAt(u32 row) const
 	{
 		if (row >= count)
@@ -140,7 +159,7 @@ template <bool LEAN> struct BuddyRows {
 	INLINE BuddyTicket ticket(i64 row, u64 word, u32 position, bool &peer) const
 	{
 		const u32 rowBytes = a.codec.rowBytes;
-		BuddyTicket t{0, position, 0, 0, position, 0};
+		BuddyTicket t{0, position, 0, 0, r.target, 0};
 		peer = false;
 		if ((u64)row >= (u64)buddyBlock()->limit)
 			return t;
@@ -150,8 +169,15 @@ template <bool LEAN> struct BuddyRows {
 		if (word & BUDDY_HOME) {
 			u64 local;
 			u32 device = placeOf(row, local);
-			t.stored = addressOf(r.slots, r.devices, device) + local * r.target;
-			t.over = addressOf(r.overs, r.devices, device) + local * r.over - r.target;
+			if (!mixed()) {
+				t.stored = addressOf(r.slots, r.devices, device) + local * r.target;
+				t.over = addressOf(r.overs, r.devices, device) + local * r.over - r.target;
+			} else {
+				BuddyPlaces p = placesAside(buddyBlock()->ranges, word, device, local);
+				t.stored = p.slot;
+				t.over = p.over - p.target;
+				t.target = p.target;
+			}
 			peer = (r.peers >> device & 1) != 0;
 		} else {
 			t.stored = overlayBase(r, word) + offsetAt(word);
@@ -163,7 +189,7 @@ template <bool LEAN> struct BuddyRows {
 	// beyond returns the bytes of a row that lie in buddy memory.
 	INLINE u32 beyond(const BuddyTicket &t, u64 word) const
 	{
-		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)r.target ? t.length - r.target : 0;
+		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)t.target ? t.length - t.target : 0;
 	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{
@@ -182,7 +208,7 @@ template <bool LEAN> struct BuddyRows {
 		BuddyTicket t = ticket(number, word, row, peer);
 		u32 bytes = beyond(t, word);
 		if (ballot(~0u, bytes != 0 || peer) != 0)
-			countAside(bytes, peer, r.prefetch != 0 && bytes != 0 ? t.over + r.target : 0);
+			countAside(bytes, peer, r.prefetch != 0 && bytes != 0 ? t.over + t.target : 0);
 		if (row < count && t.length == 0)
 			outsideAside(a.counters, a.out, a.codec.rowBytes, row);
 		word = wordOf(next);
@@ -221,7 +247,7 @@ template <bool LEAN> struct BuddyRows {
 	}
 	INLINE SplitWords words(const BuddyTicket &t, u32 limit) const
 	{
-		return {(const u32 *)t.stored, (const u32 *)(r.over == 0 ? t.stored : t.over), limit, r.target / 4};
+		return {(const u32 *)t.stored, (const u32 *)t.over, limit, t.target / 4};
 	}
 };
 
@@ -243,7 +269,7 @@ struct BuddyOfBlock : Buddy {
 };
 
 // beginBuddy is what a block does first. In a captured graph the block announces itself before it reads what may change: see replay.h. The table's
-// length and the overlay are those of the latest view.
+// length and the overlay are those of the latest view, and the ranges those of now.
 INLINE void beginBuddy(const BuddyArgs &a)
 {
 	if (threadID() == 0) {
@@ -251,6 +277,7 @@ INLINE void beginBuddy(const BuddyArgs &a)
 		block->bytes = 0;
 		block->overflows = block->peers = 0;
 		block->limit = a.limit;
+		block->ranges = a.ranges != 0 ? ((const BuddyRanges *)a.ranges)->ranges : 0;
 		if (a.state != 0) {
 			atomicFetchAdd(&((ReplayState *)a.state)->begun, 1);
 			fenceSequential();
@@ -258,6 +285,8 @@ INLINE void beginBuddy(const BuddyArgs &a)
 			const ReplayView *view = views->views + loadSystem(&views->version) % REPLAY_TURNS;
 			block->limit = (i64)loadDevice((const u64 *)&view->limit);
 			block->view = view;
+			if (a.ranges != 0 && loadDevice(&((const BuddyRanges *)a.ranges)->only) == a.only)
+				block->ranges = 0;
 		}
 	}
 	blockSync();

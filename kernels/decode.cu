@@ -60,9 +60,10 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 		} else { // in two parts
 			u32 low = tileFrom<N>(~0u, (u32)known.over, k % N), high = tileFrom<N>(~0u, (u32)(known.over >> 32), k % N);
 			u64 over = (u64)high << 32 | low;
+			u32 target = rows.mixed() ? tileFrom<N>(~0u, known.target, k % N) : rows.target();
 #pragma unroll 1
 			for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
-				copyRow16(to + at, (at < rows.target() ? t.stored : over) + at);
+				copyRow16(to + at, (at < target ? t.stored : over) + at);
 		}
 		copyCommit();
 		return t;

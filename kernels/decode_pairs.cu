@@ -90,6 +90,9 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 
 	Kept *tickets = (Kept *)dynamic + (ONE_WARP ? 0 : (tid - lane) * 2); // two rounds of LANES
 	const u32 part = PARTS == 2 && column * 16 >= rows.target() ? 1 : 0; // of a row in two parts, the one that has the lane's quad
+	bool mixed = false;							      // each row's target says so
+	if constexpr (PARTS == 2)
+		mixed = rows.mixed();
 	u8 *ring = (u8 *)dynamic + blockThreads() * TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
 	u32 ringAddress = sharedAddress(ring) + column * 16;
 
@@ -102,8 +105,15 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			ahead += LANES * groups;
 			warpSync(~0u);
 		}
-		const u32x4 *pair = (const u32x4 *)&tickets[j & (2 * LANES - 1)] + part;
-		u32x4 t0 = pair[0], t1 = pair[PARTS];
+		const Kept *kept = &tickets[j & (2 * LANES - 1)];
+		const u32x4 *pair = (const u32x4 *)kept;
+		u32 of0 = part, of1 = part;
+		if constexpr (PARTS == 2)
+			if (mixed) {
+				of0 = column * 16 >= kept[0].target;
+				of1 = column * 16 >= kept[1].target;
+			}
+		u32x4 t0 = pair[of0], t1 = pair[PARTS + of1];
 		if ((int)(column * 16) < (int)t0.w)
 			copyRow16(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16);
 		if ((int)(column * 16) < (int)t1.w)

@@ -18,20 +18,34 @@ import (
 type Resident struct {
 	buddy.Layout
 	Slots, Words, Buddy [slab.MaxSlabs]device.Buffer
+	// Ranges, unless nil, have the targets and the buddy memory, in place of Target and Buddy. Directory is RangesBytes of device memory for the
+	// ranges as GPUs read them (Ranges.Image).
+	Ranges    *Ranges
+	Directory device.Buffer
 	// Prefetch has GPUs ask for rows' overflow places some rows before they copy them.
 	Prefetch bool
 }
 
 // residentHost is what the host execution reads of a Resident.
 type residentHost struct {
-	slots, buddy [slab.MaxSlabs][]byte
-	words        [slab.MaxSlabs][]uint64
+	slots [slab.MaxSlabs][]byte
+	words [slab.MaxSlabs][]uint64
+	whole Range // of all rows, if the table has no ranges
 }
 
 func (h *residentHost) read(r *Resident) {
 	for d := range r.Devices {
-		h.slots[d], h.words[d], h.buddy[d] = r.Slots[d].Bytes(), view[uint64](r.Words[d]), r.Buddy[d].Bytes()
+		h.slots[d], h.words[d] = r.Slots[d].Bytes(), view[uint64](r.Words[d])
 	}
+	h.whole = Range{Target: r.Target, Buddy: r.Buddy}
+}
+
+// rangeOf returns the range of a row that lies in its slot and overflow place, nil if there is no such.
+func (k *Serve) rangeOf(w buddy.Word) *Range {
+	if all := k.Resident.Ranges; all != nil {
+		return all.Of(w.Range())
+	}
+	return &k.host.resident.whole
 }
 
 // word returns the word of a row within the table.
@@ -40,17 +54,17 @@ func (k *Serve) word(row int64) buddy.Word {
 	return buddy.Word(atomic.LoadUint64(&k.host.resident.words[r.Device(row)][r.Local(row)]))
 }
 
-// places returns the slot and the overflow place of a row within the table, as far as they hold a stored form of n bytes. The result is nil
-// if no row is that long.
-func (k *Serve) places(row int64, n int) (slot, overflow []byte) {
-	r := k.Resident
-	d := r.Device(row)
-	if n > r.RowBytes {
+// places returns the slot and the overflow place of a row within the table that its word says lies there, as far as they hold its stored form. The
+// result is nil if no row has such a word.
+func (k *Serve) places(row int64, w buddy.Word) (slot, overflow []byte) {
+	r, of, n := k.Resident, k.rangeOf(w), w.Stored(k.Resident.RowBytes)
+	if of == nil || n > r.RowBytes {
 		return nil, nil
 	}
-	slot = k.host.resident.slots[d][r.Slot(row):][:min(n, r.Target)]
-	if n > r.Target {
-		overflow = k.host.resident.buddy[d][r.Overflow(row):][:n-r.Target]
+	d, local := r.Device(row), r.Local(row)
+	slot = k.host.resident.slots[d][of.SlotOf(local):][:min(n, of.Target)]
+	if n > of.Target {
+		overflow = of.Buddy[d].Bytes()[of.OverflowOf(local, r.RowBytes):][:n-of.Target]
 	}
 	return slot, overflow
 }
@@ -64,7 +78,7 @@ func (k *Serve) lookAheadResident(rows func(j int) int64, words []buddy.Word) {
 	}
 	for j, w := range words {
 		if row := rows(j); uint64(row) < uint64(k.Lookup.Limit) && w.IsHome() {
-			slot, overflow := k.places(row, w.Stored(k.Resident.RowBytes))
+			slot, overflow := k.places(row, w)
 			reduce.Prefetch(slot)
 			reduce.Prefetch(overflow)
 		}
@@ -82,7 +96,7 @@ func (k *Serve) readResident(row int64, w buddy.Word, out []byte, done *Counters
 		return readSlot(k.Codec.Codec, k.Slabs, w.Location(), out)
 	}
 	n := w.Stored(len(out))
-	slot, overflow := k.places(row, n)
+	slot, overflow := k.places(row, w)
 	if slot == nil || w.IsCompressed() && n >= len(out) { // no encoder keeps a row compressed that does not shrink
 		return false
 	}

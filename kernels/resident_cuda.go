@@ -23,7 +23,7 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	}
 	args := abi.BuddyArgs{
 		Decode: abi.DecodeArgs{Found: k.Lookup.Rows.Addr(), Counters: k.Lookup.Counters.Addr(), Out: k.Lookup.Out.Addr(), Codec: row, Count: uint32(n)},
-		Magic:  math.MaxUint64/uint64(r.Devices) + 1, Limit: k.Lookup.Limit, Target: uint32(r.Target), Over: uint32(r.Over()),
+		Magic:  math.MaxUint64/uint64(r.Devices) + 1, Limit: k.Lookup.Limit,
 		Devices: uint32(r.Devices), Peers: uint32(k.Lookup.Peers),
 	}
 	if r.Prefetch {
@@ -36,8 +36,9 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 		args.Decode.Slabs[i] = b.Addr()
 	}
 	for d := range r.Devices {
-		args.Words[d], args.Slots[d], args.Overs[d] = r.Words[d].Addr(), r.Slots[d].Addr(), r.Buddy[d].Addr()
+		args.Words[d] = r.Words[d].Addr()
 	}
+	r.rangesArgs(&args, of != nil)
 	c := kernelsOf(k.Codec)
 	l := c.launchOf(s, &args.Decode, "buddy")
 	f := c.buddy[l.name()]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,9 +20,11 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// A residentTable is rows in the memory of a resident table. Every seventh lies in the overlay, slab overlay.
+// A residentTable is rows in the memory of a resident table. Every seventh lies in the overlay, slab overlay. With more than one target it has as many
+// ranges, of equally many local numbers; their numbers descend.
 type residentTable struct {
 	buddy.Layout
+	ranges           []kernels.Range // by number; Buddy is empty
 	slots, over      [][]byte
 	words            [][]uint64
 	overlay          int
@@ -29,16 +32,25 @@ type residentTable struct {
 	split, elsewhere int // rows with bytes in overflow places, and rows in the overlay
 }
 
-func layResident(t testing.TB, c codec.Codec, data []byte, rowBytes, target, devices int) *residentTable {
+func layResident(t testing.TB, c codec.Codec, data []byte, rowBytes, devices int, targets ...int) *residentTable {
 	t.Helper()
-	layout, err := buddy.NewLayout(target, rowBytes, int64(len(data)/rowBytes), devices)
+	layout, err := buddy.NewLayout(targets[0], rowBytes, int64(len(data)/rowBytes), devices)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &residentTable{Layout: layout, overlay: min(devices, slab.MaxSlabs-1)}
+	r := &residentTable{Layout: layout, overlay: min(devices, slab.MaxSlabs-1), ranges: make([]kernels.Range, len(targets))}
 	junk := func(n int64) []byte { return bytes.Repeat([]byte{0xb7}, int(n)) }
+	slots, overs, each := int64(0), int64(0), r.LocalRows(0)/int64(len(targets))+1
+	for i, target := range targets {
+		first := int64(i) * each
+		r.ranges[len(targets)-1-i] = kernels.Range{Target: target, Slot: slots - first*int64(target), Overflow: overs - first*int64(buddy.Over(target, rowBytes))}
+		slots, overs = slots+each*int64(target), overs+each*int64(buddy.Over(target, rowBytes))
+	}
 	for d := range devices {
-		r.slots, r.over = append(r.slots, junk(r.SlotsBytes(d))), append(r.over, junk(r.BuddyBytes(d)))
+		r.slots, r.over = append(r.slots, junk(slots+slab.TailSlack)), append(r.over, nil)
+		if overs > 0 {
+			r.over[d] = junk(overs + slab.TailSlack)
+		}
 		r.words = append(r.words, make([]uint64, r.LocalRows(d)))
 	}
 	for row := range r.Rows {
@@ -59,10 +71,13 @@ func layResident(t testing.TB, c codec.Codec, data []byte, rowBytes, target, dev
 			r.slab = append(append(r.slab, stored...), junk(int64(-len(stored)&15))...)
 			r.elsewhere++
 		} else {
-			slot, over := r.Split(stored)
-			copy(r.slots[d][r.Slot(row):], slot)
-			if len(over) > 0 {
-				copy(r.over[d][r.Overflow(row):], over)
+			number := len(targets) - 1 - int(r.Local(row)/each)
+			of := r.ranges[number]
+			word = word.In(number)
+			n := min(len(stored), of.Target)
+			copy(r.slots[d][of.SlotOf(r.Local(row)):], stored[:n])
+			if n < len(stored) {
+				copy(r.over[d][of.OverflowOf(r.Local(row), rowBytes):], stored[n:])
 				r.split++
 			}
 		}
@@ -88,6 +103,19 @@ func (r *residentTable) serve(b *bench, c codec.Codec, rows []int64, narrow bool
 			copy(m.Bytes(), r.over[d])
 			res.Buddy[d] = m
 		}
+	}
+	if len(r.ranges) > 1 {
+		res.Ranges = kernels.NewRanges(&kernels.Range{})
+		for i := range r.ranges {
+			of := r.ranges[i]
+			of.Buddy = res.Buddy
+			res.Ranges.Set(i, &of)
+		}
+		res.Ranges.Use(-1)
+		image := make([]byte, kernels.RangesBytes)
+		res.Ranges.Image(res, image)
+		res.Directory = b.put(image)
+		res.Target, res.Buddy = 0, [slab.MaxSlabs]device.Buffer{}
 	}
 	slabs := make([]device.Buffer, r.overlay+1)
 	slabs[r.overlay] = b.put(r.slab)
@@ -152,12 +180,16 @@ func TestResident_EveryCodec(t *testing.T) {
 					if short() {
 						targets = targets[1+i%2:][:2]
 					}
-					for k, target := range targets {
-						if target < 16 {
+					for k, target := range append(targets, 0) {
+						several := []int{target}
+						if target == 0 {
+							several = []int{buddy.MaxTarget(rowBytes) * 3 / 4 &^ 15, buddy.MaxTarget(rowBytes), buddy.MaxTarget(rowBytes) / 2 &^ 15, 16}
+						}
+						if several = slices.DeleteFunc(several, func(target int) bool { return target < 16 }); len(several) == 0 {
 							continue
 						}
 						devices := []int{1, 1 + (i+k)%slab.MaxSlabs}[k%2]
-						table := layResident(t, c, data, rowBytes, target, devices)
+						table := layResident(t, c, data, rowBytes, devices, several...)
 						rows, narrow, skew := residentRows(n, table.Rows, r), k%2 == 0, int64([]int{0, 0, 4, 8, 1}[(i+k)%5])
 						type result struct {
 							count kernels.Counters
@@ -174,7 +206,7 @@ func TestResident_EveryCodec(t *testing.T) {
 						}, func(t *testing.T, want, got result) {
 							t.Helper()
 							if want.count != got.count || want.count.Corrupt != 0 || want.count.Batch != 9 {
-								t.Fatalf("target %d, %d devices: counters %+v, want %+v", target, devices, got.count, want.count)
+								t.Fatalf("targets %d, %d devices: counters %+v, want %+v", several, devices, got.count, want.count)
 							}
 							for i, row := range rows {
 								source := make([]byte, rowBytes)
@@ -185,10 +217,10 @@ func TestResident_EveryCodec(t *testing.T) {
 									}
 								}
 								if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], source) {
-									t.Fatalf("target %d, %d devices: position %d, row %d differs from its source", target, devices, i, row)
+									t.Fatalf("targets %d, %d devices: position %d, row %d differs from its source", several, devices, i, row)
 								}
 							}
-							if table.elsewhere == 0 || target < rowBytes/4 && table.split == 0 {
+							if table.elsewhere == 0 || slices.Min(several) < rowBytes/4 && table.split == 0 {
 								t.Errorf("%d rows in two parts, %d in the overlay", table.split, table.elsewhere)
 							}
 						})
@@ -216,7 +248,7 @@ func TestResident_ManyRows(t *testing.T) {
 				}
 				data := table.rows(distinct)
 				c := table.train(t, data)
-				r := layResident(t, c, data, rowBytes, rowBytes*3/4&^15, 1)
+				r := layResident(t, c, data, rowBytes, 1, rowBytes*3/4&^15)
 				rows := make([]int64, n)
 				for i := range rows {
 					rows[i] = int64(i) * 7919 % r.Rows
@@ -251,7 +283,7 @@ func TestResident_Corrupt(t *testing.T) {
 				table := coded{name, dtype.Float32, rowBytes}
 				data := table.rows(60)
 				c := table.train(t, data)
-				res := layResident(t, c, data, rowBytes, rowBytes/2, 1)
+				res := layResident(t, c, data, rowBytes, 1, rowBytes/2)
 				for row := range res.words[0] {
 					w := buddy.Word(res.words[0][row])
 					if !w.IsHome() {

@@ -547,8 +547,27 @@ type ReplayRowsArgs struct {
 // BuddyTickets is DecodeTickets for rows in two parts.
 const BuddyTickets = 64
 
-// BuddyArgs are rows of a resident table. Decode's found is the row numbers, and its slabs are where the words of newer versions point to. Words, slots
-// and overs are by device. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row numbers have 32 bits.
+// MaxRanges is the number of ranges that a table can have.
+const MaxRanges = 16
+
+// A BuddyRange is a range of a resident table: by device, where the slot and the overflow place of local number 0 would lie; the target; and the
+// bytes from an overflow place to the next. Where the target holds every row, what is behind the slot counts as the overflow place.
+type BuddyRange struct {
+	Slots, Overs [MaxSlabs]uint64
+	Target, Over uint32
+	_            uint64
+}
+
+// BuddyRanges are the ranges by number. Only counts their changes: it is another number whenever the words of all rows may name another one range, or
+// several.
+type BuddyRanges struct {
+	Only, _ uint64
+	Ranges  [MaxRanges]BuddyRange
+}
+
+// BuddyArgs are rows of a resident table. Decode's found is the row numbers, and its slabs are where the words of newer versions point to. Words are
+// by device. Slots, overs, target and over are those of a BuddyRange. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row
+// numbers have 32 bits.
 type BuddyArgs struct {
 	Decode                                                    DecodeArgs
 	Words, Slots, Overs                                       [MaxSlabs]uint64
@@ -556,6 +575,7 @@ type BuddyArgs struct {
 	Limit                                                     int64
 	State, Views                                              uint64
 	Target, Over, Devices, Peers, Narrow, Blocks, Prefetch, _ uint32
+	Ranges, Only                                              uint64
 }
 
 // The lengths of the structures in bytes.
@@ -581,6 +601,8 @@ const (
 	AbsentHostBytes   = 256
 	AbsentStateBytes  = 48
 	ReplayAbsentBytes = 40
+	BuddyRangeBytes   = 144
+	BuddyRangesBytes  = 2320
 )
 
 // A structure of another length does not compile.
@@ -639,5 +661,7 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PoolRowsArgs{})-48]
 	_ = [1]int{}[unsafe.Sizeof(ReplayAbsent{})-40]
 	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
-	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-424]
+	_ = [1]int{}[unsafe.Sizeof(BuddyRange{})-144]
+	_ = [1]int{}[unsafe.Sizeof(BuddyRanges{})-2320]
+	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-440]
 )

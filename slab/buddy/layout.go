@@ -35,11 +35,20 @@ func NewLayout(target, rowBytes int, rows int64, devices int) (Layout, error) {
 	return l, nil
 }
 
+// Part is local numbers From to To-1 of a table whose rows there have one target.
+type Part struct {
+	From, To int64
+	Target   int
+}
+
 // MaxTarget returns the target that holds every row of rowBytes bytes: rowBytes rounded up to 16.
 func MaxTarget(rowBytes int) int { return slab.SlotBytes(rowBytes) }
 
+// Over returns the bytes of an overflow place: 0 if slots of target bytes hold every row, else a multiple of 16.
+func Over(target, rowBytes int) int { return slab.SlotBytes(max(0, rowBytes-target)) }
+
 // Over returns the bytes of an overflow place: 0 if the slots hold every row, else a multiple of 16.
-func (l Layout) Over() int { return slab.SlotBytes(max(0, l.RowBytes-l.Target)) }
+func (l Layout) Over() int { return Over(l.Target, l.RowBytes) }
 
 // Device returns the device of a row.
 func (l Layout) Device(row int64) int { return int(row % int64(l.Devices)) }

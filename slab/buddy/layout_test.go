@@ -21,6 +21,8 @@ func TestWord_Golden(t *testing.T) {
 		{Home(300, false), 1, "home raw", true, false, 300},
 		{Compressed(200), 0x000c880000000001, "home compressed 200", true, true, 200},
 		{Home(slab.MaxStored, true), 0xffffe80000000001, "home compressed 1048574", true, true, slab.MaxStored},
+		{Compressed(200).In(13), 0x000c88000000001b, "home compressed 200 in range 13", true, true, 200},
+		{Compressed(200).In(15).In(2), 0x000c880000000005, "home compressed 200 in range 2", true, true, 200},
 		{At(slab.Compressed(7, 0x40, 200)), 0x000c8f0000000040, "slab 7+64 compressed 200", false, true, 200},
 		{At(slab.Raw(1, 32)), 0x10000000020, "slab 1+32 raw", false, false, 300},
 	} {

@@ -44,7 +44,8 @@ type residents struct {
 	last    uint32 // number given
 	rows    int64
 	// slots and overs are memory for what goes to slots and overflow places of the devices.
-	slots, overs [slab.MaxSlabs][]kernels.ScatterItem
+	slots [slab.MaxSlabs][]kernels.ScatterItem
+	overs [buddy.MaxRanges][slab.MaxSlabs][]kernels.ScatterItem // by range
 }
 
 // next returns a number that no batch has.
@@ -110,6 +111,8 @@ func (x *index) publishResident() error {
 // updateResident replaces rows of a resident table, no row twice, and returns how many it replaced.
 func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, rows []int64, data []byte) (done int, err error) {
 	rowBytes := t.Tier.RowBytes()
+	t.Resident.Gate.RLock()
+	defer t.Resident.Gate.RUnlock()
 	for done < len(rows) {
 		if err := ctx.Err(); err != nil {
 			return done, err
@@ -223,13 +226,13 @@ func (w *Writer) showFrontLocked(b *residentBatch) (wait <-chan struct{}, err er
 	return nil, w.failLocked(err)
 }
 
-// publishBatch has the rows of a batch read from the overlay. Rows beyond the table's end make it longer.
-func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBatch) error {
+// lockShown locks the writer when devices can read a batch's piece of the overlay. After an error it is not locked.
+func (w *Writer) lockShown(ctx context.Context, b *residentBatch) error {
 	w.mu.Lock()
 	for {
 		wait, err := w.showFrontLocked(b)
 		if err == nil && w.mu.err == nil && wait == nil {
-			break
+			return nil
 		}
 		w.mu.Unlock()
 		if err = errors.Join(err, w.Err()); err != nil {
@@ -239,6 +242,13 @@ func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBat
 			return err
 		}
 		w.mu.Lock()
+	}
+}
+
+// publishBatch has the rows of a batch read from the overlay. Rows beyond the table's end make it longer.
+func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBatch) error {
+	if err := w.lockShown(ctx, b); err != nil {
+		return err
 	}
 	defer w.mu.Unlock()
 	r, rowBytes, length := t.Resident, t.Tier.RowBytes(), t.Tier.Rows()
@@ -288,33 +298,47 @@ func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 	r := t.Rows
 	slots, overs := &w.mu.residents.slots, &w.mu.residents.overs
 	for d := range slots {
-		slots[d], overs[d] = slots[d][:0], overs[d][:0]
+		slots[d] = slots[d][:0]
+		for n := range overs {
+			overs[n][d] = overs[n][d][:0]
+		}
 	}
 	b.inParts(func(from, to int) func() {
-		var slot, over [slab.MaxSlabs][]kernels.ScatterItem
+		var slot [slab.MaxSlabs][]kernels.ScatterItem
+		var over [buddy.MaxRanges][slab.MaxSlabs][]kernels.ScatterItem
 		bytes := int64(0)
 		for i := from; i < to; i++ {
 			row, n := b.rows[i], int(b.stored[i])
 			if t.Batch(row) != b.number {
 				continue
 			}
-			d, at, head := r.Device(row), uint32(i*b.stride), min(n, r.Target)
-			slot[d] = append(slot[d], kernels.ScatterItem{To: uint64(r.Slot(row)), From: at, Bytes: uint32(head)})
+			d, local, of := r.Device(row), r.Local(row), t.Of(row)
+			at, head := uint32(i*b.stride), min(n, of.Target)
+			slot[d] = append(slot[d], kernels.ScatterItem{To: uint64(of.SlotOf(local)), From: at, Bytes: uint32(head)})
 			if n > head {
-				over[d] = append(over[d], kernels.ScatterItem{To: uint64(r.Overflow(row)), From: at + uint32(head), Bytes: uint32(n - head)})
+				over[of.Number][d] = append(over[of.Number][d], kernels.ScatterItem{To: uint64(of.OverflowOf(local, r.RowBytes)), From: at + uint32(head), Bytes: uint32(n - head)})
 				bytes += int64(n - head)
 			}
 		}
 		return func() {
 			for d := range slots {
-				slots[d], overs[d] = append(slots[d], slot[d]...), append(overs[d], over[d]...)
+				slots[d] = append(slots[d], slot[d]...)
+				for n := range overs {
+					overs[n][d] = append(overs[n][d], over[n][d]...)
+				}
 			}
 			w.Counts.HostBytes.Add(bytes)
 		}
 	})
 	from := w.store.Overlay.Mem.Slice(b.piece.Offset, b.piece.Offset+int64(b.piece.Bytes))
 	return w.mu.index.onMirrors(func(i int, m *mirror) error {
-		return errors.Join(m.scatter(r.Slots[i], from, slots[i]), m.scatter(r.Buddy[i], from, overs[i]))
+		err := m.scatter(r.Slots[i], from, slots[i])
+		for n := range overs {
+			if len(overs[n][i]) > 0 {
+				err = errors.Join(err, m.scatter(r.Ranges.Of(n).Buddy[i], from, overs[n][i]))
+			}
+		}
+		return err
 	})
 }
 
@@ -331,7 +355,7 @@ func (w *Writer) homeResidentLocked(b *residentBatch) {
 			}
 			t.Leave(row)
 			d := r.Device(row)
-			words[d] = append(words[d], word{uint64(r.Local(row)), uint64(buddy.Home(n, n < r.RowBytes))})
+			words[d] = append(words[d], word{uint64(r.Local(row)), uint64(buddy.Home(n, n < r.RowBytes).In(t.Of(row).Number))})
 		}
 		return func() {
 			w.mu.index.residents.add(b.table, &words)

@@ -88,7 +88,7 @@ func (w *Writer) whereResident(r *read.Resident, row int64, a *Where) {
 		a.Overlay, a.Offset, a.Tier = true, b.place(slices.Index(b.rows, row)).Offset, "overlay"
 		return
 	}
-	a.Device, a.Offset, a.Tier = r.Rows.Device(row), r.Rows.Slot(row), "resident"
+	a.Device, a.Offset, a.Tier = r.Rows.Device(row), r.Of(row).SlotOf(r.Rows.Local(row)), "resident"
 }
 
 // tierOf sets the tier that a row is read from.

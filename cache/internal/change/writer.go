@@ -30,14 +30,16 @@ type Writer struct {
 	Withdrawn observe.Withdrawn
 	Counts    Counts
 
-	life    context.Context // cancelled by stop, when the cache closes
-	stop    context.CancelFunc
-	tasks   sync.WaitGroup // background goroutines
-	started time.Time
-	budget  atomic.Int64 // bytes per device, now
-	cycle   cycleState
-	losses  losses
-	ages    *numa.Memory // of mu.admittedAt
+	life     context.Context // cancelled by stop, when the cache closes
+	stop     context.CancelFunc
+	endMoves context.CancelFunc
+	moving   context.Context // ended by endMoves, when Close is called
+	tasks    sync.WaitGroup  // background goroutines
+	started  time.Time
+	budget   atomic.Int64 // bytes per device, now
+	cycle    cycleState
+	losses   losses
+	ages     *numa.Memory // of mu.admittedAt
 
 	interval atomic.Int64  // nanoseconds between background cycles; 0: none run
 	paced    chan struct{} // receives a token when interval has changed
@@ -97,6 +99,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w := &Writer{set: set, learner: learner, watch: watch, o: o, started: time.Now(), paced: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.life, w.stop = context.WithCancel(context.Background())
+	w.moving, w.endMoves = context.WithCancel(w.life)
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
 	w.losses.left = make(chan struct{})
@@ -132,6 +135,9 @@ func (w *Writer) Start() {
 	for i, t := range w.set.Tables {
 		if t.Cold != nil {
 			w.tasks.Go(func() { w.landing(i) })
+		}
+		if t.WantResident != nil && t.WantResident.Retarget {
+			w.retargeting(i)
 		}
 	}
 }
@@ -311,5 +317,5 @@ func (w *Writer) setCauseLocked(by *observe.Cause) {
 func (w *Writer) evictLocked(key uint64, p place.Places, why slab.Reason) {
 	w.withdrawnLocked(key)
 	w.mu.index.withdraw(key, why)
-	w.retireLocked(key, p, false)
+	w.retireLocked(key, p)
 }

@@ -156,8 +156,7 @@ func (f *filler) admitBelow(a *admitted, writers []*slabWriter) error {
 		mu.Lock()
 		for _, r := range p.rows {
 			key := hashmap.Key(p.table, r.Row)
-			places, _ := a.add(f, key, topology.Targets(key, false, place.Nowhere()), r.Bytes, r.Compressed)
-			for l := range places.All() {
+			for l := range a.add(f, key, topology.Targets(key, false, place.Nowhere()), r.Bytes, r.Compressed).All() {
 				entries[l.Slab()] = append(entries[l.Slab()], hashmap.Entry{Key: key, Location: l})
 				from[l.Slab()] = append(from[l.Slab()], r.At)
 			}

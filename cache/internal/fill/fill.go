@@ -264,7 +264,9 @@ func (f *filler) allocate() (err error) {
 			}
 			view := &read.TableView{Rows: rows, Codec: codec}
 			if t.Resident != nil {
-				view.Resident = t.Resident.Rows
+				if view.Resident, err = residentOn(t, d); err != nil {
+					return err
+				}
 			}
 			d.SetTable(i, view)
 		}
@@ -309,13 +311,7 @@ func (f *filler) train() error {
 		return n
 	}
 	p.StoredBytes = stored
-	p.SlotBytes = func(key uint64) int {
-		n := slab.SlotBytes(stored(key))
-		if _, rows, shared := f.store.GroupOf(key); shared { // equal rows, which are one slot's, pay for it together
-			n = int(max(1, int64(n)/max(1, rows)))
-		}
-		return n
-	}
+	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
 	f.o.Learner.SetSlotBytes(p.SlotBytes)
 	if err := f.o.Learner.Start(p); err != nil {
 		return err
@@ -366,7 +362,6 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		}
 	}
 	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
-	placed := map[place.Group]uint8{} // bits of the cliques that a slot of equal rows is counted for
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
 	}
@@ -387,8 +382,6 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 				return false, err
 			}
 			full = true
-			group, _, shared := f.store.GroupOf(key)
-			counted := shared && placed[group] != 0
 			for q, members := range topology.Cliques {
 				room, takes := int64(0), int64(n)
 				for _, i := range members {
@@ -397,21 +390,13 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 				if bytes+int64(n) <= hot {
 					takes *= int64(len(members))
 				}
-				if shared && placed[group]>>q&1 != 0 {
-					takes = 0
-				}
 				if used[q]+takes <= room {
 					used[q] += takes
 					full = false
-					if shared {
-						placed[group] |= 1 << q
-					}
 				}
 			}
 			if !full {
-				if !counted {
-					bytes += int64(n)
-				}
+				bytes += int64(n)
 				entries++
 				if !t.Tier.Partial() {
 					keys = append(keys, key)
@@ -584,25 +569,15 @@ type admitted struct {
 }
 
 // add gives a row places in some of the given slabs, and returns them: none if no slab has room, because rows are divided over slabs by hash, so one is full
-// before the others. unwritten are the bits of the slabs where the row is to be written: no equal row has a slot there.
-func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) (p place.Places, unwritten uint8) {
-	p = place.Nowhere()
-	group, _, shared := f.store.GroupOf(key)
+// before the others.
+func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) place.Places {
+	p := place.Nowhere()
 	for i := range place.SlabsOf(slabs) {
-		l, ok := slab.NoLocation(slab.Cold), false
-		if shared {
-			l, ok = f.store.Shared.Take(group, i, l)
-		}
+		offset, ok := f.store.Slabs[i].Slots.Alloc(slab.SlotBytes(stored))
 		if !ok {
-			offset, ok := f.store.Slabs[i].Slots.Alloc(slab.SlotBytes(stored))
-			if !ok {
-				continue
-			}
-			unwritten |= 1 << i
-			if l = place.Location(i, offset, stored, compressed); shared {
-				f.store.Shared.Add(group, l, slab.NoLocation(slab.Cold))
-			}
+			continue
 		}
+		l := place.Location(i, offset, stored, compressed)
 		if p.Valid() {
 			p.More = append(p.More, l)
 		} else {
@@ -612,13 +587,13 @@ func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compresse
 	if !p.Valid() {
 		table, row := hashmap.SplitKey(key)
 		f.set.Tables[table].Rejected.Add(row)
-		return p, 0
+		return p
 	}
 	if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
 		a.differing = append(a.differing, change.Entry{Key: key, Places: p})
 	}
 	a.entries = append(a.entries, hashmap.Entry{Key: key, Location: p.First})
-	return p, unwritten
+	return p
 }
 
 // admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
@@ -666,10 +641,9 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 
 // admitHeld places rows that host tiers hold, and writes them to the slabs.
 func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) error {
-	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
-	slots := make([][]hashmap.Entry, len(writers)) // by device, each once, where there are several devices or words
-	apart := len(slots) > 1 || slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Shares() })
-	if apart {
+	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
+	slots := make([][]hashmap.Entry, len(writers)) // by device, where there are several
+	if len(slots) > 1 {
 		for i := range slots {
 			all, memory := numa.Make[hashmap.Entry](int64(len(keys))) // pages that are not used take no memory
 			defer memory.Free()
@@ -689,20 +663,16 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 		if err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		if group, _, shared := f.store.GroupOf(key); !shared || f.store.Shared.Slabs(group) == 0 {
-			bytes += int64(n)
-		}
+		bytes += int64(n)
 		stored := f.stored(key)
-		p, unwritten := a.add(f, key, f.store.Targets(key, bytes <= hot, place.Nowhere()), stored, stored < t.Tier.RowBytes())
-		if apart {
+		p := a.add(f, key, topology.Targets(key, bytes <= hot, place.Nowhere()), stored, stored < t.Tier.RowBytes())
+		if len(slots) > 1 {
 			for l := range p.All() {
-				if unwritten>>l.Slab()&1 != 0 {
-					slots[l.Slab()] = append(slots[l.Slab()], hashmap.Entry{Key: key, Location: l})
-				}
+				slots[l.Slab()] = append(slots[l.Slab()], hashmap.Entry{Key: key, Location: l})
 			}
 		}
 	}
-	if !apart {
+	if len(slots) == 1 {
 		slots[0] = a.entries
 	}
 	for i, w := range writers {

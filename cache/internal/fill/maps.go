@@ -37,9 +37,7 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 				p = place.Places{First: e.Location}
 			}
 			for l := range p.All() {
-				if last, _ := f.store.Release(l, false); last {
-					f.store.Slabs[l.Slab()].Slots.Free(l.Offset(), f.store.SlotBytes(e.Key, l))
-				}
+				f.store.Slabs[l.Slab()].Slots.Free(l.Offset(), f.store.SlotBytes(e.Key, l))
 			}
 			t.Counts.Cached.Add(-1)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -81,12 +82,14 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		if n := layout.DeviceBytes(0); float64(n) > left-float64(bytes) {
+		parts := []buddy.Part{{From: 0, To: layout.LocalRows(0), Target: choice.Target}}
+		n := slotsBytes(t, layout.LocalRows(0), parts) + max(buddy.WordBytes, layout.WordsBytes(0))
+		if float64(n) > left-float64(bytes) {
 			return 0, fmt.Errorf("%w: table %s, resident with slots of %d B, takes %d B of each device: Budget (%d B) must be at least %d B",
-				place.ErrBudget, t.Name, choice.Target, n, budget, others+bytes+n)
+				place.ErrBudget, t.Name, max(choice.Target, t.WantResident.MaxTarget), n, budget, others+bytes+n)
 		}
-		bytes += layout.DeviceBytes(0)
-		t.Resident = read.NewResident(layout, choice)
+		bytes += n
+		t.Resident = read.NewResident(layout, choice, t.WantResident.MaxOverflow, parts)
 		for i, n := range lengths {
 			if n < 0 {
 				n = int32(t.Tier.RowBytes())
@@ -96,6 +99,17 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		f.o.Log.Info("table made resident", "table", t.Name, "target", choice.Target, "overflow", choice.Overflow, "gain", choice.Gain)
 	}
 	return bytes, nil
+}
+
+// slotsBytes returns the bytes of a device's slots: they have room for the parts, and for all of its rows with the largest target that the table may
+// be moved to.
+func slotsBytes(t *read.Table, local int64, parts []buddy.Part) int64 {
+	n := int64(0)
+	for _, p := range parts {
+		n += (p.To - p.From) * int64(p.Target)
+	}
+	most := min(t.WantResident.MaxTarget, buddy.MaxTarget(t.Tier.RowBytes()))
+	return max(n, local*int64(most)) + slab.TailSlack
 }
 
 // cachedLeast returns the bytes of a device that cached tables need at least, and what the slab and the hashmap take without any.
@@ -169,55 +183,90 @@ func (f *filler) placeResident() error {
 	return nil
 }
 
-func (f *filler) placeTable(t *read.Table) error {
+func (f *filler) placeTable(t *read.Table) (err error) {
 	r, home := t.Resident.Rows, f.set.Devices[0].Device
+	spans, at := slices.Clone(t.Resident.Spans()), int64(0)
+	for i, s := range spans {
+		if spans[i].Range, err = t.Resident.NewRange(home, f.store.Nodes.Tier, s.Target, s.From, s.To, at); err != nil {
+			return err
+		}
+		at += (s.To - s.From) * int64(s.Target)
+	}
+	t.Resident.SetSpans(spans)
 	for i := range r.Devices {
 		d := f.set.Devices[i].Device
 		for _, b := range []struct {
 			to    *device.Buffer
 			bytes int64
 			what  string
-		}{{&r.Slots[i], r.SlotsBytes(i), "slots of a resident table"}, {&r.Words[i], max(buddy.WordBytes, r.WordsBytes(i)), "words of a resident table"}} {
-			var err error
+		}{
+			{&r.Slots[i], max(at+slab.TailSlack, slotsBytes(t, r.LocalRows(0), nil)), "slots of a resident table"},
+			{&r.Words[i], max(buddy.WordBytes, r.WordsBytes(i)), "words of a resident table"},
+		} {
 			if *b.to, err = d.Alloc(b.bytes, b.what); err != nil {
 				return err
 			}
-			t.Resident.Own(d, *b.to)
-		}
-		if n := r.BuddyBytes(i); n > 0 {
-			b, _, err := device.AllocHostOn(home, f.store.Nodes.Tier, n, "buddy memory")
-			if err != nil {
-				return err
-			}
-			r.Buddy[i] = b
-			t.Resident.Own(home, b)
+			t.Resident.OwnDevice(d, *b.to)
 		}
 		if err := f.writeResident(t, i); err != nil {
 			return err
 		}
 	}
+	r.Ranges = kernels.NewRanges(spans[0].Range)
+	for _, s := range spans[1:] {
+		r.Ranges.Set(s.Number, s.Range)
+	}
+	if len(spans) > 1 {
+		r.Ranges.Use(-1)
+	}
 	return f.o.Context.Err()
+}
+
+// residentOn returns a resident table as a device reads it.
+func residentOn(t *read.Table, d *read.Device) (*kernels.Resident, error) {
+	r, image := *t.Resident.Rows, make([]byte, kernels.RangesBytes)
+	var err error
+	if r.Directory, err = d.Device.Alloc(kernels.RangesBytes, "ranges of a resident table"); err != nil {
+		return nil, err
+	}
+	t.Resident.Own(d.Device, r.Directory)
+	r.Ranges.Image(&r, image)
+	return &r, device.Upload(d.Device, r.Directory, image)
 }
 
 // writeResident writes the rows of one device. Rows that are not written yet are raw zeros.
 func (f *filler) writeResident(t *read.Table, i int) error {
+	for _, s := range t.Resident.Spans() {
+		if err := f.writeSpan(t, i, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *filler) writeSpan(t *read.Table, i int, s read.Span) error {
 	r, d := t.Resident.Rows, f.set.Devices[i].Device
-	slots, words := r.Slots[i].Bytes(), r.Words[i].Bytes()
-	local := r.LocalRows(i)
-	part := local
-	if slots == nil { // through host memory
-		part = max(1, min(local, residentChunk/int64(r.Target)))
-		slots, words = make([]byte, part*int64(r.Target)), make([]byte, part*buddy.WordBytes)
+	target := int64(s.Target)
+	s.To = min(s.To, r.LocalRows(i))
+	slotsOf := func(from, to int64) device.Buffer { return r.Slots[i].Slice(s.SlotOf(from), s.SlotOf(to)) }
+	wordsOf := func(from, to int64) device.Buffer { return r.Words[i].Slice(from*buddy.WordBytes, to*buddy.WordBytes) }
+	part, there := max(1, min(s.To-s.From, residentChunk/target)), r.Slots[i].Bytes() != nil
+	var slots, words []byte
+	if !there { // through host memory
+		slots, words = make([]byte, part*target), make([]byte, part*buddy.WordBytes)
 	}
 	var failed atomic.Pointer[error]
-	for from := int64(0); from < local; from += part {
-		to := min(from+part, local)
+	for from := s.From; from < s.To; from += part {
+		to := min(from+part, s.To)
+		if there {
+			slots, words = slotsOf(from, to).Bytes(), wordsOf(from, to).Bytes()
+		}
 		host.Workers(f.o.Workers).For(int(to-from), 4096, func(a, b int) {
 			if f.o.Context.Err() != nil {
 				return
 			}
-			for n := from + int64(a); n < from+int64(b); n++ {
-				if err := writeRow(t, i, n, slots[(n-from)*int64(r.Target):][:r.Target], words[(n-from)*buddy.WordBytes:]); err != nil {
+			for n := int64(a); n < int64(b); n++ {
+				if err := writeRow(t, i, from+n, s, slots[n*target:][:target], words[n*buddy.WordBytes:]); err != nil {
 					failed.CompareAndSwap(nil, &err)
 				}
 			}
@@ -225,13 +274,13 @@ func (f *filler) writeResident(t *read.Table, i int) error {
 		if err := failed.Load(); err != nil {
 			return *err
 		}
-		if r.Slots[i].Bytes() != nil {
-			break
+		if there {
+			continue
 		}
 		n := to - from
 		if err := errors.Join(
-			device.Upload(d, r.Slots[i].Slice(from*int64(r.Target), to*int64(r.Target)), slots[:n*int64(r.Target)]),
-			device.Upload(d, r.Words[i].Slice(from*buddy.WordBytes, to*buddy.WordBytes), words[:n*buddy.WordBytes]),
+			device.Upload(d, slotsOf(from, to), slots[:n*target]),
+			device.Upload(d, wordsOf(from, to), words[:n*buddy.WordBytes]),
 		); err != nil {
 			return err
 		}
@@ -240,26 +289,26 @@ func (f *filler) writeResident(t *read.Table, i int) error {
 }
 
 // writeRow writes the row with a local number on device i to its slot, its overflow place and its word.
-func writeRow(t *read.Table, i int, local int64, slot, word []byte) error {
+func writeRow(t *read.Table, i int, local int64, s read.Span, slot, word []byte) error {
 	r := t.Resident.Rows
 	row, at := r.Row(i, local), (*uint64)(unsafe.Pointer(unsafe.SliceData(word)))
+	var overflow []byte
+	if b := s.Buddy[i].Bytes(); b != nil {
+		overflow = b[s.OverflowOf(local, r.RowBytes):][:buddy.Over(s.Target, r.RowBytes)]
+	}
 	if row >= t.Tier.Rows() {
 		clear(slot)
-		if over := int64(r.Over()); over > 0 {
-			clear(r.Buddy[i].Bytes()[local*over:][:over])
-		}
-		*at = uint64(buddy.Raw)
+		clear(overflow)
+		*at = uint64(buddy.Raw.In(s.Number))
 		return nil
 	}
 	stored, compressed, err := t.Tier.Stored(row)
 	if err != nil {
 		return err
 	}
-	head, rest := r.Split(stored)
-	copy(slot, head)
-	if len(rest) > 0 {
-		copy(r.Buddy[i].Bytes()[r.Overflow(row):], rest)
+	if n := copy(slot, stored); n < len(stored) {
+		copy(overflow, stored[n:])
 	}
-	*at = uint64(buddy.Home(len(stored), compressed))
+	*at = uint64(buddy.Home(len(stored), compressed).In(s.Number))
 	return nil
 }

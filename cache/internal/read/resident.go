@@ -1,6 +1,7 @@
 package read
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -14,7 +15,9 @@ import (
 // ResidentOptions say how a table is to be resident.
 type ResidentOptions struct {
 	Target      int     // bytes of a slot; 0: chosen
+	MaxTarget   int     // the largest target for which slots have room
 	MaxOverflow float64 // share of rows that may have overflow where the target is chosen
+	Retarget    bool    // by itself, when more rows have overflow
 }
 
 // Resident is where the rows of a resident table lie. Batches read Rows; the writer changes the rest.
@@ -22,11 +25,20 @@ type Resident struct {
 	Rows *kernels.Resident
 	// Choice is the target and what was expected of it, of the rows as loaded.
 	Choice buddy.Choice
+	// MaxOverflow is the share of rows that may have overflow before the table should be moved to another target.
+	MaxOverflow float64
 	// rows has 32 bits for each row up to the capacity. The lower 20 are its stored length; raw rows have the row bytes. The others are the number of the
 	// batch of updates whose place in the overlay has the row's newest version, 0 if the row lies in its own places.
 	rows   []uint32
 	memory *numa.Memory
 	owned  []ownedBuffer
+	spans  atomic.Pointer[[]Span]
+	// Gate is held for reading while updates are published, and for writing while a window of rows is taken to another range.
+	Gate sync.RWMutex
+	// Mover is held by a move to another target.
+	Mover sync.Mutex
+
+	deviceBytes, buddyBytes atomic.Int64
 	// Of the rows of the table: those with overflow, and its bytes.
 	overflowRows, overflowBytes atomic.Int64
 }
@@ -36,11 +48,22 @@ type ownedBuffer struct {
 	buffer device.Buffer
 }
 
-// NewResident returns a resident table without memory, all of whose rows are raw.
-func NewResident(layout buddy.Layout, choice buddy.Choice) *Resident {
-	r := &Resident{Rows: &kernels.Resident{Layout: layout}, Choice: choice}
+// NewResident returns a resident table without memory, all of whose rows are raw. It has one span for each of parts.
+func NewResident(layout buddy.Layout, choice buddy.Choice, maxOverflow float64, parts []buddy.Part) *Resident {
+	r := &Resident{Rows: &kernels.Resident{Layout: layout}, Choice: choice, MaxOverflow: maxOverflow}
+	spans := make([]Span, len(parts))
+	for i, p := range parts {
+		spans[i] = Span{From: p.From, To: p.To, Number: i, Range: &kernels.Range{Target: p.Target}, All: len(parts) == 1}
+	}
+	r.spans.Store(&spans)
 	r.rows, r.memory = numa.Make[uint32](layout.Rows)
 	return r
+}
+
+// OwnDevice is Own for device memory that the budget pays for.
+func (r *Resident) OwnDevice(d device.Device, b device.Buffer) {
+	r.deviceBytes.Add(b.Size())
+	r.Own(d, b)
 }
 
 // Own has Free free a buffer.
@@ -73,7 +96,7 @@ const (
 func (r *Resident) Set(row int64, stored int) (old int) {
 	old = int(atomic.SwapUint32(&r.rows[row], uint32(stored)) & storedMask)
 	var by ResidentChange
-	by.add(r.Rows.RowBytes, r.Rows.Target, old, stored)
+	by.add(r.Rows.RowBytes, r.Of(row).Target, old, stored)
 	r.count(by)
 	return old
 }
@@ -128,7 +151,7 @@ func (r *Resident) Put(row int64, stored int, batch uint32, length int64, by *Re
 	old := atomic.SwapUint32(&r.rows[row], batch<<storedBits|uint32(stored))
 	if of := int(old & storedMask); of != stored {
 		totals := by.Totals
-		by.add(r.Rows.RowBytes, r.Rows.Target, of, stored)
+		by.add(r.Rows.RowBytes, r.Of(row).Target, of, stored)
 		if row >= length {
 			by.Totals = totals
 		}
@@ -142,6 +165,16 @@ func (r *Resident) Put(row int64, stored int, batch uint32, length int64, by *Re
 func (t *Table) Apply(by ResidentChange) {
 	t.Resident.count(by)
 	t.Tier.Replaced(by.Totals)
+}
+
+// Enter notes that a row which lies in its own places has gone to the overlay as it is, in a batch.
+func (r *Resident) Enter(row int64, batch uint32) { atomic.OrUint32(&r.rows[row], batch<<storedBits) }
+
+// Moved counts a row that has moved from one target to another.
+func (c *ResidentChange) Moved(stored, from, to int) {
+	before, now := max(0, stored-from), max(0, stored-to)
+	c.overflowBytes += int64(now - before)
+	c.overflowRows += int64(min(now, 1) - min(before, 1))
 }
 
 // Batch returns the number of the batch that has the row's newest version, 0 if it lies in its own places.
@@ -159,20 +192,10 @@ func (r *Resident) Overflow() (rows, bytes int64) {
 }
 
 // DeviceBytes returns the bytes of slots and words on all devices, and BuddyBytes those of buddy memory.
-func (r *Resident) DeviceBytes() (n int64) {
-	for d := range r.Rows.Devices {
-		n += r.Rows.Layout.DeviceBytes(d)
-	}
-	return n
-}
+func (r *Resident) DeviceBytes() int64 { return r.deviceBytes.Load() }
 
 // BuddyBytes is documented at DeviceBytes.
-func (r *Resident) BuddyBytes() (n int64) {
-	for d := range r.Rows.Devices {
-		n += r.Rows.Layout.BuddyBytes(d)
-	}
-	return n
-}
+func (r *Resident) BuddyBytes() int64 { return r.buddyBytes.Load() }
 
 // GrownResident notes that a resident table has become longer than so many rows: those that nobody has written are raw zeros. Tier.Grow has counted all of
 // them as raw.
@@ -181,7 +204,7 @@ func (t *Table) GrownResident(from int64) {
 	var by ResidentChange
 	for row := from; row < t.Tier.Rows(); row++ {
 		if n := r.Stored(row); n != 0 {
-			by.add(rowBytes, r.Rows.Target, rowBytes, n)
+			by.add(rowBytes, r.Of(row).Target, rowBytes, n)
 		} else {
 			r.Set(row, rowBytes)
 		}
