@@ -37,10 +37,9 @@ const (
 	residentPart = 2048
 )
 
-// residents are the batches in the overlay, by number, and how many there are; number 0 is none. rows is how many rows are served from them.
+// residents are the batches in the overlay, by number, of which 0 is none. rows is how many rows are served from them.
 type residents struct {
-	batches [read.Batches]*residentBatch
-	count   int
+	batches map[uint32]*residentBatch
 	last    uint32 // number given
 	rows    int64
 	// slots and overs are memory for what goes to slots and overflow places of the devices.
@@ -50,7 +49,7 @@ type residents struct {
 
 // next returns a number that no batch has.
 func (r *residents) next() (n uint32, ok bool) {
-	if r.count == read.Batches-1 {
+	if len(r.batches) == read.Batches-1 {
 		return 0, false
 	}
 	for {
@@ -58,6 +57,13 @@ func (r *residents) next() (n uint32, ok bool) {
 			return r.last, true
 		}
 	}
+}
+
+func (r *residents) put(number uint32, b *residentBatch) {
+	if r.batches == nil {
+		r.batches = map[uint32]*residentBatch{}
+	}
+	r.batches[number] = b
 }
 
 // place returns the place of a row of the batch.
@@ -155,11 +161,10 @@ func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *resid
 		b.piece.Bytes = n * stride
 		if b.piece.Offset, ok = all.Alloc(b.piece.Bytes); ok {
 			b.rows, b.stored = rows[:n], make([]uint32, n)
-			of.batches[number] = b
-			of.count++
+			of.put(number, b)
 			return b, nil, nil
 		}
-		if of.count > 0 && n <= min(len(rows), most)/4 { // a longer piece will be free when some batch has left
+		if len(of.batches) > 0 && n <= min(len(rows), most)/4 { // a longer piece will be free when some batch has left
 			break
 		}
 	}
@@ -178,8 +183,7 @@ func (w *Writer) dropResident(b *residentBatch) {
 }
 
 func (r *residents) remove(b *residentBatch) {
-	r.batches[b.number] = nil
-	r.count--
+	delete(r.batches, b.number)
 }
 
 // encodeResident writes a batch's rows to the overlay.

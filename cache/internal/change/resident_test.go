@@ -17,8 +17,7 @@ func TestResidents_Numbers(t *testing.T) {
 		if !ok || n == 0 || r.batches[n] != nil {
 			t.Fatalf("batch %d has number %d, %v", i, n, ok)
 		}
-		r.batches[n] = &residentBatch{number: n}
-		r.count++
+		r.put(n, &residentBatch{number: n})
 	}
 	if n, ok := r.next(); ok {
 		t.Fatalf("number %d for one batch too many", n)

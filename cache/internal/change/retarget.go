@@ -310,8 +310,7 @@ func (w *Writer) beginMove(ctx context.Context, table int, of read.Span, first, 
 		if ok && err == nil {
 			b.number = number
 			if b.piece.Offset, ok = w.store.Overlay.Slots.Alloc(b.piece.Bytes); ok {
-				all.batches[number] = b
-				all.count++
+				all.put(number, b)
 			}
 		}
 		if !ok {
