@@ -63,7 +63,7 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 			u32 target = rows.mixed() ? tileFrom<N>(~0u, known.target, k % N) : rows.target();
 #pragma unroll 1
 			for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
-				copyRow16(to + at, (at < target ? t.stored : over) + at);
+				copyPart16<true>(to + at, (at < target ? t.stored : over) + at, at >= target);
 		}
 		copyCommit();
 		return t;

@@ -115,9 +115,9 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			}
 		u32x4 t0 = pair[of0], t1 = pair[PARTS + of1];
 		if ((int)(column * 16) < (int)t0.w)
-			copyRow16(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16);
+			copyPart16<PARTS == 2>(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16, of0);
 		if ((int)(column * 16) < (int)t1.w)
-			copyRow16(ringAddress + slot + stageBytes, ((u64)t1.y << 32 | t1.x) + column * 16);
+			copyPart16<PARTS == 2>(ringAddress + slot + stageBytes, ((u64)t1.y << 32 | t1.x) + column * 16, of1);
 		copyCommit();
 	};
 	auto groupSync = [&] {

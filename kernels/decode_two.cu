@@ -91,13 +91,13 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 		u32x4 t = kept[one];
 		u64 from = ((u64)t.y << 32 | t.x) + k * 16;
 		if (begin < (i32)t.w)
-			copyRow16(ringAddress + slot, from);
+			copyPart16<PARTS == 2>(ringAddress + slot, from, one);
 		if (PARTS == 2) {
 			u32x2 two = *(const u32x2 *)(kept + other);
 			from = ((u64)two.y << 32 | two.x) + k * 16;
 		}
 		if (begin + LANES * 16 < (i32)t.w)
-			copyRow16(ringAddress + slot + LANES * 16, from + LANES * 16);
+			copyPart16<PARTS == 2>(ringAddress + slot + LANES * 16, from + LANES * 16, other);
 		copyCommit();
 	};
 

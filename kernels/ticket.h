@@ -76,3 +76,14 @@ INLINE void copyRow16(u32 shared, u64 global)
 	copyAsync16(shared, global);
 #endif
 }
+
+// copyPart16 is copyRow16 for rows in two PARTS. The second part lies in buddy memory and is copied through the first-level cache, for the same reason.
+// What was written there later than the cache has it is not found: a word names places that were written two epochs before, so no kernel that reads them
+// overlaps one that ran before they were written.
+template <bool PARTS> INLINE void copyPart16(u32 shared, u64 global, bool second)
+{
+	if (PARTS && second)
+		copyCached16(shared, global);
+	else
+		copyRow16(shared, global);
+}

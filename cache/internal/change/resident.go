@@ -15,17 +15,17 @@ import (
 )
 
 // residentBatch is rows of a resident table that are updated together: in the overlay they have places of one length in one piece. All that is done for a
-// row is done by all processors, or by the devices. The batch leaves the overlay as an updatedRow does, an epoch after each step: the devices copy the rows
-// to their slots and overflow places, which no batch reads; the rows' words say so; the piece of the overlay is retired. Rows of which a later batch has a
-// newer version are left out of these steps.
+// row is done by all processors, or by the devices. The batch leaves the overlay as an updatedRow does. An epoch after it came, the devices copy the rows
+// to their slots and overflow places, which no batch reads; two epochs later the rows' words say so, and the piece of the overlay is retired. Rows of which
+// a later batch has a newer version are left out of these steps.
 type residentBatch struct {
-	number  uint32 // in Writer.mu.residents, and in read.Resident for each row whose newest version this is
-	table   int
-	rows    []int64
-	stored  []uint32 // stored lengths; raw rows have the row bytes
-	piece   place.OverlaySlot
-	stride  int
-	written bool // slots and overflow places have these versions
+	number uint32 // in Writer.mu.residents, and in read.Resident for each row whose newest version this is
+	table  int
+	rows   []int64
+	stored []uint32 // stored lengths; raw rows have the row bytes
+	piece  place.OverlaySlot
+	stride int
+	steps  int
 }
 
 const (
@@ -35,6 +35,9 @@ const (
 	residentPieces              = 8
 	// residentPart is how many rows a goroutine takes at a time.
 	residentPart = 2048
+	// residentSteps are the epochs that a batch waits for: until no batch reads the rows' places, and two after they are written. As with places of the
+	// overlay (processLocked), a kernel that runs while the words change must not find a place's old bytes in a cache that an earlier kernel filled.
+	residentSteps = 3
 )
 
 // residents are the batches in the overlay, by number, of which 0 is none. rows is how many rows are served from them.
@@ -292,12 +295,14 @@ func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBat
 
 // advanceResidentLocked takes a batch one step out of the overlay. REQUIRES: an epoch has passed since the last step.
 func (w *Writer) advanceResidentLocked(b *residentBatch) error {
-	if b.written {
+	if b.steps++; b.steps == residentSteps {
 		w.homeResidentLocked(b)
 		return nil
 	}
-	b.written = true
 	w.mu.retire.open.residents = append(w.mu.retire.open.residents, b)
+	if b.steps > 1 {
+		return nil
+	}
 	t := w.set.Tables[b.table].Resident
 	r := t.Rows
 	slots, overs := &w.mu.residents.slots, &w.mu.residents.overs
