@@ -64,6 +64,9 @@ func ServeInRounds(bytes int64) (undo func()) { return read.SetRounds(bytes) }
 // PoolInRounds has GPUs' pooled batches of tables of pages gather so many bytes of rows at a time, until undo is called.
 func PoolInRounds(bytes int64) (undo func()) { return read.SetGathered(bytes) }
 
+// WritePooled has pooled batches of GPUs write their rows before they add them up, so many bytes at a time, until undo is called.
+func WritePooled(bytes int) (undo func()) { return read.SetPooledWritten(bytes) }
+
 // EnqueueLate has the calls of the driver that enqueue a batch return when the GPU has ended it, until undo is called.
 func EnqueueLate() (undo func()) {
 	read.SetEnqueuedLate(device.Stream.Synchronize)

@@ -73,7 +73,7 @@ type PooledBatch struct {
 	Out []byte
 }
 
-// GatherPooled adds up rows of a table: out receives one row for each bag of row numbers, without the rows themselves being written anywhere. The table
+// GatherPooled adds up rows of a table: out receives one row for each bag of row numbers. The table
 // must have elements of float32, float16 or bfloat16, or float8 values. Sums are taken in float32, in an order that is the same for every run, device and
 // machine (docs/design.md, Pooling), and rounded to nearest even. out must be exactly as long as the bags' outputs with what lies between them.
 //
@@ -257,10 +257,10 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 // the number of bags is one less than that of offsets.
 //
 // Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
-// Batch.Wait reports both. Rows of 8 KiB and more are served by the host backend only, else the error wraps ErrPooling.
+// Batch.Wait reports both.
 //
 // Of tables of pages, GPUs gather the rows to device memory first, up to 256 MiB and 262,144 rows at a time. A bag, and a batch with offsets, must not have more, and rows
-// must be a multiple of 4 bytes, else the error wraps ErrPooling. Rows that cannot be read are added as zeros, and Wait returns an error that wraps ErrCold. Such
+// must be a multiple of 4 bytes and shorter than 8 KiB, else the error wraps ErrPooling. Rows that cannot be read are added as zeros, and Wait returns an error that wraps ErrCold. Such
 // batches cannot be captured.
 func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
 	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)

@@ -439,7 +439,7 @@ static inline void tc_pooled_default(tc_pooled *pooled)
 	}
 }
 
-/* Adds up rows in bags, without writing the rows themselves, for count batches, of one table or of several. Sums are taken in float32, in an order that
+/* Adds up rows in bags for count batches, of one table or of several. Sums are taken in float32, in an order that
  * is the same on every machine, and rounded to nearest even: docs/design.md, Pooling. batches has elements of batches[0].size bytes.
  * bag = 1 converts rows to another type of elements.
  *

@@ -89,6 +89,43 @@ struct PooledFloat8ReplayArgs {
 };
 ABI_SIZE(PooledFloat8ReplayArgs, 440);
 
+// SumRowsArgs are rows of a batch that were written to memory, back to back, to be added up: those of positions base to end - 1, from mem on. The
+// runs that begin at positions from to next - 1 are added, and end at end or before.
+struct SumRowsArgs {
+	PoolArgs pool;
+	u64 out;
+	// Rows are the row numbers of the batch, count of them, and limit is the table's length, unless views has it: others are left out. Narrow says that
+	// they have 32 bits.
+	u64 rows;
+	i64 limit;
+	u64 views;
+	u64 mem;
+	u32 rowBytes;
+	u32 narrow;
+	u32 count;
+	u32 base;
+	u32 end;
+	u32 from;
+	u32 next;
+	// Added is the position of the first row of the batch whose Counters are at round: they are added to those at counters. Ending has a result if no
+	// other rows follow. All are 0 in captured graphs, which have views: see ReplayArgs.
+	u32 added;
+	u64 round;
+	u64 counters;
+	BatchEnd ending;
+	Float8Args float8;
+};
+ABI_SIZE(SumRowsArgs, 216);
+
+// PoolOffsetsArgs are the offsets of a captured batch of so many rows, which has so many blocks.
+struct PoolOffsetsArgs {
+	PoolArgs pool;
+	u64 state;
+	u32 blocks;
+	u32 count;
+};
+ABI_SIZE(PoolOffsetsArgs, 104);
+
 // PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
 struct PoolJoinArgs {
 	PoolArgs pool;

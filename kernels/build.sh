@@ -32,6 +32,7 @@ compile train train
 compile share_open share_open
 compile replay replay
 compile pooled pooled_join
+compile pooledRows pooled_rows
 compile pooled_plain pooled_plain
 compile replay_board replay_board
 go run ./gen/codecs modules # those of the codecs

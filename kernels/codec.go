@@ -13,6 +13,12 @@ type Codec struct {
 	Form codec.DeviceForm
 }
 
+// AddsFromRegisters says whether GPUs add up decoded rows without writing them to shared memory first.
+func (c Codec) AddsFromRegisters() bool {
+	_, k, _ := coderOf(c.Form)
+	return k.pairs
+}
+
 // metaAlign is what the length of metadata is rounded up to. Blocks copy them to the beginning of shared memory, and asynchronous copies of a
 // row that begins within a line of shared memory ask twice for some sectors of the host tier.
 const metaAlign = 128

@@ -18,23 +18,29 @@ INLINE void float8Bytes(u32 four, u32 element, float *x)
 	}
 }
 
-// scaleOf returns the scale of a block, given where a row's scales begin.
-INLINE float scaleOf(const Float8Args &f, const u8 *scales, u32 block)
+// RowInShared is a row in shared memory, aligned to 4 bytes. word reads at an offset that is a multiple of 4.
+struct RowInShared {
+	const u8 *row;
+	INLINE u32 word(u32 offset) const { return *(const u32 *)(row + offset); }
+	INLINE u32 byte(u32 offset) const { return row[offset]; }
+};
+
+// scaleOf returns the scale of a block, given at which offset of a row the scales begin.
+template <class R> INLINE float scaleOf(const Float8Args &f, const R &row, u32 scales, u32 block)
 {
 	if (f.scales == FLOAT8_FLOAT32)
-		return asFloat(((const u32 *)scales)[block]);
-	u32 s = scales[block];
+		return asFloat(row.word(scales + block * 4));
+	u32 s = row.byte(scales + block);
 	return asFloat(s == 0 ? 0x00400000 : s == 255 ? 0x7fc00000 : s << 23);
 }
 
 // float8Piece returns the elements of piece i of a row that has so many columns.
-INLINE void float8Piece(const Float8Args &f, u32 element, const u8 *row, u32 columns, u32 i, float (&x)[8])
+template <class R> INLINE void float8Piece(const Float8Args &f, u32 element, const R &row, u32 columns, u32 i, float (&x)[8])
 {
-	const u32 *values = (const u32 *)row + 2 * i;
-	float8Bytes(values[0], element, x);
-	float8Bytes(values[1], element, x + 4);
+	float8Bytes(row.word(8 * i), element, x);
+	float8Bytes(row.word(8 * i + 4), element, x + 4);
 	if (f.scales != FLOAT8_UNSCALED) {
-		float scale = scaleOf(f, row + columns, i / f.block);
+		float scale = scaleOf(f, row, columns, i / f.block);
 #pragma unroll
 		for (int k = 0; k < 8; k++)
 			x[k] = productOf(x[k], scale);

@@ -89,37 +89,6 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	// sumAt returns the sum of element i of a quad of a long row.
 	INLINE float &sumAt(u32 quad, u32 i) const { return ((float *)(scratch() + a.codec.scratch))[i * units() + quad]; }
 
-	// firstBag returns the first bag that begins at a position or behind it, p.bags if there is none. N bags are looked at at once.
-	INLINE u32 firstBag(u32 position) const
-	{
-		u32 n = a.lookup.count;
-		if (p.size != 0)
-			return minimum((position + p.size - 1) / p.size, p.bags);
-		u32 low = 0, high = p.bags;
-		while (low < high) {
-			u32 step = (high - low) / N + 1, at = low + tile.lane * step;
-			u32 before = popcount(tile.vote(at < high && startOf(p, n, at) < position));
-			high = minimum(high, low + before * step);
-			low = before == 0 ? low : low + (before - 1) * step + 1;
-		}
-		return low;
-	}
-	// firstRun returns the first run that begins at a position or behind it.
-	INLINE void firstRun(u32 position, u32 &bag, u32 &at) const
-	{
-		u32 n = a.lookup.count;
-		bag = firstBag(position);
-		if (bag > 0) {
-			u32 start = startOf(p, n, bag - 1), end = startOf(p, n, bag);
-			at = start + (position - start + POOL_RUN - 1) / POOL_RUN * POOL_RUN;
-			if (start < position && at < end) {
-				bag--;
-				return;
-			}
-		}
-		at = startOf(p, n, bag);
-	}
-
 	// open looks up the part that begins at a position, a lane a row, and begins to copy those of its rows that are no raw hits.
 	INLINE void open(u32 first)
 	{
@@ -213,25 +182,6 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 			(LONG ? sumAt(quad, i) : x[i]) = s[i];
 	}
 
-	// addUnit adds elements of the part's row i to their sums. fresh says that the row is the first one of its bag.
-	INLINE void addUnit(float (&s)[EACH], float (&y)[EACH], u32 i, bool fresh) const
-	{
-		if (p.mode == POOL_MAX) {
-#pragma unroll
-			for (int k = 0; k < EACH; k++)
-				s[k] = fresh || y[k] > s[k] ? y[k] : s[k];
-			return;
-		}
-		if (p.weights != 0) {
-			float weight = asFloat(list[i].w);
-#pragma unroll
-			for (int k = 0; k < EACH; k++)
-				y[k] = productOf(weight, y[k]);
-		}
-#pragma unroll
-		for (int k = 0; k < EACH; k++)
-			s[k] = sumOf(s[k], y[k]);
-	}
 #ifdef ROW_FLOAT8
 	// add writes a quad of a row to shared memory.
 	INLINE void add(u32 quad, u32x4 of, u32, bool) { *(u32x4 *)(row() + quad * 16) = of; }
@@ -241,9 +191,9 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	{
 		for (u32 piece = tile.lane; piece < units(); piece += N) {
 			float s[EACH], y[EACH];
-			float8Piece(elements, p.element, of, p.columns, piece, y);
+			float8Piece(elements, p.element, RowInShared{of}, p.columns, piece, y);
 			sumsAt(piece, s);
-			addUnit(s, y, i, fresh);
+			addUnit(p, s, y, p.weights != 0 ? list[i].w : 0, fresh);
 			setSums(piece, s);
 		}
 	}
@@ -253,7 +203,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		float s[EACH], y[EACH];
 		unpack<EACH>(of, p.element, y);
 		sumsAt(quad, s);
-		addUnit(s, y, i, fresh);
+		addUnit(p, s, y, p.weights != 0 ? list[i].w : 0, fresh);
 		setSums(quad, s);
 	}
 
@@ -274,7 +224,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 					continue;
 				float y[EACH];
 				unpack<EACH>(q[k], p.element, y);
-				addUnit(s, y, i + k, fresh && k == 0);
+				addUnit(p, s, y, p.weights != 0 ? list[i + k].w : 0, fresh && k == 0);
 			}
 			setSums(quad, s);
 		}
@@ -284,7 +234,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	// begin sets the sums to what leaves the first row as it is.
 	INLINE void begin()
 	{
-		float first = asFloat(p.mode == POOL_MAX ? 0xff800000 : 0x80000000);
+		float first = firstSum(p);
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
 			x[i] = first;
@@ -402,91 +352,62 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	}
 #endif
 
-	// sumsOf returns the sums of a quad, over the number of rows.
-	INLINE void sumsOf(u32 quad, u32 rows, float (&y)[EACH]) const
-	{
-#pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			y[i] = LONG ? sumAt(quad, i) : x[i];
-			if (rows == 0)
-				y[i] = 0;
-			else if (rows > 1)
-				y[i] = quotientOf(y[i], (float)rows);
-		}
-	}
-
 	// end writes a run of so many rows.
 	INLINE void end(u32 bag, u32 position, bool whole, bool last, u32 rows)
 	{
-		if (whole) {
-			u8 *out = (u8 *)a.lookup.out + (u64)bag * p.stride;
-			for (u32 quad = tile.lane; quad < units(); quad += N) {
-				float y[EACH];
-				sumsOf(quad, rows == 0 || p.mode == POOL_MEAN ? rows : 1, y);
-				storeSums<EACH>(p, out, quad, y);
-			}
-			return;
-		}
-		u8 *to = placeOf(p, position, last);
-		if (tile.lane == 0)
-			storeFar((u32 *)to, rows);
+		u8 *out = whole ? (u8 *)a.lookup.out + (u64)bag * p.stride : placeOf(p, position, last);
+		if (!whole && tile.lane == 0)
+			storeFar((u32 *)out, rows);
 		for (u32 quad = tile.lane; quad < units(); quad += N) {
 			float y[EACH];
-			sumsOf(quad, 1, y);
-#pragma unroll
-			for (int i = 0; i < EACH; i += 4)
-				if (quad * EACH + i < p.columns) // the last four may be padding
-					storeFar((u32x4 *)(to + POOL_PARTIAL_HEADER + (quad * EACH + i) * 4), u32x4{bitsOf(y[i]), bitsOf(y[i + 1]), bitsOf(y[i + 2]), bitsOf(y[i + 3])});
+			sumsAt(quad, y);
+			if (whole) {
+				finish(p, y, rows);
+				storeSums<EACH>(p, out, quad, y);
+			} else {
+				storePartial<EACH>(p, out, quad, y);
+			}
 		}
 	}
 
 	// runs sums the runs that begin at positions from first to first + p.tileRows - 1, and at the batch's end empty bags.
 	INLINE void runs(u32 first)
 	{
-		u32 n = a.lookup.count, finish = startOf(p, n, p.bags);
+		const Runs<N> r{p, tile, a.lookup.count};
+		u32 finish = startOf(p, r.n, p.bags);
 		if (first != 0 && first >= finish)
 			return;
 		u32 next = minimum(first + p.tileRows, finish), bag, at, unused;
 		bool last = next >= finish;
-		firstRun(first, bag, at);
+		r.first(first, bag, at);
 		to = finish;
 		if (!last)
-			firstRun(next, unused, to);
+			r.first(next, unused, to);
 		if (VIA_ROW)
 			for (u32 i = tile.lane; i < a.codec.quads * 4; i += N)
 				((u32 *)row())[i] = 0; // the coder does not write what lies behind a row
 		part = at - N; // there is none yet
-		for (u32 bagEnd; bag < p.bags && (at < next || last); bag++) {
-			u32 bagStart = startOf(p, n, bag);
-			bagEnd = startOf(p, n, bag + 1);
-			if (bagEnd < at || bagStart > at)
-				return; // offsets are out of order
-			do {
-				u32 runEnd = minimum(at + POOL_RUN, bagEnd), rows = 0, begun = at;
-				if (runEnd > to)
-					return; // offsets are out of order
-				begin();
-				while (at < runEnd) {
-					if (at - part == N)
-						open(at);
-					u32 i = at - part;
-					bool fresh = begun == bagStart && rows == 0;
+		r.each(bag, at, next, last, to, [&](u32 bag, u32 begun, u32 runEnd, u32 bagStart, u32 bagEnd) __attribute__((always_inline)) {
+			u32 rows = 0;
+			begin();
+			for (u32 at = begun; at < runEnd;) {
+				if (at - part == N)
+					open(at);
+				u32 i = at - part;
+				bool fresh = begun == bagStart && rows == 0;
 #ifndef ROW_FLOAT8
-					if (u32 stop = ~(raw >> i); (stop & 1) == 0) {
-						u32 count = minimum(minimum(stop == 0 ? N : lowestBit(stop), RAW_AT_ONCE), runEnd - at);
-						addRaw(i, count, fresh);
-						rows += count, at += count;
-						continue;
-					}
-#endif
-					rows += addRow(i, fresh);
-					at++;
+				if (u32 stop = ~(raw >> i); (stop & 1) == 0) {
+					u32 count = minimum(minimum(stop == 0 ? N : lowestBit(stop), RAW_AT_ONCE), runEnd - at);
+					addRaw(i, count, fresh);
+					rows += count, at += count;
+					continue;
 				}
-				end(bag, begun, bagEnd - bagStart <= POOL_RUN, runEnd == bagEnd, rows);
-			} while (at < bagEnd && at < next);
-			if (at < bagEnd)
-				return;
-		}
+#endif
+				rows += addRow(i, fresh);
+				at++;
+			}
+			end(bag, begun, bagEnd - bagStart <= POOL_RUN, runEnd == bagEnd, rows);
+		});
 	}
 };
 

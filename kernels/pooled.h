@@ -131,6 +131,49 @@ template <int EACH> INLINE void storeSums(const PoolArgs &p, u8 *out, u32 quad, 
 			storeFar(to + i, (u16)(y[i / 2] >> 16 * (i % 2)));
 }
 
+// addUnit adds elements of a row to the sums of those before it. fresh says that the row is the first one of its bag.
+template <int EACH> INLINE void addUnit(const PoolArgs &p, float (&s)[EACH], float (&y)[EACH], u32 weight, bool fresh)
+{
+	if (p.mode == POOL_MAX) {
+#pragma unroll
+		for (int k = 0; k < EACH; k++)
+			s[k] = fresh || y[k] > s[k] ? y[k] : s[k];
+		return;
+	}
+	if (p.weights != 0) {
+#pragma unroll
+		for (int k = 0; k < EACH; k++)
+			y[k] = productOf(asFloat(weight), y[k]);
+	}
+#pragma unroll
+	for (int k = 0; k < EACH; k++)
+		s[k] = sumOf(s[k], y[k]);
+}
+
+// firstSum returns what leaves the first row that is added as it is.
+INLINE float firstSum(const PoolArgs &p) { return asFloat(p.mode == POOL_MAX ? 0xff800000 : 0x80000000); }
+
+// finish makes of a run's sums, of so many rows, those of the bag, which has no other run.
+template <int EACH> INLINE void finish(const PoolArgs &p, float (&y)[EACH], u32 rows)
+{
+#pragma unroll
+	for (int i = 0; i < EACH; i++) {
+		if (rows == 0)
+			y[i] = 0;
+		else if (rows > 1 && p.mode == POOL_MEAN)
+			y[i] = quotientOf(y[i], (float)rows);
+	}
+}
+
+// storePartial writes the sums of a unit of a run to its place.
+template <int EACH> INLINE void storePartial(const PoolArgs &p, u8 *place, u32 unit, const float (&y)[EACH])
+{
+#pragma unroll
+	for (int i = 0; i < EACH; i += 4)
+		if (unit * EACH + i < p.columns) // the last four may be padding
+			storeFar((u32x4 *)(place + POOL_PARTIAL_HEADER + (unit * EACH + i) * 4), u32x4{bitsOf(y[i]), bitsOf(y[i + 1]), bitsOf(y[i + 2]), bitsOf(y[i + 3])});
+}
+
 // offsetGiven returns the i-th offset as it is given.
 INLINE i64 offsetGiven(const PoolArgs &p, u32 i)
 {
@@ -160,3 +203,59 @@ INLINE bool badOffset(const PoolArgs &p, u32 n, u32 i)
 	i64 x = offsetGiven(p, i), before = i == 0 ? 0 : offsetGiven(p, i - 1);
 	return x < before || x > (i64)n || (i == 0 && x != 0);
 }
+
+// Runs finds the runs of a batch of n positions, by a tile.
+template <int N> struct Runs {
+	const PoolArgs &p;
+	const Tile<N> &tile;
+	u32 n;
+
+	// firstBag returns the first bag that begins at a position or behind it, p.bags if there is none. N bags are looked at at once.
+	INLINE u32 firstBag(u32 position) const
+	{
+		if (p.size != 0)
+			return minimum((position + p.size - 1) / p.size, p.bags);
+		u32 low = 0, high = p.bags;
+		while (low < high) {
+			u32 step = (high - low) / N + 1, at = low + tile.lane * step;
+			u32 before = popcount(tile.vote(at < high && startOf(p, n, at) < position));
+			high = minimum(high, low + before * step);
+			low = before == 0 ? low : low + (before - 1) * step + 1;
+		}
+		return low;
+	}
+	// first returns the first run that begins at a position or behind it.
+	INLINE void first(u32 position, u32 &bag, u32 &at) const
+	{
+		bag = firstBag(position);
+		if (bag > 0) {
+			u32 start = startOf(p, n, bag - 1), end = startOf(p, n, bag);
+			at = start + (position - start + POOL_RUN - 1) / POOL_RUN * POOL_RUN;
+			if (start < position && at < end) {
+				bag--;
+				return;
+			}
+		}
+		at = startOf(p, n, bag);
+	}
+	// each calls run for the runs from the one on that begins at a position of a bag: for those that begin before next, and if last is set for
+	// empty bags behind them. No run ends behind limit. run is given the bag, where the run begins and ends, and where the bag does.
+	// It ends where it finds offsets out of order.
+	template <class F> INLINE void each(u32 bag, u32 at, u32 next, bool last, u32 limit, F run) const
+	{
+		for (; bag < p.bags && (at < next || last); bag++) {
+			u32 bagStart = startOf(p, n, bag), bagEnd = startOf(p, n, bag + 1);
+			if (bagEnd < at || bagStart > at)
+				return;
+			do {
+				u32 end = minimum(at + POOL_RUN, bagEnd);
+				if (end > limit)
+					return;
+				run(bag, at, end, bagStart, bagEnd);
+				at = end;
+			} while (at < bagEnd && at < next);
+			if (at < bagEnd)
+				return;
+		}
+	}
+};

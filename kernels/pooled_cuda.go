@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/abi"
@@ -110,6 +111,9 @@ func pooledFloat(t dtype.Type) uint32 {
 func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	p := k.Pool
 	none := func(err error) (pooledLaunch, abi.PooledArgs, error) { return pooledLaunch{}, abi.PooledArgs{}, err }
+	if k.Resident != nil {
+		return none(errResident)
+	}
 	row, err := rowCodec(k.Codec, k.Lookup.RowBytes, 0)
 	if err != nil {
 		return none(err)
@@ -139,27 +143,13 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	if p.PartialBytes() > k.Partials.Size() {
 		return none(fmt.Errorf("kernels: partials (%d bytes) must be at least %d", k.Partials.Size(), p.PartialBytes()))
 	}
-	unit := uint32(16)
-	for k.Lookup.Out.Addr()%uint64(unit) != 0 || p.Stride%int64(unit) != 0 {
-		unit /= 2
-	}
 	args := abi.PooledArgs{
 		Serve: abi.ServeArgs{
 			Lookup: k.Lookup.args(), Tier: k.Tier.args(), Codec: row, Ahead: k.Tier.ahead(k.Codec),
 			// Up to 31 bytes in front of a row, and 31 or what decoders read behind it.
 			StageBytes: uint32((k.Lookup.RowBytes + 96 + 15) &^ 15), Result: k.Result.Addr(), Batch: k.Batch,
 		},
-		Pool: abi.PoolArgs{
-			Offsets: p.Offsets.Addr(), Weights: p.Weights.Addr(), Partials: k.Partials.Addr(), Padding: p.Padding, Stride: p.Stride,
-			Bags: uint32(p.Bags), Size: uint32(p.Size), OffsetCount: uint32(p.NumOffsets()), Columns: uint32(p.Columns),
-			PartialStride: uint32(p.PartialStride()), Mode: uint32(p.Mode), Element: pooledFloat(element), Output: pooledFloat(p.Out), Unit: unit,
-		},
-	}
-	if p.Narrow {
-		args.Pool.Narrow = 1
-	}
-	if p.Size != 0 {
-		args.Pool.OffsetCount = 0
+		Pool: poolArgs(p, k.Lookup.Out, k.Partials, element),
 	}
 	for i, b := range k.Slabs {
 		args.Serve.Slabs[i] = b.Addr()
@@ -174,6 +164,26 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	warps, shared := kernelsOf(k.Codec).blockOf(s, &args.Serve.Codec, 32/l.lanes*tile)
 	l.threads, l.shared = 32*warps, shared
 	return l, args, nil
+}
+
+// poolArgs returns what a batch says of its bags, but for tileRows. element is the type of the values that rows have.
+func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) abi.PoolArgs {
+	unit := uint32(16)
+	for out.Addr()%uint64(unit) != 0 || p.Stride%int64(unit) != 0 {
+		unit /= 2
+	}
+	args := abi.PoolArgs{
+		Offsets: p.Offsets.Addr(), Weights: p.Weights.Addr(), Partials: partials.Addr(), Padding: p.Padding, Stride: p.Stride,
+		Bags: uint32(p.Bags), Size: uint32(p.Size), OffsetCount: uint32(p.NumOffsets()), Columns: uint32(p.Columns),
+		PartialStride: uint32(p.PartialStride()), Mode: uint32(p.Mode), Element: pooledFloat(element), Output: pooledFloat(p.Out), Unit: unit,
+	}
+	if p.Narrow {
+		args.Narrow = 1
+	}
+	if p.Size != 0 {
+		args.OffsetCount = 0
+	}
+	return args
 }
 
 // float8Piece is the values of float8 that a lane adds at once.
@@ -221,7 +231,7 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	return k.joinPooled(s, &args.Pool)
+	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out)
 }
 
 // launchPooled launches a kernel of pooled batches. Its arguments are asked for when args and the grid are known.
@@ -236,14 +246,12 @@ func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, r
 }
 
 // joinPooled launches what joins the runs of longer bags, if there can be any.
-func (k *Serve) joinPooled(s *cuda.Stream, p *abi.PoolArgs) error {
-	if k.Pool.PartialBytes() == 0 {
+func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer) error {
+	if b.PartialBytes() == 0 {
 		return nil
 	}
-	work := k.Pool.Bags * ((k.Pool.Columns + 31) / 32)
-	return launchResident(s, poolJoin, blockThreads, 0, work, blockThreads/32, &abi.PoolJoinArgs{
-		Pool: *p, Out: k.Lookup.Out.Addr(), Rows: uint32(k.Lookup.numRows()),
-	})
+	work := b.Bags * ((b.Columns + 31) / 32)
+	return launchResident(s, poolJoin, blockThreads, 0, work, blockThreads/32, &abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)})
 }
 
 // RunCUDA implements cuda.Kernel.
@@ -271,5 +279,5 @@ func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	k.blocks = blocks
-	return k.Serve.joinPooled(s, &args.Pool)
+	return joinPooled(s, k.Serve.Pool, &args.Pool, k.Serve.Lookup.Out)
 }

@@ -56,6 +56,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		name(want, slices.Collect(maps.Values(k.float8Replay))...)
 	}
 	name(want, poolJoin)
+	name(want, slices.Collect(maps.Values(sumRows))...)
+	name(want, poolOffsets)
 	name(want, slices.Collect(maps.Values(gatherPool))...)
 	name(want, shareOpenKernel)
 	name(want, replayLook)

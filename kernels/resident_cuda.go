@@ -48,6 +48,9 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	blocks = min(blocks, endBlocks)
 	if of != nil {
 		args.State, args.Views, args.Blocks = of.State.Addr(), of.Views.Addr(), uint32(blocks)
+		if err := of.poolOffsets(s, blocks); err != nil {
+			return 0, err
+		}
 	} else {
 		end := Ending{Result: k.Result, Batch: k.Batch, Kernels: 1}
 		args.Decode.End = end.args()

@@ -1,16 +1,20 @@
 package kernels
 
+import "github.com/tensorcache/tensorcache/device"
+
 // rowNumbers are the row numbers of a batch that the host can address: the elements of one of the two slices.
 type rowNumbers struct {
 	int64s []int64
 	int32s []int32
 }
 
-func (k *Lookup) rowNumbers() rowNumbers {
-	if k.Int32 {
-		return rowNumbers{int32s: view[int32](k.Rows)}
+func (k *Lookup) rowNumbers() rowNumbers { return rowNumbersOf(k.Rows, k.Int32) }
+
+func rowNumbersOf(b device.Buffer, narrow bool) rowNumbers {
+	if narrow {
+		return rowNumbers{int32s: view[int32](b)}
 	}
-	return rowNumbers{int64s: view[int64](k.Rows)}
+	return rowNumbers{int64s: view[int64](b)}
 }
 
 func (r rowNumbers) len() int { return len(r.int64s) + len(r.int32s) }

@@ -9,17 +9,14 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// errResident is the error of pooled batches of resident tables.
-var errResident = errors.New("kernels: pooled batch of a resident table (Serve.Resident) must be on the host backend: there is no kernel for GPUs yet")
+// errResident is the error of Pooled kernels for resident tables.
+var errResident = errors.New("kernels: rows of a resident table (Serve.Resident) must be written and then added up by SumRows on a GPU")
 
 // serveLaunch is how Serve is launched.
 type serveLaunch struct{ lanes, threads, shared int }
 
 // launch returns the launch and its arguments, but for what divide sets.
 func (k *Serve) launch(s *cuda.Stream) (serveLaunch, abi.ServeArgs, error) {
-	if k.Resident != nil {
-		return serveLaunch{}, abi.ServeArgs{}, errResident
-	}
 	row, err := rowCodec(k.Codec, k.Lookup.RowBytes, k.Lookup.Out.Addr())
 	if err != nil {
 		return serveLaunch{}, abi.ServeArgs{}, err

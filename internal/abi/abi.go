@@ -475,6 +475,26 @@ type PooledFloat8ReplayArgs struct {
 	Float8 Float8Args
 }
 
+// SumRowsArgs are rows of a batch that were written to memory, back to back, to be added up: those of positions base to end - 1, from mem on. The
+// runs that begin at positions from to next - 1 are added, and end at end or before.
+type SumRowsArgs struct {
+	Pool                                                  PoolArgs
+	Out, Rows                                             uint64
+	Limit                                                 int64
+	Views, Mem                                            uint64
+	RowBytes, Narrow, Count, Base, End, From, Next, Added uint32
+	Round, Counters                                       uint64
+	Ending                                                BatchEnd
+	Float8                                                Float8Args
+}
+
+// PoolOffsetsArgs are the offsets of a captured batch of so many rows, which has so many blocks.
+type PoolOffsetsArgs struct {
+	Pool          PoolArgs
+	State         uint64
+	Blocks, Count uint32
+}
+
 // PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
 type PoolJoinArgs struct {
 	Pool    PoolArgs
@@ -652,6 +672,8 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(Float8Args{})-16]
 	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-416]
 	_ = [1]int{}[unsafe.Sizeof(PooledFloat8ReplayArgs{})-440]
+	_ = [1]int{}[unsafe.Sizeof(SumRowsArgs{})-216]
+	_ = [1]int{}[unsafe.Sizeof(PoolOffsetsArgs{})-104]
 	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]

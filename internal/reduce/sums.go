@@ -93,19 +93,30 @@ func (s *Sums) Finish(out []byte) { s.write(out, s.group, s.Count) }
 
 // FinishGroups writes a bag of several groups, of which it is given the sums and the counts, those without rows included.
 func (s *Sums) FinishGroups(out []byte, groups int, of func(i int) (sum []float32, count int)) {
-	rows := 0
-	for i := range groups {
+	s.write(out, s.total, s.join(s.total, 0, groups, of))
+}
+
+// FinishRuns is FinishGroups for a bag of which the sums of its runs are given.
+func (s *Sums) FinishRuns(out []byte, runs int, of func(i int) (sum []float32, count int)) {
+	s.FinishGroups(out, (runs+GroupRuns-1)/GroupRuns, func(i int) ([]float32, int) {
+		return s.group, s.join(s.group, i*GroupRuns, min((i+1)*GroupRuns, runs), of)
+	})
+}
+
+// join sets to to the sum of parts from first to end-1, and returns how many rows they have.
+func (s *Sums) join(to []float32, first, end int, of func(i int) (sum []float32, count int)) (rows int) {
+	for i := first; i < end; i++ {
 		sum, count := of(i)
 		switch {
 		case count == 0:
 		case rows == 0:
-			copy(s.total, sum)
+			copy(to, sum)
 		default:
-			s.combine(s.total, sum)
+			s.combine(to, sum)
 		}
 		rows += count
 	}
-	s.write(out, s.total, rows)
+	return rows
 }
 
 func (s *Sums) write(out []byte, sum []float32, rows int) {

@@ -18,9 +18,6 @@ from .table import Table
 _VALUES = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # names in checkpoints and in torch
 _SCALES = ("F8_E8M0", "U8")
 
-# Measured on an H200 with half of the rows cached, 264 bytes each: 8,192 rows take 127 µs as bytes and 134 as bfloat16, 262,144 rows 1.0 ms and 3.8.
-_ALONE = 8192  # the most rows that the GPU reads alone
-
 
 @dataclass(frozen=True)
 class RowFormat:
@@ -200,26 +197,21 @@ class NgramTable:
         """Returns rows as values: ``ids`` of any shape → that shape and ``format.elements``, in a new tensor or in ``out``.
 
         Where ``converts(dtype)``, the kernel that reads the rows converts them. Else, and in programs that are being compiled, they are read as bytes
-        and converted by ``format.dequantise``. So are more than 8,192 rows on a GPU outside of captured graphs: there host threads help to read the misses
-        of bytes, which saves more time than conversion takes. All give the same bits, but for NaN's.
+        and converted by ``format.dequantise``. Both give the same bits, but for NaN's.
         """
-        if isinstance(ids, torch.Tensor) and self.converts(dtype) and not torch.compiler.is_compiling() and not self._helped(ids):
+        if isinstance(ids, torch.Tensor) and self.converts(dtype) and not torch.compiler.is_compiling():
             return self.table._reads().values(ids, self.format, dtype, out)
         values = self.format.dequantise(torch.as_tensor(self[ids]), dtype)
         return values if out is None else out.copy_(values)
 
-    def _helped(self, ids: torch.Tensor) -> bool:
-        """Whether host threads may help to read so many rows as bytes."""
-        return self.table.is_cuda and ids.numel() > _ALONE and not torch.cuda.is_current_stream_capturing()
-
     def converts(self, dtype: torch.dtype) -> bool:
         """Whether the library converts rows to such values: to float32, float16 or bfloat16, of blocks of a multiple of 8 values or without scales. On
-        GPUs rows must be shorter than 8 KiB, and all rows of the table must lie in host memory."""
+        GPUs all rows of the table must lie in host memory."""
         return self._converted and dtype in (torch.float32, torch.float16, torch.bfloat16)
 
     def _takes_format(self) -> bool:
         """Asks the library, by a read of no rows, whether it converts this table's rows."""
-        if self.format.scale == 0 or self.table.is_cuda and self.format.row_bytes >= 8192:
+        if self.format.scale == 0:
             return False
         try:
             self.table._reads().values(torch.empty(0, dtype=torch.int64), self.format, torch.bfloat16, None)

@@ -14,11 +14,12 @@ import (
 type capture struct {
 	owner       *Device
 	table, rows int
-	kernel      kernels.Replay // not changed after its launch
-	place       place          // of kernel.State
-	onBoard     *board.Capture // of a client of a shared cache: where the owner sees the replays
-	counters    device.Buffer  // of a resident table, and of a table of pages
-	absent      *replayAbsent  // of a table of pages
+	kernel      kernels.Replay   // not changed after its launch
+	place       place            // of kernel.State
+	onBoard     *board.Capture   // of a client of a shared cache: where the owner sees the replays
+	counters    device.Buffer    // of a resident table, and of a table of pages
+	absent      *replayAbsent    // of a table of pages
+	sums        *kernels.SumRows // not nil: adds up the rows that kernel writes
 
 	// The device's captures.mu guards what follows.
 	hold         device.Hold // nil where the driver does not say when a graph is destroyed

@@ -103,6 +103,9 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		}
 	}
 	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
+	if err := c.writesPooled(rows, out); err != nil {
+		return err
+	}
 	return c.mayBeAbsent(c.table, int(rows.Len()))
 }
 
@@ -261,6 +264,10 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		if partials := c.kernel.Serve.Partials; partials.Size() > 0 {
 			x.buffers = append(x.buffers, partials)
 			s.bytes.Add(-partials.Size())
+		}
+		if c.sums != nil {
+			x.buffers = append(x.buffers, c.sums.Mem)
+			s.bytes.Add(-c.sums.Mem.Size())
 		}
 		if c.counters.Size() > 0 {
 			x.buffers = append(x.buffers, c.counters)

@@ -34,11 +34,14 @@ type lane struct {
 
 	counters, buckets device.Buffer
 	result            device.Buffer // the last batch's counters, in memory that the host reads
+	sums, part        device.Buffer // counters of a pooled batch in parts, and the result of a part: see pooledrows.go
 	lists             *lists        // of hits and misses, of the device's scratch; nil where a batch is one launch
 	after             device.Event  // what the batch waits for before it uses the lists; nil: nothing
 	batch             uint64        // number of the last batch
 	route             route
 	view              *View
+
+	limit int64 // the table's length, of the last batch
 
 	// Arguments of launches. They are kept so that a batch allocates nothing.
 	serve  kernels.Serve
@@ -46,6 +49,7 @@ type lane struct {
 	lookup kernels.Lookup
 	decode kernels.Decode
 	plan   transfer.Plan
+	add    kernels.SumRows
 
 	ctx    context.Context // of the batch, if some of its rows may be absent
 	from   Absentees       // who reads them
@@ -58,7 +62,7 @@ type lane struct {
 }
 
 // laneBytes is a lane's own device memory.
-const laneBytes = kernels.CountersBytes + kernels.OrderBytes
+const laneBytes = 3*kernels.CountersBytes + kernels.OrderBytes
 
 // pollBatches is how often a caller that waits for a lane asks whether a batch that nobody waits for has finished.
 const pollBatches = 50 * time.Microsecond
@@ -107,6 +111,12 @@ func (l *lane) open() (err error) {
 		return err
 	}
 	if l.buckets, err = d.Alloc(kernels.OrderBytes, "batch scratch"); err != nil {
+		return err
+	}
+	if l.sums, err = d.Alloc(kernels.CountersBytes, "batch counters"); err != nil {
+		return err
+	}
+	if l.part, err = d.Alloc(kernels.CountersBytes, "batch counters"); err != nil {
 		return err
 	}
 	l.result, err = d.AllocHost(kernels.CountersBytes, "batch counters")
@@ -310,6 +320,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 			return err
 		}
 	}
+	l.limit = lookup.Limit
 	l.mark(s, PointBegun)
 	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
 		return err
@@ -321,9 +332,13 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	return s.Record(l.done)
 }
 
-// ending has the batch end with the last of so many kernels that may run at once.
+// ending has the batch, or a part of a pooled one, end with the last of so many kernels that may run at once.
 func (l *lane) ending(n int) kernels.Ending {
-	return kernels.Ending{Result: l.result, Batch: l.batch, Kernels: n}
+	result := l.result
+	if l.route.rows > 0 {
+		result = l.part
+	}
+	return kernels.Ending{Result: result, Batch: l.batch, Kernels: n}
 }
 
 // finish returns err after whatever was enqueued before it has ended: only then may the batch's memory be used again.
@@ -339,11 +354,13 @@ func (l *lane) abandon(s device.Stream) error {
 	if l.route.absent {
 		l.abandonRounds()
 	}
-	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.buckets, 0), l.stream.Synchronize())
+	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0), l.stream.Synchronize())
 }
 
 // published says whether the lane's last batch is finished or about to be, without a call of the driver.
-func (l *lane) published() bool { return l.ending(0).Published() }
+func (l *lane) published() bool {
+	return kernels.Ending{Result: l.result, Batch: l.batch}.Published()
+}
 
 // release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
 func (d *Device) release(l *lane, b *Batch) {
@@ -381,7 +398,7 @@ func (l *lane) close() {
 		}
 	}
 	l.rounds.close(l.owner)
-	for _, b := range []device.Buffer{l.counters, l.buckets, l.result} {
+	for _, b := range []device.Buffer{l.counters, l.buckets, l.sums, l.part, l.result} {
 		l.owner.Device.Free(b)
 	}
 }

@@ -71,14 +71,18 @@ func (p *places) begin(c *capture, block, i int) {
 // error, too: then replays use the batch's memory.
 func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	kernel := device.Kernel(&c.kernel)
-	if c.kernel.Serve.Pool != nil {
+	if c.kernel.Serve.Pool != nil && c.sums == nil {
 		kernel = c.kernel.Pooled()
 	}
 	if c.onBoard == nil {
 		if err := s.Launch(kernel); err != nil {
 			return false, err
 		}
-		return c.absent != nil, c.enqueueAbsent(s)
+		err := c.enqueueAbsent(s)
+		if err == nil && c.sums != nil {
+			return true, s.Launch(c.sums)
+		}
+		return c.absent != nil, err
 	}
 	if err := s.Launch(c.kernel.Begins()); err != nil {
 		return false, err

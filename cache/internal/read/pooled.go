@@ -113,22 +113,6 @@ func CheckPooledOut(t *Table, b *reduce.Batch, have, want int64) error {
 	return nil
 }
 
-// noPooledKernel is the error of pooled batches that a GPU has no kernel for.
-func (d *Device) noPooledKernel(t *Table, b *reduce.Batch) error {
-	switch n := t.Tier.RowBytes(); {
-	case !d.Device.NeedsStaging():
-		return nil
-	case n >= longRow:
-		return fmt.Errorf("%w: rows (%d bytes) of table %s must be shorter than %d on a GPU", ErrPooling, n, t.Name, longRow)
-	}
-	return nil
-}
-
-// pooledRoute returns the route of a pooled batch.
-func (d *Device) pooledRoute(table int, b *reduce.Batch) route {
-	return route{table: d.Table(table), launches: OneLaunch, pool: b, partial: d.Device.NeedsStaging()}
-}
-
 // GatherPooled reduces the rows of a table to bags in out, which is Go memory, and returns when they are written. b has passed CheckPooled, the row
 // numbers CheckRows, and out is as long as that says. Memory of b is Go memory.
 func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows []R, b *reduce.Batch, out []byte, trace *Trace) error {
@@ -145,9 +129,6 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	if t.Absent != nil {
 		return gatherThenPool(ctx, d, table, rows, b, out, trace)
 	}
-	if err := d.noPooledKernel(t, b); err != nil {
-		return err
-	}
 	var area *staging
 	if d.Device.NeedsStaging() {
 		var err error
@@ -156,7 +137,8 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 		}
 		defer func() { d.stagings <- area }()
 	}
-	l, err := d.acquire(ctx, d.pooledRoute(table, b), len(rows))
+	r, planned := d.pooledRoute(table, b, trace != nil)
+	l, err := d.acquire(ctx, r, len(rows))
 	if err != nil {
 		return d.orLost(err)
 	}
@@ -164,7 +146,7 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	if err := l.begin(ctx, table); err != nil {
 		return err
 	}
-	l.startTrace(trace, OneLaunch)
+	l.startTrace(trace, planned)
 	if area != nil {
 		err = l.runPooledStaged(area, table, memoryOf(rows), b, out)
 	} else {
@@ -205,7 +187,7 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	l.route.pool = &staged
 	defer func() { l.route.pool = b }()
 	size := int64(b.Bags) * staged.Stride
-	err := l.enqueue(l.stream, table, RowNumbers{stage(0, rows.Buffer), rows.Int32}, a.out.Slice(0, size))
+	err := l.enqueuePooled(l.stream, table, RowNumbers{stage(0, rows.Buffer), rows.Int32}, a.out.Slice(0, size))
 	if err == nil {
 		if err = l.stream.Copy(a.received.Slice(0, size), a.out.Slice(0, size)); err == nil {
 			err = l.stream.Synchronize()
@@ -240,9 +222,6 @@ func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table i
 			return nil, fmt.Errorf("cache: %s must be memory that device %d addresses", m.what, d.Index)
 		}
 	}
-	if err := d.noPooledKernel(t, &b); err != nil {
-		return nil, err
-	}
 	s, capturing, err := d.callersStream(stream)
 	if err != nil {
 		return nil, err
@@ -259,5 +238,6 @@ func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table i
 	if t.Absent != nil {
 		return d.gatherThenPool(ctx, s, table, rows, &b, out, w, trace)
 	}
-	return d.gather(ctx, s, d.pooledRoute(table, &b), OneLaunch, table, rows, out, w, trace)
+	r, planned := d.pooledRoute(table, &b, trace != nil)
+	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
 }

@@ -49,6 +49,8 @@ func (d *Device) gatherThenPool(ctx context.Context, s device.Stream, table int,
 	rowBytes := t.Tier.RowBytes()
 	most := int(min(mostGathered, mostGatheredBytes/int64(rowBytes)))
 	switch {
+	case rowBytes >= longRow:
+		return nil, fmt.Errorf("%w: rows (%d bytes) of table %s, which may be absent from host memory, must be shorter than %d on a GPU", ErrPooling, rowBytes, t.Name, longRow)
 	case rowBytes%4 != 0:
 		return nil, fmt.Errorf("%w: rows (%d bytes) of table %s, which may be absent from host memory, must be a multiple of 4 bytes", ErrPooling, rowBytes, t.Name)
 	case b.Size == 0 && b.Rows > most:
@@ -100,7 +102,7 @@ func (d *Device) gatherRound(
 	t := d.set.Tables[table]
 	padding := b.Padding
 	b.Padding = -1
-	pool := d.pooledRoute(table, b)
+	pool := d.fusedRoute(table, b)
 	pool.gathered, pool.from = true, from
 	l, err := d.acquire(ctx, pool, b.Rows)
 	if err != nil {

@@ -59,7 +59,8 @@ type route struct {
 	table    *TableView
 	launches Launches
 	misses   transfer.Reading // side by side only
-	pool     *reduce.Batch    // not nil: rows are added up, in one launch
+	pool     *reduce.Batch    // not nil: rows are added up
+	rows     int              // of a pooled batch: so many are written at a time, and added up from there; 0: they are added up where they are decoded, in one launch
 	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
 	// Of a pooled batch whose rows are gathered first. gathered: this one adds them up; gathers: this one gathers them, and row numbers out of range are the
@@ -114,10 +115,12 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
-	if r.gathered {
+	switch {
+	case r.gathered:
 		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
-	}
-	if r.pool != nil && r.partial {
+	case r.rows > 0:
+		return r.pooledParts().bytes
+	case r.pool != nil && r.partial:
 		return r.pool.PartialBytes()
 	}
 	switch {
@@ -146,10 +149,10 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 	switch r.launches {
 	case OneLaunch:
 		l.serve = kernels.Serve{
-			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch,
+			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.ending(1).Result, Batch: l.batch,
 			Pool: r.pool, Absent: l.listed(), Resident: r.table.Resident,
 		}
-		if r.pool == nil {
+		if r.pool == nil || r.rows > 0 {
 			return s.Launch(&l.serve)
 		}
 		if l.lists != nil {

@@ -44,3 +44,11 @@ func (d *Device) HoldEpoch() (end func()) {
 	l.words.Begun.Add(1)
 	return func() { d.release(l, nil) }
 }
+
+// SetPooledWritten has pooled batches of GPUs write their rows before they add them up, so many bytes at a time, until undo is called. No batch may be under
+// way.
+func SetPooledWritten(bytes int) (undo func()) {
+	was := pooledRowsBytes
+	pooledRowsBytes, alwaysWritten = bytes, true
+	return func() { pooledRowsBytes, alwaysWritten = was, false }
+}

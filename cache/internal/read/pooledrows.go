@@ -1,0 +1,144 @@
+package read
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// A pooled batch on a GPU is served in one of two ways. In one launch rows are added up where they are decoded: kernels.Serve.Pooled. Or rows are
+// written first, as those of any batch are, and kernels.SumRows adds them up from there: part after part, in the same memory. So tables, rows and misses of every
+// kind are served.
+
+// pooledRowsBytes is the memory for the rows of a part, unless leastPooledRows of them are longer. Measured on an H200: a part costs a batch 16 µs more, and
+// parts of 32 MiB gain nothing by the L2.
+var pooledRowsBytes = 128 << 20
+
+// A part's last rows may be of runs that go on in the next part: rows of up to keptRows positions are kept for it.
+const (
+	keptRows        = reduce.Run - 1
+	leastPooledRows = 2 * reduce.Run
+)
+
+// pooledRoute returns the route of a pooled batch.
+func (d *Device) pooledRoute(table int, b *reduce.Batch, traced bool) (r route, planned Launches) {
+	t := d.Table(table)
+	if !d.writesPooled(t, b) {
+		return d.fusedRoute(table, b), OneLaunch
+	}
+	rows := min(b.Rows, max(leastPooledRows, pooledRowsBytes/t.Rows.RowBytes))
+	r, planned = d.decide(table, int64(rows), traced)
+	r.rows, r.pool, r.partial = rows, b, true
+	return r, planned
+}
+
+// fusedRoute is the route of a pooled batch in one launch.
+func (d *Device) fusedRoute(table int, b *reduce.Batch) route {
+	return route{table: d.Table(table), launches: OneLaunch, pool: b, partial: d.Device.NeedsStaging()}
+}
+
+// writesPooled says whether a pooled batch's rows are written before they are added up. One launch has no lists of misses, so that the host's processors cannot
+// help; it has no kernels for resident tables and for long rows; and decoders that write rows to shared memory are slower in it than those of hits:
+// docs/notebook/pooled.md.
+func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
+	switch {
+	case !d.Device.NeedsStaging() || b.Rows == 0:
+		return false
+	case t.Resident != nil || t.long() || alwaysWritten:
+		return true
+	case b.Rows <= togetherRows:
+		return false
+	}
+	return !t.Codec.AddsFromRegisters() || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
+}
+
+// alwaysWritten is true in tests only.
+var alwaysWritten bool
+
+// pooledParts is what the lists of a batch have whose rows are written first.
+type pooledParts struct {
+	rows     int64 // where the rows of a part begin; those that are kept lie in front of them
+	partials int64
+	bytes    int64
+}
+
+func (r *route) pooledParts() (p pooledParts) {
+	up := func(n int64) int64 { return (n + 15) &^ 15 }
+	rowBytes := int64(r.table.Rows.RowBytes)
+	plain := route{table: r.table, launches: r.launches, absent: r.absent}
+	p.rows = up(plain.lists(r.rows))
+	if r.rows < r.pool.Rows {
+		p.rows += up(keptRows * rowBytes)
+	}
+	p.partials = up(p.rows + int64(r.rows)*rowBytes + kernels.SumRowsSlack)
+	p.bytes = p.partials + r.pool.PartialBytes()
+	return p
+}
+
+// enqueuePooled is enqueue for batches of every kind, also those whose rows are written before they are added up.
+func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
+	r := &l.route
+	if r.rows == 0 {
+		return l.enqueue(s, table, rows, out)
+	}
+	b, parts, rowBytes, width := r.pool, r.pooledParts(), r.table.Rows.RowBytes, rows.bytes()
+	mem := func(from, to int) device.Buffer { // of positions of the part, kept ones being negative
+		return l.lists.Slice(parts.rows+int64(from*rowBytes), parts.rows+int64(to*rowBytes))
+	}
+	for at, kept, from := 0, 0, 0; at < b.Rows; {
+		n := min(r.rows, b.Rows-at)
+		numbers := RowNumbers{rows.Buffer.Slice(int64(at)*width, int64(at+n)*width), rows.Int32}
+		if err := l.enqueue(s, table, numbers, mem(0, n)); err != nil {
+			return err
+		}
+		next := at + n
+		if next < b.Rows {
+			next -= keptRows
+		}
+		l.add = kernels.SumRows{
+			Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Limit: l.limit, RowBytes: rowBytes, Base: at - kept, End: at + n, From: from, Next: next,
+			Mem: l.lists.Slice(parts.rows-int64(kept*rowBytes), parts.partials), Partials: l.lists.Slice(parts.partials, parts.bytes), Out: out,
+			Round: l.part, Counters: l.sums, Added: at, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1},
+		}
+		if err := s.Launch(&l.add); err != nil {
+			return err
+		}
+		at, kept, from = at+n, keptRows, next
+		if at < b.Rows {
+			if err := s.Copy(mem(-keptRows, 0), mem(n-keptRows, n)); err != nil {
+				return err
+			}
+		}
+	}
+	l.mark(s, PointDone)
+	return s.Record(l.done)
+}
+
+// capturedPooledBytes is the most bytes of rows that a captured batch writes to memory to add them up.
+const capturedPooledBytes = 1 << 30
+
+// writesPooled gives a captured pooled batch memory for its rows if its kernel is to write them. Those of resident tables are all written at once.
+func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
+	d, serve := c.owner, &c.kernel.Serve
+	b, l := serve.Pool, &serve.Lookup
+	if b == nil || serve.Resident == nil || !d.Device.NeedsStaging() {
+		return nil
+	}
+	size := int64(b.Rows) * int64(l.RowBytes)
+	if size > capturedPooledBytes {
+		return fmt.Errorf("%w: rows (%d, %d bytes each) of a resident table that a graph adds up must be at most %d bytes", ErrPooling, b.Rows, l.RowBytes, capturedPooledBytes)
+	}
+	mem, err := d.Device.Alloc(size+kernels.SumRowsSlack, "a captured batch")
+	if err != nil {
+		return err
+	}
+	d.captures.bytes.Add(mem.Size())
+	c.sums = &kernels.SumRows{
+		Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Views: c.kernel.Views, RowBytes: l.RowBytes, End: b.Rows, Next: b.Rows, Mem: mem, Out: out,
+		Partials: serve.Partials,
+	}
+	l.Out = mem.Slice(0, size)
+	return nil
+}
