@@ -56,13 +56,15 @@ test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip whe
 # pointers, which the race detector's build checks too, and of kernels with fewer lengths of rows (internal/race).
 CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload
 UNSAFE     = ./codec/... ./kernels
+# Tests that hold figures, or files, of one goroutine after the other, and take long under the race detector.
+NO_RACES   = ^Test(Resident_ReadsAsAnArray|New_AutoForetellsHits|Exclusive_HoldsWhatBothHold|Open_EveryFormat|Refresh_LearnsAsWellAsCounting|Load_KeepsMeasurements|Pack_EqualRows)$$
 
 .PHONY: collector
 collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
 	cd internal/interop/collector && $(GO) build -o ../../../build/otel-collector .
 
 race: ## the concurrent packages under the race detector
-	$(GO) test -vet=off -race -short -timeout 20m $(CONCURRENT)
+	$(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
 	$(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
 fuzz: ## every fuzz target for FUZZTIME

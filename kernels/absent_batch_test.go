@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -210,7 +211,7 @@ func (in *serveInput) endAbsent(b *bench, k *kernels.Replay, replay uint32) {
 func TestReplay_ListsAbsentRows(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, name := range []string{"none", "ibp4", "rank"} {
-		for _, rowBytes := range []int{64, 1000, 4096} {
+		for _, rowBytes := range race.Some([]int{64, 1000, 4096}) {
 			for _, every := range []int{1, 2, 0} { // of the rows, absent
 				t.Run(fmt.Sprintf("%s/row=%d/one of %d", name, rowBytes, every), func(t *testing.T) {
 					in := newServeInput(t, rowBytes, 300, 700, name, transfer.Packed, .5, rand.New(rand.NewPCG(uint64(rowBytes), uint64(every))))

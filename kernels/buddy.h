@@ -66,7 +66,6 @@ INLINE u64 addressOf(const u64 (&of)[MAX_SLABS], u32 devices, u32 device)
 }
 
 constexpr u64 BUDDY_HOME = 1;
-constexpr u32 ASKED = 512; // bytes of a slot that are asked for before its word
 
 // BuddyPlaces are where a row's slot and its overflow place lie, and its target.
 struct BuddyPlaces {
@@ -192,23 +191,11 @@ template <bool LEAN> struct BuddyRows {
 	{
 		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)t.target ? t.length - t.target : 0;
 	}
-	// askSlot asks for the front of a row's slot, whose address does not depend on the word in a table of one range.
-	INLINE void askSlot(i64 row) const
-	{
-		if (mixed() || (u64)row >= (u64)buddyBlock()->limit)
-			return;
-		u64 local;
-		u32 device = placeOf(row, local);
-		u64 slot = addressOf(r.slots, r.devices, device) + local * r.target;
-		for (u32 at = 0; at < minimum(r.target, ASKED); at += 32)
-			prefetchL2((const void *)(slot + at));
-	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{
 		if (!makes)
 			return;
 		number = numberAt(row);
-		askSlot(number); // in small batches nothing else hides that the word is loaded first
 		if (!LEAN)
 			next = numberAt(row + step);
 		word = wordOf(number);

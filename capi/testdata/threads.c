@@ -148,22 +148,27 @@ static void once(void)
 	device_free(out);
 }
 
+/* What is leaked grows in every round; in one of them the runtime and the driver may take memory and threads that they keep. */
 void check_growth(int opens)
 {
 	table = table_new();
 	for (int i = 0; i < opens / 4; i++)
 		once();
-	long memory = resident();
-	int threads = count_of("/proc/self/task"), files = count_of("/proc/self/fd");
-	for (int i = 0; i < opens; i++)
-		once();
-	long grown = resident() - memory;
-	if (grown > 8 << 10)
-		FAIL("%d openings: %ld KiB more memory", opens, grown);
-	/* Some threads of the runtime may have been added, not one an opening. */
-	if (count_of("/proc/self/task") > threads + 8 || count_of("/proc/self/fd") > files + 2)
-		FAIL("%d openings: %d threads became %d, %d files %d", opens, threads, count_of("/proc/self/task"), files, count_of("/proc/self/fd"));
-	free(table);
+	long grown = 0;
+	int threads = 0, files = 0;
+	for (int round = 0; round < 3; round++) {
+		long memory = resident();
+		threads = count_of("/proc/self/task"), files = count_of("/proc/self/fd");
+		for (int i = 0; i < opens; i++)
+			once();
+		grown = resident() - memory;
+		threads = count_of("/proc/self/task") - threads, files = count_of("/proc/self/fd") - files;
+		if (grown <= 8 << 10 && threads <= 8 && files <= 2) {
+			free(table);
+			return;
+		}
+	}
+	FAIL("%d openings, for the third time: %ld KiB, %d threads and %d files more", opens, grown, threads, files);
 }
 
 static int calls_each;
