@@ -539,6 +539,37 @@ func TestResident_NeedsDevicesThatReadEachOther(t *testing.T) {
 	}
 }
 
+// What a caller does with the arguments of an Update that has returned changes no rows: C callers free them.
+func TestResident_UpdateKeepsNoArguments(t *testing.T) {
+	const rows, rowBytes = 600, 64
+	r := rand.New(rand.NewPCG(22, 9))
+	now := make([]byte, rows*rowBytes)
+	for i := range rows {
+		residentRow(now[i*rowBytes:][:rowBytes], r)
+	}
+	c := openResident(t, bytes.Clone(now), rowBytes, "ibp4", cache.ResidentOptions{Target: 16, MaxOverflow: 1}, 2, nil)
+	ids, fresh, out := make([]int64, 200), make([]byte, 200*rowBytes), make([]byte, len(now))
+	for range 20 {
+		first := r.IntN(rows - len(ids))
+		for i := range ids { // ascending: such rows need not be put in order
+			ids[i] = int64(first + i)
+			residentRow(fresh[i*rowBytes:][:rowBytes], r)
+		}
+		copy(now[first*rowBytes:], fresh)
+		if err := c.Update(context.Background(), 0, ids, fresh); err != nil {
+			t.Fatal(err)
+		}
+		for i := range ids {
+			ids[i] = -1 << 62
+		}
+		clear(fresh)
+		if err := c.Gather(context.Background(), 0, allRows(rows), out); err != nil || !bytes.Equal(out, now) {
+			t.Fatalf("rows are not as updated, %v", err)
+		}
+	}
+	checkResidentStats(t, c, now, rowBytes)
+}
+
 // Updates of many batches, each of several parts, by two callers beside readers: readers see whole versions, and in the end every row is the newest one.
 func TestResident_UpdatesOfManyBatches(t *testing.T) {
 	const rowBytes = 32

@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
@@ -163,7 +164,7 @@ func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *resid
 	for n := min(len(rows), most); n > 0; n /= 2 {
 		b.piece.Bytes = n * stride
 		if b.piece.Offset, ok = all.Alloc(b.piece.Bytes); ok {
-			b.rows, b.stored = rows[:n], make([]uint32, n)
+			b.rows, b.stored = slices.Clone(rows[:n]), make([]uint32, n) // the caller's rows are its own again when Update has returned
 			of.put(number, b)
 			return b, nil, nil
 		}
