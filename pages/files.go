@@ -65,6 +65,9 @@ type FileOptions struct {
 	// Incomplete has a table opened of which page files are missing: reads of their pages fail, one by one, so that OpenStores reads them from the next
 	// store. Otherwise a missing file is an error of opening.
 	Incomplete bool
+	// Behind, if not nil, is a store with the same contents (Manifest.Same), from which the index comes if the directory's is missing or damaged. It stays the
+	// caller's.
+	Behind Store
 }
 
 // Files is a Store of page files.
@@ -185,6 +188,17 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 		}
 	}()
 	b, err := f.Part(context.Background(), PartIndex)
+	if err != nil && o.Behind != nil {
+		var other error
+		if other = m.Same(o.Behind.Manifest()); other == nil {
+			b, other = o.Behind.Part(context.Background(), PartIndex)
+		}
+		if other == nil {
+			err = nil
+		} else {
+			err = errors.Join(err, fmt.Errorf("%s: %w", o.Behind.Name(), other))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -257,6 +257,49 @@ func TestFiles_Incomplete(t *testing.T) {
 	}
 }
 
+// TestFiles_IndexFromBehind: a directory whose index is missing or damaged is opened with a store of the same contents behind it, which has the index, and its
+// own pages are read. A store of another table does not help.
+func TestFiles_IndexFromBehind(t *testing.T) {
+	filesOf(t, 1<<20)
+	data := floats(5_000, 100, 3)
+	o := PackOptions{Name: "x", Codec: "ibp4", Stage: "none", PageBytes: 64 << 10}
+	behind, foreign := packMemory(t, data, 400, o), packMemory(t, floats(5_000, 100, 4), 400, o)
+	for name, damage := range map[string]func(index string) error{
+		"missing": os.Remove,
+		"short":   func(index string) error { return os.Truncate(index, 8) },
+		"flipped": func(index string) error {
+			b, err := os.ReadFile(index)
+			if err != nil {
+				return err
+			}
+			b[len(b)/2] ^= 1
+			return os.WriteFile(index, b, 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			packFiles(t, dir, data, 400, o)
+			if err := damage(filepath.Join(dir, "g1", "index")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := OpenFiles(dir, FileOptions{}); err == nil {
+				t.Error("opened alone")
+			}
+			if _, err := OpenFiles(dir, FileOptions{Behind: foreign}); err == nil || !strings.Contains(err.Error(), foreign.Name()) {
+				t.Errorf("with another table behind it: %v", err)
+			}
+			f, err := OpenFiles(dir, FileOptions{Behind: behind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			table := openStores(t, f, packMemory(t, data, 400, o))
+			if stats := expectRows(t, table, data, all(5_000)); stats.Stores[0].Pages == 0 || stats.Stores[1].Pages != 0 || stats.Stores[0].Failed != 0 {
+				t.Errorf("%+v", stats)
+			}
+		})
+	}
+}
+
 // TestOpenFiles_Refuses: files of a generation that are missing or of another table.
 func TestOpenFiles_Refuses(t *testing.T) {
 	filesOf(t, 1<<20)

@@ -31,17 +31,26 @@ func (c *Config) loadFeatures() (*dataset.Table, error) {
 	return dataset.FromPages(func() (_ *pages.Table, err error) {
 		ctx := context.Background()
 		o := cluster.Options{Credentials: credentials, Logger: c.Logger}
-		var stores []pages.Store
 		if c.Features != "" {
-			files, err := pages.OpenFiles(c.Features, pages.FileOptions{Incomplete: true}) // the cluster has all pages
+			m, err := pages.ReadManifest(c.Features)
 			if err != nil {
 				return nil, err
 			}
-			stores, o.Table = append(stores, files), files.Manifest().Name
+			o.Table = m.Name
 		}
+		var stores []pages.Store
 		var behind pages.Store
-		behind, err = cluster.Open(ctx, c.ColdPages, o)
-		if err == nil && !first { // the first opening is for verification, the others are for caches
+		if behind, err = cluster.Open(ctx, c.ColdPages, o); err != nil {
+			return nil, err
+		}
+		if c.Features != "" {
+			files, err := pages.OpenFiles(c.Features, pages.FileOptions{Incomplete: true, Behind: behind}) // the cluster has all pages, and the index
+			if err != nil {
+				return nil, errors.Join(err, behind.Close())
+			}
+			stores = append(stores, files)
+		}
+		if !first { // the first opening is for verification, the others are for caches
 			behind, err = kept.before(behind, c)
 		}
 		if err != nil {

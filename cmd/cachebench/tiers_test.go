@@ -184,10 +184,13 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	if alone.Results.Lookups != behind.Results.Lookups || alone.Results.Hits != behind.Results.Hits {
 		t.Errorf("alone %+v, behind files %+v", alone.Tiers.Cold, behind.Tiers.Cold)
 	}
-	if err := os.Remove(filepath.Join(dir, "g1", "pages-00000")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"index", "pages-00000"} {
+		if err := os.Remove(filepath.Join(dir, "g1", name)); err != nil {
+			t.Fatal(err)
+		}
+		tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
 	}
-	tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
+	refuseWith(t, "index", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 }
 
 // TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.
