@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import tensorcache
 from conftest import REQUIRED, no_gpu
+from test_attach import OWNER, Owner
 
 Array = np.ndarray[Any, Any]
 
@@ -100,6 +103,58 @@ def test_arguments(memory: Any, rows: Array) -> None:
             x.gather(memory(np.zeros(4, np.float32)), out=memory(np.zeros((4, 32), np.float32)))
     with tensorcache.open(rows, "25%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match="host backend"):
         x.gather(ids, out=out)
+
+
+def test_graph_of_an_owner_that_has_ended(memory: Any, rows: Array, ids: Array, tmp_path: Any) -> None:
+    """``check`` says that a graph was replayed which reads the rows of an owner in whose place there is another one."""
+    if not os.path.exists(OWNER):
+        pytest.skip(f"no tensorcached at {OWNER}: make service")
+    driver, owner = memory.driver, Owner(tmp_path, rows, "cuda")
+    stream, graph, replayed = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+
+    class OnStream(memory):  # type: ignore[misc]
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return {**super().__cuda_array_interface__, "stream": stream.value}
+
+    try:
+        with tensorcache.open(owner.address) as x:
+            numbers, out = OnStream(ids), OnStream(np.zeros((len(ids), 32), np.float32))
+            assert driver.cuStreamBeginCapture_v2(stream, 2) == 0
+            x.gather(numbers, out=out)
+            assert driver.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+            assert driver.cuGraphInstantiateWithFlags(ctypes.byref(replayed), graph, ctypes.c_ulonglong(0)) == 0
+
+            def replay() -> None:
+                assert driver.cuGraphLaunch(replayed, stream) == 0 and driver.cuStreamSynchronize(stream) == 0
+                np.testing.assert_array_equal(out.numpy(), rows[ids])
+
+            replay()
+            x.cache.check()
+            owner.kill()
+            owner.start()
+            until = time.monotonic() + 20
+            while "owner" in x.cache.stats().get("errors", {}) or not updated(x):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            x.cache.check()
+            replay()
+            with pytest.raises(tensorcache.OwnerError, match="capture it again"):
+                x.cache.check()
+            x.cache.check()
+            assert driver.cuGraphExecDestroy(replayed) == 0 and driver.cuGraphDestroy(graph) == 0
+    finally:
+        owner.kill()
+
+
+def updated(x: Any) -> bool:
+    """Says whether the owner that there is takes an update."""
+    try:
+        x.update(np.array([0]), np.zeros((1, 32), np.float32))
+    except tensorcache.OwnerError:
+        return False
+    return True
 
 
 TWO = """
