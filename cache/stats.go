@@ -113,6 +113,8 @@ type TableStats struct {
 	// EqualRows are rows of a packed host tier that share a place with others, because they are stored in the same bytes. Rows that Update
 	// writes leave it; the last one still counts.
 	EqualRows int64
+	// SlotsSaved is how many cached rows have no slot of their own, because the slot of an equal row serves them.
+	SlotsSaved int64
 	// Lookups = Hits + Misses. Duplicates within a batch are counted separately.
 	Gathers, Lookups, Hits, Misses int64
 	// Hits = LocalHits + PeerHits. LocalHits were read from the slab of the device that served the batch, or from the overlay. PeerHits
@@ -280,7 +282,7 @@ func (c *Cache) tableStats(s *Stats) {
 		one := TableStats{
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
 			Rows: total.Rows, Capacity: t.Tier.Capacity(), RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
-			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows,
+			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, SlotsSaved: c.store.Shared.Saved(i),
 		}
 		one.count(done)
 		one.Tiers = tierStats(t)

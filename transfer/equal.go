@@ -29,10 +29,12 @@ const (
 type equalRows struct {
 	t      *Tier
 	slots  []uint64
-	hashes []uint64 // of the rows of a part
-	places bitset   // rows whose place has several rows
-	copies bitset   // those of them but the first of each place
-	n      int64    // bits of places
+	hashes []uint64        // of the rows of a part
+	places bitset          // rows whose place has several rows
+	copies bitset          // those of them but the first of each place
+	n      int64           // bits of places
+	rows   map[int64]int64 // at each place of several rows, by its offset
+	bytes  int64           // of the slots of these places
 }
 
 // bitset has a bit for each row, lowest first in its words.
@@ -95,7 +97,7 @@ func (e *equalRows) find(row int64, length uint32, hash uint64, locations []slab
 			if n := l.Stored(e.t.rowBytes); l.Compressed() == (length != 0) && n == len(stored) &&
 				bytes.Equal(stored, e.t.host.Mem.Bytes()[earlier*e.t.host.Stride:][:n]) {
 				e.slots[i] |= equalFound
-				e.share(earlier, row)
+				e.share(earlier, row, l)
 				return l, true
 			}
 		}
@@ -112,15 +114,58 @@ func (e *equalRows) find(row int64, length uint32, hash uint64, locations []slab
 	return 0, false
 }
 
-func (e *equalRows) share(earlier, row int64) {
+// share notes that a row shares the place of an earlier one.
+func (e *equalRows) share(earlier, row int64, l slab.Location) {
 	if e.places == nil {
-		e.places, e.copies = newBitset(e.t.capacity), newBitset(e.t.rows)
+		e.places, e.copies, e.rows = newBitset(e.t.capacity), newBitset(e.t.rows), map[int64]int64{}
 	}
 	for _, r := range []int64{earlier, row} {
 		if !e.places.has(r) {
 			e.places.set(r)
 			e.n++
+			if e.rows[l.Offset()]++; e.rows[l.Offset()] == 1 {
+				e.bytes += int64(slab.SlotBytes(l.Stored(e.t.rowBytes)))
+			}
 		}
 	}
 	e.copies.set(row)
 }
+
+// Place names a place of a packed tier at which several rows lie, which are equal. It is the same for all of them until Repack.
+type Place struct {
+	pack   uint32
+	offset int64
+}
+
+// Shared returns the place of a row that shares it with others, and how many rows have shared it; ok is false for other rows. It is safe beside Write.
+func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
+	if !t.shares.Load() {
+		return p, 0, false
+	}
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	if t.vacated {
+		return p, 0, false
+	}
+	l := t.locations()[row]
+	if t.place(l, row) != 0 {
+		return p, 0, false
+	}
+	if rows = t.capacity - t.owned; row < t.owned {
+		rows = t.sharers[l.Offset()]
+	}
+	return Place{t.packs, l.Offset()}, rows, true
+}
+
+// Shares says whether there may be rows that Shared finds.
+func (t *Tier) Shares() bool { return t.shares.Load() }
+
+// SharedBytes returns the part of Totals.SlotBytes that is of places of several rows.
+func (t *Tier) SharedBytes() int64 {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	return t.sharedBytes
+}
+
+// Hash returns a number that spreads places.
+func (p Place) Hash() uint64 { return uint64(p.offset)<<16 ^ uint64(p.pack) }

@@ -114,6 +114,7 @@ func TestWrite_EqualRows(t *testing.T) {
 					written[row] = true
 				}
 				checkRows(t, tier, data)
+				checkSlots(t, tier)
 				old, err := tier.Repack()
 				if err != nil {
 					t.Fatal(err)
@@ -121,6 +122,7 @@ func TestWrite_EqualRows(t *testing.T) {
 				tier.home.Free(old.Mem)
 				tier.home.Free(old.Index)
 				checkRows(t, tier, data)
+				checkSlots(t, tier)
 				places := map[int64]int{}
 				for row := range int64(capacity) {
 					if !written[row] {
@@ -153,5 +155,31 @@ func TestWrite_EqualRows(t *testing.T) {
 			}
 			checkRows(t, tier, data)
 		})
+	}
+}
+
+// checkSlots adds up the slots of rows: those at a place of several rows have one, but not the rows of zeros that the tier has grown by.
+func checkSlots(t *testing.T, tier *Tier) {
+	t.Helper()
+	sum, several, places := int64(0), int64(0), map[Place]bool{}
+	for row := range tier.Rows() {
+		n, err := tier.SlotBytes(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, shared := tier.Shared(row)
+		if shared && row < tier.owned && places[p] {
+			continue
+		}
+		if places[p] = places[p] || shared; shared && row < tier.owned {
+			several += int64(n)
+		}
+		sum += int64(n)
+	}
+	if got := tier.SharedBytes(); got != several {
+		t.Fatalf("bytes of shared slots (%d), want %d", got, several)
+	}
+	if got := tier.Totals().SlotBytes; got != sum {
+		t.Fatalf("slot bytes (%d), want %d", got, sum)
 	}
 }

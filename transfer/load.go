@@ -405,7 +405,7 @@ const packGrain = 1024
 // place, as far as equalRows finds them. If the context ends, the tier can only be closed.
 func (t *Tier) pack(workers interruptible) error {
 	locations := view[slab.Location](t.host.Index)
-	size, lengths, equal := int64(0), view[uint32](t.lengths()), t.newEqualRows()
+	size, slots, lengths, equal := int64(0), int64(0), view[uint32](t.lengths()), t.newEqualRows()
 	for first := 0; first < len(lengths); first += equalPart {
 		part := lengths[first:min(first+equalPart, len(lengths))]
 		equal.part(workers, int64(first), part)
@@ -432,9 +432,12 @@ func (t *Tier) pack(workers interruptible) error {
 				locations[r] = slab.Compressed(0, size, int(n))
 				size += roundUp(int64(n))
 			}
+			slots += int64(slab.SlotBytes(locations[r].Stored(t.rowBytes)))
 		}
 	}
-	t.several, t.total.EqualRows = equal.places, equal.n
+	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, equal.rows, equal.n, slots
+	t.sharedBytes = equal.bytes
+	t.shares.Store(equal.n > 0 || t.capacity > t.rows)
 	size = t.spare(locations, size, false)
 	packed, err := t.allocRows(size + slab.TailSlack)
 	if err != nil {

@@ -61,6 +61,7 @@ func TestLoad_EveryRowReadsBack(t *testing.T) {
 func checkTotals(t *testing.T, tier *Tier) {
 	t.Helper()
 	want := Totals{Rows: tier.Rows(), RawBytes: tier.Rows() * int64(tier.RowBytes())}
+	places := map[Place]int64{}
 	for r := range tier.Rows() {
 		stored, compressed, err := tier.Stored(r)
 		if err != nil {
@@ -74,7 +75,19 @@ func checkTotals(t *testing.T, tier *Tier) {
 			want.RawRows++
 		}
 		want.StoredBytes += int64(len(stored))
-		want.SlotBytes += int64(slot)
+		if p, _, ok := tier.Shared(r); !ok || places[p] == 0 || r >= tier.owned {
+			want.SlotBytes += int64(slot)
+		}
+		if p, n, ok := tier.Shared(r); ok && r < tier.owned {
+			if places[p]++; places[p] > n {
+				t.Fatalf("place %v has %d rows, want %d", p, places[p], n)
+			}
+		}
+	}
+	for p, n := range places {
+		if n != tier.sharers[p.offset] || p.pack != tier.packs {
+			t.Fatalf("place %v has %d rows, want %d", p, n, tier.sharers[p.offset])
+		}
 	}
 	want.EqualRows = int64(len(inOnePlace(tier)))
 	if tier.Totals() != want {

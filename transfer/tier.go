@@ -51,36 +51,40 @@ func roundUp(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 
 // Tier is the host tier of one table.
 type Tier struct {
-	mode     Mode
-	rows     int64        // number of rows when loaded
-	added    atomic.Int64 // rows added since
-	capacity int64        // most rows
-	rowBytes int
-	codec    codec.Codec      // nil if all rows are raw
-	home     device.Device    // allocates the memory
-	host     kernels.HostRows // its buffers are host memory
-	writes   sync.RWMutex     // locked by Write, Grow and Repack, and for reading by methods that may run beside them
-	total    Totals
-	trained  Totals           // totals when loaded
-	choice   *registry.Choice // nil if the codec was named
-	tail     *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
-	tailFrom int64
-	several  bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
-	owned    int64                        // packed: rows from this one on share the row of zeros until they are written
-	nodes    []int                        // memory nodes that the rows should be on; empty for any
-	lies     NodeMemory                   // where the rows are
-	adopted  []byte                       // the caller's memory that holds the rows; nil if the tier has memory of its own
-	length   atomic.Pointer[atomic.Int64] // of a tier of another process: its number of rows
-	part     *part                        // nil if the tier holds all rows
-	vacated  bool                         // rows are elsewhere: see Vacate
-	shared   bool                         // rows, and what Attach copies to devices, are memory that other processes can map
+	mode        Mode
+	rows        int64        // number of rows when loaded
+	added       atomic.Int64 // rows added since
+	capacity    int64        // most rows
+	rowBytes    int
+	codec       codec.Codec      // nil if all rows are raw
+	home        device.Device    // allocates the memory
+	host        kernels.HostRows // its buffers are host memory
+	writes      sync.RWMutex     // locked by Write, Grow and Repack, and for reading by methods that may run beside them
+	total       Totals
+	trained     Totals           // totals when loaded
+	choice      *registry.Choice // nil if the codec was named
+	tail        *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
+	tailFrom    int64
+	several     bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
+	sharers     map[int64]int64              // packed: how many of these lie at each such place, by its offset
+	sharedBytes int64                        // packed: of the slots of these places
+	packs       uint32                       // packed: how often Repack has run
+	shares      atomic.Bool                  // packed: there may be rows that share a place
+	owned       int64                        // packed: rows from this one on share the row of zeros until they are written
+	nodes       []int                        // memory nodes that the rows should be on; empty for any
+	lies        NodeMemory                   // where the rows are
+	adopted     []byte                       // the caller's memory that holds the rows; nil if the tier has memory of its own
+	length      atomic.Pointer[atomic.Int64] // of a tier of another process: its number of rows
+	part        *part                        // nil if the tier holds all rows
+	vacated     bool                         // rows are elsewhere: see Vacate
+	shared      bool                         // rows, and what Attach copies to devices, are memory that other processes can map
 }
 
 // Totals are sums over all rows of a tier.
 type Totals struct {
 	Rows, RawRows int64
 	// RawBytes is Rows × row bytes. StoredBytes is the length of all rows as stored. SlotBytes is the length of their slots if
-	// all were in slabs.
+	// all were in slabs, where rows at one place of EqualRows have one slot.
 	RawBytes, StoredBytes, SlotBytes int64
 	// EqualRows are the rows of a packed tier that lie at a place of several rows, all stored in the same bytes. A row that is written leaves
 	// the place; the last one there still counts.

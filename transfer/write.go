@@ -114,8 +114,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 			at = t.tailFrom + offset
 		}
 		if t.several.has(row) {
-			t.several.clear(row)
-			t.total.EqualRows--
+			t.leave(row, l)
 		}
 		copy(mem[at:], stored)
 		now := slab.Raw(0, at)
@@ -135,6 +134,18 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 		t.total.RawRows++
 	}
 	return w, ok, nil
+}
+
+// leave notes that a row, which has a new version, no longer lies at a place of several rows.
+func (t *Tier) leave(row int64, l slab.Location) {
+	t.several.clear(row)
+	t.total.EqualRows--
+	if t.sharers[l.Offset()]--; t.sharers[l.Offset()] > 0 { // Write takes off what the row's old version took, and that is still there
+		t.total.SlotBytes += int64(slab.SlotBytes(l.Stored(t.rowBytes)))
+		return
+	}
+	delete(t.sharers, l.Offset())
+	t.sharedBytes -= int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 }
 
 func (t *Tier) locations() []slab.Location { return view[slab.Location](t.host.Index) }
@@ -167,8 +178,8 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	}
 	next := &Tier{mode: t.mode, rows: rows, rowBytes: t.rowBytes, capacity: t.capacity, host: kernels.HostRows{Index: index}}
 	to := next.locations()
-	size := int64(0)
-	places := map[int64]slab.Location{} // of several rows, by their old offsets
+	size, slots, sharedBytes := int64(0), int64(0), int64(0)
+	places, sharers := map[int64]slab.Location{}, map[int64]int64{} // of several rows: where they come to lie, by their old offsets; how many there are
 	for r := range rows {
 		l := from[r]
 		shared := t.place(l, r) == 0
@@ -181,6 +192,7 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 		}
 		if at, ok := places[l.Offset()]; ok && shared {
 			to[r] = at
+			sharers[at.Offset()]++
 			continue
 		}
 		if l.Compressed() {
@@ -190,8 +202,11 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 		}
 		if shared {
 			places[l.Offset()] = to[r]
+			sharers[size]++
+			sharedBytes += int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 		}
 		size += roundUp(int64(l.Stored(t.rowBytes)))
+		slots += int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 	}
 	size = next.spare(to, size, true)
 	mem, err := t.allocRows(size + slab.TailSlack)
@@ -206,6 +221,9 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.host.Mem, t.host.Index = mem, index
 	t.tail, t.tailFrom = next.tail, next.tailFrom
 	t.owned = next.owned
+	t.sharers, t.sharedBytes, t.total.SlotBytes = sharers, sharedBytes, slots
+	t.packs++
+	t.shares.Store(len(sharers) > 0 || t.capacity > rows)
 	t.look()
 	return old, nil
 }

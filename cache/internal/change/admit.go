@@ -42,9 +42,8 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 				err = w.failLocked(err)
 				break
 			}
-			if n > 0 {
+			if bytes += int64(n); a.to.Valid() {
 				all = append(all, a)
-				bytes += int64(n)
 			}
 		}
 		err = errors.Join(err, w.publishLocked())
@@ -69,8 +68,10 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 }
 
 // writeRowLocked writes a row to free slots, as far as there are, and returns their bytes. move, if it is a location, is one of
-// the row's that is to be replaced by another one in the same slab.
+// the row's that is to be replaced by another one in the same slab. A row that is equal to others is not written where these have a slot. a.to is not valid
+// if the row gets no place.
 func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, bytes int, err error) {
+	a.to = place.Nowhere()
 	if w.mu.err != nil {
 		return a, 0, w.mu.err
 	}
@@ -83,41 +84,58 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		return a, 0, nil
 	}
 	n := slab.SlotBytes(len(stored))
+	group, _, shared := w.store.GroupOf(want.key)
 	var own [slab.MaxSlabs]slab.Location
 	to := slices.AppendSeq(own[:0], now.All())
-	write := func(i int, offset int64) (slab.Location, error) {
-		l := place.Location(i, offset, len(stored), compressed)
+	// put returns a slot in a slab: that of equal rows, or a new one that the row is written to.
+	put := func(i int, alloc func(bytes int) (int64, bool)) (l slab.Location, ok bool, err error) {
+		if w.set.Devices[i].IsLost() {
+			return l, false, nil
+		}
+		if shared {
+			if l, ok = w.store.Shared.Take(group, i, move); ok {
+				return l, true, nil
+			}
+			if move.Valid() && w.store.Shared.Moves(move) {
+				return l, false, nil
+			}
+		}
+		offset, ok := alloc(n)
+		if !ok {
+			return l, false, nil
+		}
+		if l = place.Location(i, offset, len(stored), compressed); shared {
+			w.store.Shared.Add(group, l, move)
+		}
+		if move.Valid() {
+			w.store.Slabs[i].Reserved += int64(n)
+		}
 		bytes += n
-		return l, w.mu.index.put(l, stored)
+		return l, true, w.mu.index.put(l, stored)
 	}
+	found := false
 	if move.Valid() {
 		at := slices.Index(to, move)
-		if at < 0 {
+		if _, _, several := w.store.Shared.Of(move); at < 0 || several && !shared {
 			return a, 0, nil
 		}
-		d, of := w.set.Devices[move.Slab()], w.store.Slabs[move.Slab()]
-		offset, ok := of.Slots.Alloc(n)
-		if !ok || d.IsLost() {
-			return a, 0, nil
-		}
-		of.Reserved += int64(n)
-		if to[at], err = write(d.Index, offset); err != nil {
+		l, ok, err := put(move.Slab(), w.store.Slabs[move.Slab()].Slots.Alloc)
+		if !ok || err != nil {
 			return a, bytes, err
 		}
+		to[at], found = l, true
 	} else {
 		for i := range place.SlabsOf(want.slabs &^ now.Slabs()) {
-			offset, ok := w.store.Slabs[i].Alloc(n)
-			if !ok || w.set.Devices[i].IsLost() {
-				continue
-			}
-			l, err := write(i, offset)
+			l, ok, err := put(i, w.store.Slabs[i].Alloc)
 			if err != nil {
 				return a, bytes, err
 			}
-			to = append(to, l)
+			if ok {
+				to, found = append(to, l), true
+			}
 		}
 	}
-	if bytes == 0 {
+	if !found {
 		return a, 0, nil
 	}
 	w.mu.admitting++
@@ -160,13 +178,7 @@ func (w *Writer) publishRowLocked(a admitted, publish bool) {
 	if published {
 		unused = a.from.Without(a.to)
 	}
-	if unused.Valid() {
-		from := len(w.mu.retire.open.slots)
-		w.retireLocked(a.key, unused)
-		for i := range w.mu.retire.open.slots[from:] {
-			w.mu.retire.open.slots[from+i].reserved = a.moves
-		}
-	}
+	w.retireLocked(a.key, unused, a.moves)
 	switch {
 	case !published:
 	case a.moves:

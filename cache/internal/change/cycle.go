@@ -111,6 +111,7 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	if err := w.refreshTiers(ctx, ranked, p.ranked); err != nil {
 		return err
 	}
+	w.checkWords()
 	w.Counts.Cycles.Add(1)
 	return nil
 }

@@ -131,7 +131,10 @@ func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
 	if !p.Valid() || w.store.Overlay.Has(p.First) || p.Slabs()&gone == 0 {
 		return
 	}
-	left, _ := p.Within(^gone)
+	left, out := p.Within(^gone)
+	for l := range out.All() {
+		w.store.Release(l, false)
+	}
 	if left.Valid() {
 		w.mu.index.insert(key, left)
 		return

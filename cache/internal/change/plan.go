@@ -21,10 +21,13 @@ type plan struct {
 	newcomers, fewer []wanted
 	surplus          []uint64
 	ranked           []read.Bitset
+	// groups are the equal rows of which some are to be cached: bits of the slabs that their slots are planned for. admits is how many newcomers are not
+	// cached in any slab.
+	groups map[place.Group]uint8
+	admits int64
 }
 
-// wanted is a row, the bytes that it takes in a slab, the bits of the slabs that it is to be in, and of those of them that it was not in when
-// the plan was made.
+// wanted is a row, the bytes that it takes in a slab, the bits of the slabs that it is to be in, and of those of them where it needs a new slot.
 type wanted struct {
 	key            uint64
 	bytes          int32
@@ -107,7 +110,7 @@ func (w *Writer) rank() (*ranking, error) {
 
 // plan makes a plan from a ranking.
 func (w *Writer) plan(r *ranking) (*plan, error) {
-	b := planner{w: w, p: &plan{}, topology: w.store.Topology.Load(), used: make([]int64, len(w.set.Devices)), hot: w.store.Hot.Bytes.Load()}
+	b := planner{w: w, p: &plan{groups: map[place.Group]uint8{}}, used: make([]int64, len(w.set.Devices)), hot: w.store.Hot.Bytes.Load()}
 	w.mu.Lock()
 	b.limit = w.store.Limits()
 	w.mu.Unlock()
@@ -133,28 +136,34 @@ func (w *Writer) plan(r *ranking) (*plan, error) {
 type planner struct {
 	w           *Writer
 	p           *plan
-	topology    *place.Topology
 	limit, used []int64  // bytes of each slab
 	hot         int64    // bytes of rows that are copied to every slab
 	bytes       int64    // to be written
 	ranked      int64    // bytes of all rows so far
+	entries     int64    // rows to be cached so far
 	rejected    []uint64 // rows that do not fit and whose row bit does not say so
 }
 
-// fits returns the bits of those slabs of targets that have room for n bytes.
-func (b *planner) fits(targets uint8, n int) (slabs uint8) {
+// fits returns the bits of those slabs of targets that have room for n bytes. Rows that are equal to the row are planned for the slabs of shared: there it
+// takes a map slot alone.
+func (b *planner) fits(targets uint8, n int, shared uint8) (slabs uint8) {
 	for i := range place.SlabsOf(targets) {
-		if b.used[i]+int64(n) <= b.limit[i] {
+		if shared>>i&1 != 0 && b.entries < b.w.mostEntries() || shared>>i&1 == 0 && b.used[i]+int64(n) <= b.limit[i] {
 			slabs |= 1 << i
 		}
 	}
 	return slabs
 }
 
+// mostEntries is how many rows the maps are made for.
+func (w *Writer) mostEntries() int64 {
+	return int64(hashmap.Load * float64(w.store.Space.Load().Layout.Slots()))
+}
+
 // full says whether no slab has room for any row.
 func (b *planner) full() bool {
 	smallest := int(b.w.store.Space.Load().Smallest)
-	return b.fits(1<<len(b.used)-1, smallest) == 0
+	return b.fits(1<<len(b.used)-1, smallest, 0) == 0
 }
 
 // add plans for a row, whose word in the index is l.
@@ -164,27 +173,48 @@ func (b *planner) add(key uint64, l slab.Location) {
 	t := w.set.Tables[table]
 	now := w.mu.index.cachedAt(key, l)
 	cached := now.Valid()
-	targets := b.topology.Targets(key, b.ranked < b.hot, now)
+	group, _, equal := w.store.Shared.Of(now.First)
+	if !cached {
+		group, _, equal = w.store.GroupOf(key)
+	}
+	var shared, there uint8
+	if equal {
+		shared, there = p.groups[group], w.store.Shared.Slabs(group)
+	}
+	targets := w.store.Targets(key, b.ranked < b.hot, now)
 	n := int(w.store.Space.Load().Smallest)
 	if cached {
 		n = w.store.SlotBytes(key, now.First)
-	} else if b.fits(targets, n) != 0 { // else its length does not matter, and is in memory gone cold
+	} else if b.fits(targets, n, shared) != 0 { // else its length does not matter, and is in memory gone cold
 		var err error
 		if n, err = t.Tier.SlotBytes(row); err != nil {
 			return // a corrupt row is for Gather to report
 		}
 	}
-	if b.ranked += int64(n); b.ranked > b.hot { // it may be the last one to be copied, or not
-		targets = b.topology.Targets(key, false, now)
+	if shared == 0 {
+		b.ranked += int64(n)
 	}
-	into := b.fits(targets, n)
-	for i := range place.SlabsOf(into) {
+	if b.ranked > b.hot { // it may be the last one to be copied, or not
+		targets = w.store.Targets(key, false, now)
+	}
+	into := b.fits(targets, n, shared)
+	for i := range place.SlabsOf(into &^ shared) {
 		b.used[i] += int64(n)
+	}
+	if into != 0 {
+		b.entries++
+	}
+	if equal && into != 0 {
+		p.groups[group] = shared | into
 	}
 	have := now.Slabs()
 	if into != 0 && into&^have != 0 {
-		if b.bytes += int64(n * bits.OnesCount8(into&^have)); b.bytes <= w.o.MaxBytes {
-			p.newcomers = append(p.newcomers, wanted{key, int32(n), into, into &^ have})
+		missing := into &^ (have | shared | there)
+		if b.bytes += int64(n * bits.OnesCount8(missing)); b.bytes <= w.o.MaxBytes {
+			p.newcomers = append(p.newcomers, wanted{key, int32(n), into, missing})
+			if !cached {
+				p.admits++
+			}
 		}
 	}
 	switch {
@@ -202,19 +232,51 @@ func (w *Writer) hasSlot(key uint64, device int) bool {
 	return w.mu.index.cached(key).Slabs()>>device&1 != 0
 }
 
-// victims yields the cached rows of one device that may be evicted, those worth least first.
-func (w *Writer) victims(p *plan, device int) iter.Seq[uint64] {
+// victims yields the cached rows of one device that may be evicted, those worth least first. Those whose slot is to stay, because equal rows are ranked high,
+// are among them only if all is true.
+func (w *Writer) victims(p *plan, device int, all bool) iter.Seq[uint64] {
+	stays := func(key uint64) bool {
+		if all || len(p.groups) == 0 {
+			return false
+		}
+		l, _ := w.mu.index.cached(key).In(device)
+		g, _, shared := w.store.Shared.Of(l)
+		return shared && p.groups[g]>>device&1 != 0
+	}
 	return func(yield func(uint64) bool) {
 		for key := range w.mu.index.m.All() {
 			table, row := hashmap.SplitKey(key)
-			if !p.ranked[table].Has(row) && w.hasSlot(key, device) && !yield(key) {
+			if !p.ranked[table].Has(row) && w.hasSlot(key, device) && !stays(key) && !yield(key) {
 				return
 			}
 		}
 		for i := len(p.surplus) - 1; i >= 0; i-- {
-			if w.hasSlot(p.surplus[i], device) && !yield(p.surplus[i]) {
+			if w.hasSlot(p.surplus[i], device) && !stays(p.surplus[i]) && !yield(p.surplus[i]) {
 				return
 			}
 		}
 	}
+}
+
+// crowd returns rows to evict because the maps, rather than the slabs, have no room for the newcomers: where equal rows share slots.
+func (w *Writer) crowd(p *plan) (keys []uint64) {
+	if !w.store.Shared.Any() {
+		return nil
+	}
+	over := p.admits - w.mostEntries()
+	for _, t := range w.set.Tables {
+		over += t.Counts.Cached.Load()
+	}
+	over = min(over, int64(w.o.MaxChurn*float64(w.mostEntries())))
+	for i := range w.set.Devices {
+		for key := range w.victims(p, i, true) {
+			if over <= int64(len(keys)) {
+				return keys
+			}
+			if bits.TrailingZeros8(w.mu.index.cached(key).Slabs()) == i { // else another device has it, too
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
 }

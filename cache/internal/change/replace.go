@@ -25,6 +25,9 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 	if err := w.dropSlots(p.fewer, dropped); err != nil {
 		return err
 	}
+	if err := w.evict(w.crowd(p)); err != nil {
+		return err
+	}
 	victims := w.choose(p, dropped)
 	written := int64(0)
 	for from := 0; from < len(p.newcomers); {
@@ -67,7 +70,7 @@ func (w *Writer) choose(p *plan, retired []int64) [][]uint64 {
 		free, limit := of.Limit-of.Used()+retired[i], of.Limit
 		w.mu.Unlock()
 		churn := int64(w.o.MaxChurn * float64(limit))
-		victims[i], _ = w.least(w.victims(p, i), i, min(need[i]-free, churn), retired)
+		victims[i], _ = w.least(w.victims(p, i, false), i, min(need[i]-free, churn), retired)
 	}
 	return victims
 }
@@ -103,11 +106,13 @@ func (w *Writer) replaceSlice(ctx context.Context, newcomers []wanted, victims [
 }
 
 // least returns the first victims that have so many bytes in a device's slab together, and how many victims it has seen for that. It adds the bytes
-// that they have in each slab to retired. It does not need the lock: it takes long where most rows stay.
+// that they have in each slab to retired. A slot that equal rows share counts when all of these are victims. least does not need the lock: it takes long
+// where most rows stay.
 func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retired []int64) (keys []uint64, seen int) {
 	if bytes <= 0 {
 		return nil, 0
 	}
+	left := map[slab.Location]int64{} // words of shared slots that are not those of victims
 	for key := range victims {
 		seen++
 		p := w.mu.index.cached(key)
@@ -116,9 +121,21 @@ func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retire
 		}
 		keys = append(keys, key)
 		for l := range p.All() {
-			retired[l.Slab()] += int64(w.store.SlotBytes(key, l))
+			if _, words, shared := w.store.Shared.Of(l); shared {
+				if _, known := left[l]; !known {
+					left[l] = words
+				}
+				if left[l]--; left[l] > 0 {
+					continue
+				}
+			}
+			n := int64(w.store.SlotBytes(key, l))
+			retired[l.Slab()] += n
+			if l.Slab() == device {
+				bytes -= n
+			}
 		}
-		if bytes -= int64(w.store.SlotBytes(key, p.First)); bytes <= 0 {
+		if bytes <= 0 {
 			break
 		}
 	}
@@ -148,9 +165,10 @@ func (w *Writer) dropSlots(rows []wanted, retired []int64) error {
 			return
 		}
 		w.mu.index.insert(want.key, left)
-		w.retireLocked(want.key, gone)
-		for l := range gone.All() {
-			retired[l.Slab()] += int64(w.store.SlotBytes(want.key, l))
+		from := len(w.mu.retire.open.slots)
+		w.retireLocked(want.key, gone, false)
+		for _, s := range w.mu.retire.open.slots[from:] {
+			retired[s.device] += int64(s.bytes)
 		}
 	})
 }
@@ -193,7 +211,7 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 // victimsThenOthers yields the victims of a device, then all other cached rows.
 func (w *Writer) victimsThenOthers(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
-		for key := range w.victims(p, device) {
+		for key := range w.victims(p, device, true) {
 			if !yield(key) {
 				return
 			}

@@ -58,10 +58,13 @@ type retiredBuffer struct {
 
 func newRetired() *retired { return &retired{done: make(chan struct{})} }
 
-// retireLocked adds a row's slots to the open group.
-func (w *Writer) retireLocked(key uint64, p place.Places) {
+// retireLocked adds a row's slots to the open group, but those that location words of other rows name. moved says that the row has moved, or was to move.
+func (w *Writer) retireLocked(key uint64, p place.Places, moved bool) {
 	for l := range p.All() {
-		w.mu.retire.open.slots = append(w.mu.retire.open.slots, slot{device: l.Slab(), offset: l.Offset(), bytes: w.store.SlotBytes(key, l)})
+		if last, reserved := w.store.Release(l, moved); last {
+			w.mu.retire.open.slots = append(w.mu.retire.open.slots,
+				slot{device: l.Slab(), offset: l.Offset(), bytes: w.store.SlotBytes(key, l), reserved: reserved})
+		}
 	}
 }
 

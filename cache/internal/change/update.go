@@ -142,7 +142,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 		w.replaceLocked(before)
 	} else if old.Valid() {
 		f.admitted, f.reason, f.oldSlabs = true, slab.Evicted, old.Slabs()
-		w.retireLocked(key, old)
+		w.retireLocked(key, old, false)
 	} else {
 		f.reason = old.First.Reason()
 	}
@@ -192,7 +192,7 @@ func (w *Writer) replaceLocked(f *updatedRow) {
 
 // dropSlotLocked retires the slots that a row was written to but that were never published.
 func (w *Writer) dropSlotLocked(f *updatedRow) {
-	w.retireLocked(f.key, f.newPlaces)
+	w.retireLocked(f.key, f.newPlaces, false)
 	f.newPlaces = place.Nowhere()
 }
 

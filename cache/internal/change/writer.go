@@ -317,5 +317,5 @@ func (w *Writer) setCauseLocked(by *observe.Cause) {
 func (w *Writer) evictLocked(key uint64, p place.Places, why slab.Reason) {
 	w.withdrawnLocked(key)
 	w.mu.index.withdraw(key, why)
-	w.retireLocked(key, p)
+	w.retireLocked(key, p, false)
 }

@@ -156,7 +156,8 @@ func (f *filler) admitBelow(a *admitted, writers []*slabWriter) error {
 		mu.Lock()
 		for _, r := range p.rows {
 			key := hashmap.Key(p.table, r.Row)
-			for l := range a.add(f, key, topology.Targets(key, false, place.Nowhere()), r.Bytes, r.Compressed).All() {
+			places, _ := a.add(f, key, topology.Targets(key, false, place.Nowhere()), r.Bytes, r.Compressed)
+			for l := range places.All() {
 				entries[l.Slab()] = append(entries[l.Slab()], hashmap.Entry{Key: key, Location: l})
 				from[l.Slab()] = append(from[l.Slab()], r.At)
 			}

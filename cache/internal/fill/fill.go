@@ -311,7 +311,13 @@ func (f *filler) train() error {
 		return n
 	}
 	p.StoredBytes = stored
-	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
+	p.SlotBytes = func(key uint64) int {
+		n := slab.SlotBytes(stored(key))
+		if _, rows, shared := f.store.GroupOf(key); shared { // equal rows, which are one slot's, pay for it together
+			n = int(max(1, int64(n)/max(1, rows)))
+		}
+		return n
+	}
 	f.o.Learner.SetSlotBytes(p.SlotBytes)
 	if err := f.o.Learner.Start(p); err != nil {
 		return err
@@ -362,6 +368,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		}
 	}
 	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
+	placed := map[place.Group]uint8{} // bits of the cliques that a slot of equal rows is counted for
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
 	}
@@ -382,6 +389,8 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 				return false, err
 			}
 			full = true
+			group, _, shared := f.store.GroupOf(key)
+			counted := shared && placed[group] != 0
 			for q, members := range topology.Cliques {
 				room, takes := int64(0), int64(n)
 				for _, i := range members {
@@ -390,13 +399,21 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 				if bytes+int64(n) <= hot {
 					takes *= int64(len(members))
 				}
+				if shared && placed[group]>>q&1 != 0 {
+					takes = 0
+				}
 				if used[q]+takes <= room {
 					used[q] += takes
 					full = false
+					if shared {
+						placed[group] |= 1 << q
+					}
 				}
 			}
 			if !full {
-				bytes += int64(n)
+				if !counted {
+					bytes += int64(n)
+				}
 				entries++
 				if !t.Tier.Partial() {
 					keys = append(keys, key)
@@ -569,15 +586,25 @@ type admitted struct {
 }
 
 // add gives a row places in some of the given slabs, and returns them: none if no slab has room, because rows are divided over slabs by hash, so one is full
-// before the others.
-func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) place.Places {
-	p := place.Nowhere()
+// before the others. unwritten are the bits of the slabs where the row is to be written: no equal row has a slot there.
+func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) (p place.Places, unwritten uint8) {
+	p = place.Nowhere()
+	group, _, shared := f.store.GroupOf(key)
 	for i := range place.SlabsOf(slabs) {
-		offset, ok := f.store.Slabs[i].Slots.Alloc(slab.SlotBytes(stored))
-		if !ok {
-			continue
+		l, ok := slab.NoLocation(slab.Cold), false
+		if shared {
+			l, ok = f.store.Shared.Take(group, i, l)
 		}
-		l := place.Location(i, offset, stored, compressed)
+		if !ok {
+			offset, ok := f.store.Slabs[i].Slots.Alloc(slab.SlotBytes(stored))
+			if !ok {
+				continue
+			}
+			unwritten |= 1 << i
+			if l = place.Location(i, offset, stored, compressed); shared {
+				f.store.Shared.Add(group, l, slab.NoLocation(slab.Cold))
+			}
+		}
 		if p.Valid() {
 			p.More = append(p.More, l)
 		} else {
@@ -587,13 +614,13 @@ func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compresse
 	if !p.Valid() {
 		table, row := hashmap.SplitKey(key)
 		f.set.Tables[table].Rejected.Add(row)
-		return p
+		return p, 0
 	}
 	if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
 		a.differing = append(a.differing, change.Entry{Key: key, Places: p})
 	}
 	a.entries = append(a.entries, hashmap.Entry{Key: key, Location: p.First})
-	return p
+	return p, unwritten
 }
 
 // admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
@@ -641,9 +668,10 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 
 // admitHeld places rows that host tiers hold, and writes them to the slabs.
 func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) error {
-	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
-	slots := make([][]hashmap.Entry, len(writers)) // by device, where there are several
-	if len(slots) > 1 {
+	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
+	slots := make([][]hashmap.Entry, len(writers)) // by device, each once, where there are several devices or words
+	apart := len(slots) > 1 || slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Shares() })
+	if apart {
 		for i := range slots {
 			all, memory := numa.Make[hashmap.Entry](int64(len(keys))) // pages that are not used take no memory
 			defer memory.Free()
@@ -663,16 +691,20 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 		if err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		bytes += int64(n)
+		if group, _, shared := f.store.GroupOf(key); !shared || f.store.Shared.Slabs(group) == 0 {
+			bytes += int64(n)
+		}
 		stored := f.stored(key)
-		p := a.add(f, key, topology.Targets(key, bytes <= hot, place.Nowhere()), stored, stored < t.Tier.RowBytes())
-		if len(slots) > 1 {
+		p, unwritten := a.add(f, key, f.store.Targets(key, bytes <= hot, place.Nowhere()), stored, stored < t.Tier.RowBytes())
+		if apart {
 			for l := range p.All() {
-				slots[l.Slab()] = append(slots[l.Slab()], hashmap.Entry{Key: key, Location: l})
+				if unwritten>>l.Slab()&1 != 0 {
+					slots[l.Slab()] = append(slots[l.Slab()], hashmap.Entry{Key: key, Location: l})
+				}
 			}
 		}
 	}
-	if len(slots) == 1 {
+	if !apart {
 		slots[0] = a.entries
 	}
 	for i, w := range writers {

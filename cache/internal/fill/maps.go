@@ -37,7 +37,9 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 				p = place.Places{First: e.Location}
 			}
 			for l := range p.All() {
-				f.store.Slabs[l.Slab()].Slots.Free(l.Offset(), f.store.SlotBytes(e.Key, l))
+				if last, _ := f.store.Release(l, false); last {
+					f.store.Slabs[l.Slab()].Slots.Free(l.Offset(), f.store.SlotBytes(e.Key, l))
+				}
 			}
 			t.Counts.Cached.Add(-1)
 		}

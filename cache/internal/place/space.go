@@ -94,9 +94,10 @@ func fullBytes(t *read.Table) int64 {
 // Tables are taken to be as long as their capacity.
 func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 	// Resident tables take none of either.
-	var slots, rows int64
+	var slots, shared, rows int64
 	for _, t := range tables {
 		slots += fullBytes(t)
+		shared += t.Tier.SharedBytes()
 		_, most := t.Cacheable()
 		rows += most
 	}
@@ -105,10 +106,13 @@ func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 		budget += float64(b - s.Fixed)
 		devices++
 	}
-	mean := max(slab.Align, slots/max(1, rows))
+	// Slots that equal rows share are needed in whole, however few of these rows are cached.
+	shared = min(shared, int64(budget/2))
+	budget -= float64(shared)
+	mean := float64(max(0, slots-shared) / max(1, rows))
 	// The number of entries e solves: sum over devices of (budget - fixed - map(e)) = e × mean, where map(e) = e × SlotBytes / Load.
 	// If rows are copied, fewer fit. The map is sized without copies all the same, because copies may be removed.
-	entries := budget / (float64(mean) + devices*hashmap.EntryBytes)
+	entries := budget / (mean + devices*hashmap.EntryBytes)
 	rowsCached = max(1, int64(min(entries, float64(rows))))
 	for _, payload := range s.Payloads(rowsCached) {
 		bytes += min(payload, slots)

@@ -17,6 +17,7 @@ type Store struct {
 	Topology atomic.Pointer[Topology]
 	Space    atomic.Pointer[Space]
 	Slabs    []*Slab // one a device
+	Shared   Shared
 	Overlay  *Overlay
 	Hot      *Hot
 	Nodes    *HostNodes
@@ -27,6 +28,13 @@ type Store struct {
 // cost returns the cost of a table's rows.
 func (s *Store) cost(table int) admission.Cost {
 	return (&admission.Problem{Costs: s.Costs}).Cost(table)
+}
+
+// Release notes that one word less names a slot, and returns whether it was the last one. reserved says whether the slot is to be counted in Slab.Reserved
+// until it is free: of a slot that is not in Shared, where it was moved.
+func (s *Store) Release(l slab.Location, moved bool) (last, reserved bool) {
+	shared, last, reserved := s.Shared.Release(l)
+	return last, reserved || last && !shared && moved
 }
 
 // Slab is the slots of one device.
