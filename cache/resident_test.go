@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -568,6 +569,26 @@ func TestResident_UpdateKeepsNoArguments(t *testing.T) {
 		}
 	}
 	checkResidentStats(t, c, now, rowBytes)
+}
+
+// The smallest overlay holds a row of a table without a codec, whose length is a whole number of lines.
+func TestResident_OverlayOfOneRow(t *testing.T) {
+	const rows, rowBytes = 20, 128
+	r := rand.New(rand.NewPCG(22, 10))
+	now := residentRows(rows, rowBytes, r)
+	c := openResident(t, bytes.Clone(now), rowBytes, "none", cache.ResidentOptions{Target: 16, MaxTarget: rowBytes}, 2, func(o *cache.Options) { o.Host.Overlay = 1 })
+	some, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for i := range rows / 2 {
+		residentRow(now[i*rowBytes:][:rowBytes], r)
+	}
+	if err := c.Update(some, 0, allRows(rows/2), now[:rows/2*rowBytes]); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Retarget(some, 0, rowBytes); err != nil {
+		t.Fatal(err)
+	}
+	checkModel(t, c, now, rowBytes)
 }
 
 // Updates of many batches, each of several parts, by two callers beside readers: readers see whole versions, and in the end every row is the newest one.

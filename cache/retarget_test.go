@@ -168,6 +168,45 @@ func TestRetarget_ReadsAsAnArray(t *testing.T) {
 	}
 }
 
+// A table becomes longer while rows beyond its end, which nobody has written, are on their way to another target: they are zeros.
+func TestRetarget_TableBecomesLonger(t *testing.T) {
+	const rows, rowBytes = 10, 64
+	capacity := gputest.Few(6000, 3000)
+	r := rand.New(rand.NewPCG(22, 44))
+	model := residentRows(rows, rowBytes, r)
+	c := openResident(t, bytes.Clone(model), rowBytes, "ibp", cache.ResidentOptions{Target: 16, MaxTarget: 64}, 2, func(o *cache.Options) {
+		o.Host.Overlay = 256 << 10
+		o.Tables[0] = o.Tables[0].WithCapacity(int64(capacity))
+	})
+	grown := make(chan struct{})
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-grown:
+				return
+			default:
+			}
+			if err := c.Retarget(ctx, 0, []int{64, 16}[i%2]); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for len(model)/rowBytes+50 <= capacity {
+		fresh := residentRows(1, rowBytes, r)
+		model = append(append(model, make([]byte, r.IntN(50)*rowBytes)...), fresh...)
+		if err := c.Update(ctx, 0, []int64{int64(len(model)/rowBytes - 1)}, fresh); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(grown)
+	mover.Wait()
+	checkModel(t, c, model, rowBytes)
+	checkResidentStats(t, c, model, rowBytes)
+}
+
 // Close ends a Retarget that is under way.
 func TestRetarget_EndsWithTheCache(t *testing.T) {
 	const rows, rowBytes = 20000, 64

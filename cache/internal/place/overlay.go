@@ -43,10 +43,10 @@ func overlaySlot(stored int, compressed bool) int {
 func OverlayBytes(rowBytes int) int { return overlaySlot(rowBytes, true) }
 
 // OpenOverlay takes at least size bytes of host memory of the set's first device, on the given memory nodes: enough for the longest row of
-// every table.
+// every table, compressed or not: resident tables have places of one length.
 func OpenOverlay(set *read.Set, nodes []int, size int64) (*Overlay, error) {
 	for _, t := range set.Tables {
-		size = max(size, int64(overlaySlot(t.Tier.RowBytes(), t.Tier.Codec() != nil)))
+		size = max(size, int64(OverlayBytes(t.Tier.RowBytes())))
 	}
 	size = size &^ (overlayAlign - 1)
 	o := &Overlay{Slab: len(set.Devices), Slots: slab.NewAllocator(0, size)}

@@ -197,18 +197,21 @@ func (r *Resident) DeviceBytes() int64 { return r.deviceBytes.Load() }
 // BuddyBytes is documented at DeviceBytes.
 func (r *Resident) BuddyBytes() int64 { return r.buddyBytes.Load() }
 
-// GrownResident notes that a resident table has become longer than so many rows: those that nobody has written are raw zeros. Tier.Grow has counted all of
-// them as raw.
+// GrownResident notes that a resident table has become longer than so many rows: those that nobody has written are raw zeros, and may be in the overlay on
+// their way to another target. Tier.Grow has counted all of them as raw.
 func (t *Table) GrownResident(from int64) {
 	r, rowBytes := t.Resident, t.Tier.RowBytes()
-	var by ResidentChange
+	var by, unwritten ResidentChange
 	for row := from; row < t.Tier.Rows(); row++ {
+		target := r.Of(row).Target
 		if n := r.Stored(row); n != 0 {
-			by.add(rowBytes, r.Of(row).Target, rowBytes, n)
+			by.add(rowBytes, target, rowBytes, n)
 		} else {
-			r.Set(row, rowBytes)
+			atomic.OrUint32(&r.rows[row], uint32(rowBytes)) // the number of the batch stays
+			unwritten.add(rowBytes, target, 0, rowBytes)
 		}
 	}
+	r.count(unwritten)
 	t.Tier.Replaced(by.Totals)
 	t.Counts.Cached.Store(t.Tier.Rows())
 }
