@@ -102,6 +102,8 @@ type ResidentStats struct {
 	TargetBytes                 int
 	OverflowRows, OverflowBytes int64
 	PastMaxOverflow             bool
+	// MaxTargetBytes is the largest target that Retarget can move the table to: as long are the slots that device memory was taken for.
+	MaxTargetBytes int
 	// DeviceBytes is the device memory of slots and words, and BuddyBytes the host memory of the overflow places.
 	DeviceBytes, BuddyBytes int64
 	// Gain is row bytes ÷ TargetBytes: how many bytes of rows one byte of slots holds.
@@ -132,15 +134,17 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 		OverflowReads: done.Overflow, OverflowBytesRead: done.HostBytes,
 	}
 	s.OverflowRows, s.OverflowBytes = r.Overflow()
-	s.PastMaxOverflow = r.Past(t.Tier.Rows())
+	s.PastMaxOverflow, s.MaxTargetBytes = r.Past(t.Tier.Rows()), r.MostTarget()
 	return s
 }
 
 // residentGauges makes the instruments of resident tables.
 func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.MeasurementOption) {
 	target := f.Level("tensorcache.resident.target", "By", "Bytes of a row's slot.")
+	limit := f.Level("tensorcache.resident.target.limit", "By", "Bytes of the longest slots that Retarget can give the rows.")
 	usage := f.Level("tensorcache.resident.usage", "By", "Bytes of slots and words on all devices.")
 	rows := f.Level("tensorcache.resident.overflow.rows", "{row}", "Rows that are longer than their slot.")
+	past := f.Level("tensorcache.resident.overflow.exceeded", "{table}", "1 while more rows than MaxOverflow are longer than their slot, else 0.")
 	reads := f.Counter("tensorcache.resident.overflow.reads", "{row}", "Lookups of rows that are longer than their slot.")
 	bytes := f.Counter("tensorcache.resident.overflow.bytes", "By", "Bytes read from overflow places.")
 	return func(o metric.Observer, ts *TableStats, of metric.MeasurementOption) {
@@ -149,8 +153,14 @@ func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.
 			return
 		}
 		o.ObserveInt64(target, int64(s.TargetBytes), of)
+		o.ObserveInt64(limit, int64(s.MaxTargetBytes), of)
 		o.ObserveInt64(usage, s.DeviceBytes, of)
 		o.ObserveInt64(rows, s.OverflowRows, of)
+		exceeded := int64(0)
+		if s.PastMaxOverflow {
+			exceeded = 1
+		}
+		o.ObserveInt64(past, exceeded, of)
 		o.ObserveInt64(reads, s.OverflowReads, of)
 		o.ObserveInt64(bytes, s.OverflowBytesRead, of)
 	}

@@ -474,7 +474,7 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 		data[i] = byte(i * i)
 	}
 	recorder := newRecorder(t, sdktrace.NeverSample())
-	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 48}, 2, func(o *cache.Options) { o.Telemetry = recorder.options() })
+	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 32, MaxTarget: 48, MaxOverflow: 0.5}, 2, func(o *cache.Options) { o.Telemetry = recorder.options() })
 	if err := c.Gather(ctx, 0, allRows(30), make([]byte, 30*rowBytes)); err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +483,8 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, want := recorder.collect(t), map[string]int64{
-		"target": 48, "usage": s.Tables[0].Resident.DeviceBytes, "overflow.rows": rows, "overflow.reads": 30, "overflow.bytes": 30 * 16,
+		"target": 32, "target.limit": 48, "usage": s.Tables[0].Resident.DeviceBytes, "overflow.rows": rows, "overflow.exceeded": 1, "overflow.reads": 30,
+		"overflow.bytes": 30 * 32,
 	}
 	for name, value := range want {
 		if n, ok := got["tensorcache.resident."+name+"{tensorcache.table.name=features}"]; !ok || n != float64(value) {

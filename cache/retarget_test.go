@@ -307,5 +307,8 @@ func TestRetarget_RefusesWhatCannotBe(t *testing.T) {
 	if err := c.Retarget(ctx, 0, 96); err != nil {
 		t.Error(err)
 	}
+	if s, err := c.Stats(); err != nil || s.Tables[0].Resident.MaxTargetBytes != 96 {
+		t.Errorf("MaxTargetBytes is not 96: %+v, %v", s.Tables[0].Resident, err)
+	}
 	checkModel(t, c, data, rowBytes)
 }

@@ -136,9 +136,12 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 		elements: t.dtype, gpu: int(t.gpu), restore: t.restore != 0, capacity: int64(t.capacity), codec: cache.Codec(text(t.codec)),
 	}
 	if t.resident != 0 {
-		r.resident = &cache.ResidentOptions{Target: int(t.resident_target), MaxOverflow: float64(t.resident_overflow)}
-	} else if t.resident_target != 0 || t.resident_overflow != 0 {
-		return r, argument("table %d: resident_target (%d) and resident_overflow (%v) must be 0 unless resident is set", i, t.resident_target, t.resident_overflow)
+		r.resident = &cache.ResidentOptions{
+			Target: int(t.resident_target), MaxTarget: int(t.resident_max_target), MaxOverflow: float64(t.resident_overflow), Retarget: t.resident_retarget != 0,
+		}
+	} else if t.resident_target != 0 || t.resident_overflow != 0 || t.resident_max_target != 0 || t.resident_retarget != 0 {
+		return r, argument("table %d: resident_target (%d), resident_overflow (%v), resident_max_target (%d) and resident_retarget (%d) must be 0 unless resident is set",
+			i, t.resident_target, t.resident_overflow, t.resident_max_target, t.resident_retarget)
 	}
 	if r.path != "" {
 		if r.data != nil {

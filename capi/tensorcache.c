@@ -485,6 +485,12 @@ tc_status tc_refresh(tc_cache *cache)
 	return tcgo_refresh((uintptr_t)cache);
 }
 
+tc_status tc_retarget(tc_cache *cache, int32_t table, int64_t target)
+{
+	ENTER();
+	return tcgo_retarget((uintptr_t)cache, table, target);
+}
+
 tc_status tc_set_gpu_memory(tc_cache *cache, int64_t bytes)
 {
 	ENTER();

@@ -224,6 +224,8 @@ typedef struct tc_table {
 	int32_t resident;
 	int32_t resident_target;   /* bytes of a slot, a multiple of 16; default: chosen by the expected time of a row within gpu_memory */
 	double resident_overflow;  /* largest share of rows, 0 to 1, that may be longer than a slot that is chosen; default 0.3 */
+	int32_t resident_max_target; /* bytes of the longest slots that tc_retarget can give the rows: GPU memory is taken for these; default: the first */
+	int32_t resident_retarget;   /* not 0: the table moves to slots of another length by itself when more rows than resident_overflow are longer */
 } tc_table;
 
 /* How far an opening is. */
@@ -486,6 +488,12 @@ TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, in
 /* Runs one refresh cycle, which replaces cached rows by rows that are used more, and returns when those are served. Gathers go on
  * meanwhile. */
 TC_API tc_status tc_refresh(tc_cache *cache);
+
+/* Moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length that tc_open would choose for the rows
+ * as they are now. Row lengths limit it. It returns when all rows have moved; gathers go on meanwhile, and tc_update of the table waits some
+ * milliseconds at a time. The GPU memory stays the same: a target that is longer than it was taken for (tc_table.resident_max_target) is
+ * TC_ERROR_BUDGET. TC_ERROR_CLOSED: the cache was closed meanwhile. Of an attached cache it is TC_ERROR_ARGUMENT: the owner retargets. */
+TC_API tc_status tc_retarget(tc_cache *cache, int32_t table, int64_t target);
 
 /* Sets gpu_memory. It returns once rows have given way. TC_ERROR_BUDGET and TC_ERROR_OUT_OF_MEMORY change nothing. */
 TC_API tc_status tc_set_gpu_memory(tc_cache *cache, int64_t bytes);

@@ -160,6 +160,8 @@ public:
 		check(tc_prefetch(cache_, table, ids, id_type<Id>(), n));
 	}
 	void refresh() const { check(tc_refresh(cache_)); }
+	// tc_retarget: target 0 is chosen.
+	void retarget(std::int32_t table, std::int64_t target = 0) const { check(tc_retarget(cache_, table, target)); }
 	void set_gpu_memory(std::int64_t bytes) const { check(tc_set_gpu_memory(cache_, bytes)); }
 	void snapshot(const std::string &path) const { check(tc_snapshot(cache_, path.c_str())); }
 

@@ -35,6 +35,9 @@ type ResidentInfo struct {
 	// OverflowRows are longer than their slot, by OverflowBytes together.
 	OverflowRows  int64 `json:"overflow_rows"`
 	OverflowBytes int64 `json:"overflow_bytes"`
+	// MaxTargetBytes is the largest target that the table can move to. PastMaxOverflow says that more rows than --overflow are longer than their slot.
+	MaxTargetBytes  int  `json:"max_target_bytes"`
+	PastMaxOverflow bool `json:"past_max_overflow"`
 	// DeviceBytes is the memory of slots and words, BuddyBytes the host memory of overflow places.
 	DeviceBytes int64 `json:"device_bytes"`
 	BuddyBytes  int64 `json:"buddy_bytes"`
@@ -49,7 +52,7 @@ func residentInfo(s *cache.ResidentStats) *ResidentInfo {
 	if s == nil {
 		return nil
 	}
-	return &ResidentInfo{s.TargetBytes, s.OverflowRows, s.OverflowBytes, s.DeviceBytes, s.BuddyBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
+	return &ResidentInfo{s.TargetBytes, s.OverflowRows, s.OverflowBytes, s.MaxTargetBytes, s.PastMaxOverflow, s.DeviceBytes, s.BuddyBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
 }
 
 // BuddySlots is what Buddy slots make of a codec at the paper's threshold: at most 30 % of the rows are longer than the target.

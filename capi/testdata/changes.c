@@ -74,6 +74,7 @@ static void resident(const float *table)
 	table_desc(&t, table);
 	t.resident = 1;
 	t.resident_target = 64;
+	t.resident_max_target = 96;
 	t.codec = "ibp4";
 	tc_cache *cache;
 	OK(tc_open(&config, &t, 1, &cache));
@@ -87,9 +88,20 @@ static void resident(const float *table)
 		row[c] = 0.25f * (float)c;
 	OK(tc_update(cache, 0, ids, TC_INT64, 1, row, 0));
 	same_row(cache, ids[0], row);
-	free(ids);
 	char *json;
 	JSON_HAS("\"resident\":{\"target_bytes\":64,\"overflow_rows\":", tc_stats_json(cache, 0, &json), json);
+	/* In slots of another length the rows are the same. */
+	OK(tc_retarget(cache, 0, 96));
+	JSON_HAS("\"resident\":{\"target_bytes\":96,", tc_stats_json(cache, 0, &json), json);
+	JSON_HAS("\"max_target_bytes\":96,\"past_max_overflow\":", tc_stats_json(cache, 0, &json), json);
+	OK(tc_gather_host(cache, 0, 0, ids + 1, TC_INT64, N - 1, out, 0));
+	for (int i = 1; i < N; i++)
+		CHECK(ids[i] == ids[0] || memcmp(out + (size_t)(i - 1) * ROW, table + ids[i] * COLUMNS, ROW) == 0);
+	same_row(cache, ids[0], row);
+	REFUSED(TC_ERROR_BUDGET, "target (112 B) must be at most 96 B, for which device memory was taken (resident_max_target)", tc_retarget(cache, 0, 112));
+	REFUSED(TC_ERROR_ARGUMENT, "target (24 B) must be a multiple of 16, or 0", tc_retarget(cache, 0, 24));
+	REFUSED(TC_ERROR_TABLE, "", tc_retarget(cache, 1, 64));
+	free(ids);
 	int64_t id = 4;
 	JSON_HAS("\"cached\":true,\"tier\":\"resident\"", tc_explain_json(cache, 0, &id, TC_INT64, 1, &json), json);
 	OK(tc_close(cache));
@@ -99,6 +111,12 @@ static void resident(const float *table)
 	REFUSED(TC_ERROR_ARGUMENT, "target (24 B) must be a multiple of 16", tc_open(&config, &t, 1, &cache));
 	t.resident = 0;
 	REFUSED(TC_ERROR_ARGUMENT, "resident_target (24)", tc_open(&config, &t, 1, &cache));
+	t.resident_target = t.resident_max_target = 0;
+	t.resident_retarget = 1;
+	REFUSED(TC_ERROR_ARGUMENT, "resident_retarget (1) must be 0 unless resident is set", tc_open(&config, &t, 1, &cache));
+	t.resident = 1;
+	t.resident_max_target = 24;
+	REFUSED(TC_ERROR_ARGUMENT, "resident_max_target (24 B) must be a multiple of 16", tc_open(&config, &t, 1, &cache));
 }
 
 void check_changes(const char *folder)
@@ -147,6 +165,8 @@ void check_changes(const char *folder)
 	CHECK(count == 1);
 	OK(tc_device_count(cache, &count));
 	CHECK(count == 1);
+	REFUSED(TC_ERROR_ARGUMENT, "must be resident", tc_retarget(cache, 0, 64));
+	REFUSED(TC_ERROR_CLOSED, "", tc_retarget(NULL, 0, 64));
 	/* A snapshot, and a cache that begins with it. */
 	char path[4096];
 	snprintf(path, sizeof path, "%s/cached.snapshot", folder);

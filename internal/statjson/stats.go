@@ -64,6 +64,8 @@ type Resident struct {
 	TargetBytes       int   `json:"target_bytes"`
 	OverflowRows      int64 `json:"overflow_rows"`
 	OverflowBytes     int64 `json:"overflow_bytes"`
+	MaxTargetBytes    int   `json:"max_target_bytes"`
+	PastMaxOverflow   bool  `json:"past_max_overflow"`
 	DeviceBytes       int64 `json:"device_bytes"`
 	BuddyBytes        int64 `json:"buddy_bytes"`
 	OverflowReads     int64 `json:"overflow_reads"`
@@ -208,7 +210,7 @@ func ofTable(t *cache.TableStats) Table {
 		s.Tiers = TiersOf(&t.Tiers)
 	}
 	if r := t.Resident; r != nil {
-		s.Resident = &Resident{r.TargetBytes, r.OverflowRows, r.OverflowBytes, r.DeviceBytes, r.BuddyBytes, r.OverflowReads, r.OverflowBytesRead}
+		s.Resident = &Resident{r.TargetBytes, r.OverflowRows, r.OverflowBytes, r.MaxTargetBytes, r.PastMaxOverflow, r.DeviceBytes, r.BuddyBytes, r.OverflowReads, r.OverflowBytesRead}
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason

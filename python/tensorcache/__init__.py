@@ -35,6 +35,7 @@ from typing import Any
 
 from . import errors
 from ._open import open
+from ._resident import Resident
 from ._version import __version__
 from .cache import Cache
 from .errors import (
@@ -64,6 +65,7 @@ __all__ = [
     "LibraryError",
     "OutOfMemoryError",
     "OwnerError",
+    "Resident",
     "RowError",
     "Table",
     "__version__",

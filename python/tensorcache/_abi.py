@@ -75,6 +75,8 @@ class Table(Structure):
         ("resident", c_int32),
         ("resident_target", c_int32),
         ("resident_overflow", c_double),
+        ("resident_max_target", c_int32),
+        ("resident_retarget", c_int32),
     ]
 
 
@@ -176,6 +178,7 @@ STATUS = {
     "invalidate": (c_void_p, *_IDS),
     "prefetch": (c_void_p, *_IDS),
     "refresh": (c_void_p,),
+    "retarget": (c_void_p, c_int32, c_int64),
     "set_gpu_memory": (c_void_p, c_int64),
     "snapshot": (c_void_p, c_char_p),
     "stats_json": (c_void_p, c_int32, _TEXT),

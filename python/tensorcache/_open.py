@@ -15,6 +15,7 @@ from ._attach import attach
 from ._ids import TrainingSet
 from ._library import library, log_level
 from ._opening import Progress, open_cache
+from ._resident import Resident
 from ._sizes import Size, parse_size
 from ._sources import Description, Source, describe_all
 from .cache import Cache
@@ -38,7 +39,7 @@ class Options(TypedDict, total=False):
     host_tier: Literal["inplace", "packed"]
     adopt: bool
     capacity: Union[None, int, Mapping[str, int]]
-    resident: Union[None, bool, int, Mapping[str, Union[bool, int]]]
+    resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]]
     dtype: Any
     restore: Union[None, str, os.PathLike[str]]
     cold: bool
@@ -74,7 +75,7 @@ def open(
     host_tier: Literal["inplace", "packed"] = "inplace",
     adopt: bool = False,
     capacity: Union[None, int, Mapping[str, int]] = None,
-    resident: Union[None, bool, int, Mapping[str, Union[bool, int]]] = None,
+    resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]] = None,
     dtype: Any = None,
     restore: Union[None, str, os.PathLike[str]] = None,
     cold: bool = False,
@@ -125,8 +126,8 @@ def open(
         Rows for which there is room, so that ``update`` can append; for several tables a dict.
     resident
         True keeps all rows in GPU memory, compressed, in slots of one length, and what longer rows have beyond them in page-locked host memory: for
-        tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. For
-        several tables a dict.
+        tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
+        ``tensorcache.Resident`` has more options. For several tables a dict.
     dtype
         Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``.
     restore
@@ -189,17 +190,17 @@ def open(
     config.log_level = log_level()
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
-    residents = _of_tables(resident, names, "resident", (int, np.integer), None)
+    residents = _of_tables(resident, names, "resident", (int, np.integer, Resident), None)
     structures = (_abi.Table * len(tables))()
     for structure, table in zip(structures, tables):
         structure.size = ctypes.sizeof(_abi.Table)
         _fill(structure, table, adopt)
         structure.codec = _text(codecs[table.name])
         structure.capacity = _integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
-        target = residents[table.name]
-        structure.resident = int(target is not None and target is not False)
-        if structure.resident and target is not True:
-            structure.resident_target = _integer(target, "resident", 16, 2**20)
+        if (wanted := residents[table.name]) is not None and wanted is not False:
+            if not isinstance(wanted, Resident):
+                wanted = Resident() if wanted is True else Resident(_integer(wanted, "resident", 16, 2**20))
+            wanted.fill(structure)
     handle = open_cache(ctypes.byref(config), structures, names, progress)
     adopted = [table.owner for table in tables if adopt]
     try:
@@ -266,7 +267,7 @@ def _of_tables(value: Any, names: list[str], what: str, kind: Any, default: Any)
         if name not in names:
             raise ArgumentError(f"tensorcache: {what} (table {name!r}) must name one of the tables {', '.join(names)}")
         if each is not None and not isinstance(each, kind):
-            raise TypeError(f"tensorcache: {what} ({each!r}) must be {'a str' if kind is str else 'an int'}")
+            raise TypeError(f"tensorcache: {what} ({each!r}) must be {'a str' if kind is str else 'an int'}{' or a Resident' if what == 'resident' else ''}")
     return {name: value.get(name, default) for name in names}
 
 

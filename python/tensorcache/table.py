@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from . import _abi, _plan
 from ._elements import Element
 from ._ids import host_ids, id_type
 from ._library import check, forked, forward_logs, library, take_json
+from ._resident import target_bytes
 from ._sizes import format_size
 from ._strides import row_stride
 from .errors import ArgumentError, ClosedError, GradientError
@@ -299,6 +300,15 @@ class Table:
         if getattr(ids, "is_cuda", False) or hasattr(ids, "__cuda_array_interface__"):
             return
         self._with_ids(library().tc_prefetch, ids)
+
+    def retarget(self, target: Union[int, Literal["auto"]] = "auto") -> None:
+        """Moves a resident table to slots of ``target`` bytes, a multiple of 16, or with ``"auto"`` of the length that suits the rows as they are now.
+
+        It returns when all rows have moved. Reads go on meanwhile; updates of the table wait some milliseconds at a time. The GPU memory that the
+        table takes stays the same: raises ``ArgumentError`` for a target that is longer than ``Resident.max_target``.
+        """
+        check(library().tc_retarget(self._handle, self._index, target_bytes(target)))
+        forward_logs()
 
     def refresh(self) -> None:
         """Runs a refresh cycle of the cache: see ``Cache.refresh``."""

@@ -196,6 +196,31 @@ def test_resident(rows: Array, ids: Array) -> None:
     with tensorcache.open({"a": rows, "b": rows}, "75%", device="host", codec="ibp4", resident={"a": True}) as cache:
         np.testing.assert_array_equal(cache["b"].gather(ids), rows[ids])
         assert "resident" not in cache["b"].stats()
+        with pytest.raises(tensorcache.ArgumentError, match="table b must be resident"):
+            cache["b"].retarget()
+
+
+def test_retarget(rows: Array, ids: Array) -> None:
+    options = tensorcache.Resident(64, max_target=112, max_overflow=0.0)
+    with tensorcache.open(rows, "110%", device="host", codec="ibp4", resident=options) as x:
+        stats = x.stats()["resident"]
+        assert stats["target_bytes"] == 64 and stats["max_target_bytes"] == 112 and stats["past_max_overflow"]
+        x.retarget(96)
+        assert x.stats()["resident"]["target_bytes"] == 96
+        np.testing.assert_array_equal(x.gather(ids), rows[ids])
+        for target, error, text in [
+            (128, tensorcache.ArgumentError, r"target \(128 B\) must be at most 112 B"),
+            (24, tensorcache.ArgumentError, r"target \(24\) must be a multiple of 16"),
+            ("most", tensorcache.ArgumentError, r"target \('most'\) must be 'auto'"),
+            (1.5, TypeError, r"target \(1.5\) must be an int"),
+        ]:
+            with pytest.raises(error, match=text):
+                x.retarget(target)  # type: ignore[arg-type]
+    with tensorcache.open(rows, "110%", device="host", codec="ibp4", resident=tensorcache.Resident(64, max_target=128)) as x:
+        x.retarget()
+        stats = x.stats()["resident"]
+        assert stats["target_bytes"] > 64 and not stats["past_max_overflow"]
+        np.testing.assert_array_equal(x.gather(ids), rows[ids])
 
 
 def test_refresh_follows_use(device: str, rows: Array) -> None:

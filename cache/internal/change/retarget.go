@@ -34,7 +34,7 @@ func (w *Writer) Retarget(ctx context.Context, table, target int) error {
 	defer context.AfterFunc(w.moving, stop)()
 	r.Mover.Lock()
 	defer r.Mover.Unlock()
-	most := w.mostTarget(r)
+	most := r.MostTarget()
 	if target == 0 {
 		c, ok := w.targetNow(table, most)
 		if !ok {
@@ -63,17 +63,6 @@ func (w *Writer) Retarget(ctx context.Context, table, target int) error {
 
 // Interrupt ends calls of Retarget, after the window that they are moving.
 func (w *Writer) Interrupt() { w.endMoves() }
-
-// mostTarget returns the largest target for which every device has memory for slots.
-func (w *Writer) mostTarget(r *read.Resident) int {
-	most := int64(buddy.MaxTarget(r.Rows.RowBytes))
-	for d := range r.Rows.Devices {
-		if rows := r.Rows.LocalRows(0); rows > 0 {
-			most = min(most, (r.Rows.Slots[d].Size()-slab.TailSlack)/rows)
-		}
-	}
-	return int(most / buddy.MinTarget * buddy.MinTarget)
-}
 
 // targetNow chooses a target of at most most bytes for the rows as they are now.
 func (w *Writer) targetNow(table, most int) (buddy.Choice, bool) {

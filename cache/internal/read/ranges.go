@@ -63,6 +63,17 @@ func (r *Resident) Target() float64 {
 	return float64(sum) / float64(rows)
 }
 
+// MostTarget returns the largest target for which every device has memory for slots.
+func (r *Resident) MostTarget() int {
+	most := int64(buddy.MaxTarget(r.Rows.RowBytes))
+	for d := range r.Rows.Devices {
+		if rows := r.Rows.LocalRows(0); rows > 0 {
+			most = min(most, (r.Rows.Slots[d].Size()-slab.TailSlack)/rows)
+		}
+	}
+	return int(most / buddy.MinTarget * buddy.MinTarget)
+}
+
 // Past says whether more of so many rows have overflow than the table wants.
 func (r *Resident) Past(rows int64) bool {
 	return float64(r.overflowRows.Load()) > r.MaxOverflow*float64(rows)
