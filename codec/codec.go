@@ -63,9 +63,8 @@ type Family struct {
 	Bound float64
 	// Choice says that the family picks among others, which auto-selection tries themselves.
 	Choice bool
-	// GPURate is what the decoding of hits on a GPU writes a second as a share of what copying rows as they are does, for
-	// auto-selection; 0 for codecs that GPUs cannot decode. RateOnGPU has them all.
-	GPURate float64
+	// GPURate is how fast a GPU decodes hits, for auto-selection; zero for codecs that GPUs cannot decode. RateOnGPU has them all.
+	GPURate GPURate
 	// Train makes a codec for rows of of's elements like those of the sample, which lie back to back in it. An element type
 	// or row length that it cannot serve is an error that wraps ErrDType.
 	Train func(sample []byte, rowBytes int, of dtype.Type) (Codec, error)

@@ -4,13 +4,13 @@ package codec
 
 // gpuRates are the families' GPURate. Goals stand for those that no GPU has measured.
 var gpuRates = map[string]GPURate{
-	"ibp2":   {Rate: 0.68, Measured: true},
-	"ibp4":   {Rate: 0.97, Measured: true},
-	"ibp8":   {Rate: 0.95, Measured: true},
-	"ibpc":   {Rate: 0.66, Measured: true},
-	"ndzip":  {Rate: 0.57, Measured: true},
-	"rank":   {Rate: 0.89, Measured: true},
-	"sleek":  {Rate: 0.86, Measured: true},
-	"sparse": {Rate: 0.87, Measured: true},
-	"zipnn":  {Rate: 0.84, Measured: true},
+	"ibp2":   {Rate: 0.68, Ratio: 1.35, Measured: true},
+	"ibp4":   {Rate: 0.97, Ratio: 1.15, Ones: 1.40, OnesRatio: 12.32, Measured: true},
+	"ibp8":   {Rate: 0.95, Ratio: 1.14, Measured: true},
+	"ibpc":   {Rate: 0.66, Ratio: 1.15, Measured: true},
+	"ndzip":  {Rate: 0.57, Ratio: 1.09, Measured: true},
+	"rank":   {Rate: 0.89, Ratio: 1.20, Measured: true},
+	"sleek":  {Rate: 0.86, Ratio: 1.12, Measured: true},
+	"sparse": {Rate: 0.87, Ratio: 1.14, Ones: 1.43, OnesRatio: 63.07, Measured: true},
+	"zipnn":  {Rate: 0.84, Ratio: 1.19, Measured: true},
 }

@@ -134,7 +134,7 @@ func (p *planner) predict(res *PlanResult) error {
 	ms := func(codec string, hitRatio, stored float64, cached int64) float64 {
 		hits := rows * hitRatio
 		return 1e3 * model.Seconds(gpu.Batch{
-			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: rows, Hits: hits, MissBytes: (rows - hits) * stored, UncachedBytes: float64(int64(t.Rows)-cached) * float64(t.RowBytes),
+			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: rows, Hits: hits, Stored: stored / float64(t.RowBytes), MissBytes: (rows - hits) * stored, UncachedBytes: float64(int64(t.Rows)-cached) * float64(t.RowBytes),
 		})
 	}
 	rowBytes := float64(t.RowBytes)

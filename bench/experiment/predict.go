@@ -16,17 +16,17 @@ type PredictedGPU struct {
 	UncachedMS     float64 `json:"uncached_batch_ms"`
 }
 
-// add adds the mean of so many Gathers of a table, by the cache and by the uncompressed one.
-func (p *PredictedGPU) add(model *gpu.Model, t *dataset.Table, codec string, batches float64, cached, plain Served) {
+// add adds the mean of so many Gathers of a table that is compressed so many times, by the cache and by the uncompressed one.
+func (p *PredictedGPU) add(model *gpu.Model, t *dataset.Table, codec string, compression, batches float64, cached, plain Served) {
 	lookups := float64(cached.Lookups) / batches
-	ms := func(codec string, s Served) float64 {
+	ms := func(codec string, compression float64, s Served) float64 {
 		return 1e3 * model.Seconds(gpu.Batch{
-			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: lookups, Hits: float64(s.Hits) / batches, MissBytes: float64(s.HostBytesMoved) / batches,
+			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: lookups, Hits: float64(s.Hits) / batches, Stored: 1 / compression, MissBytes: float64(s.HostBytesMoved) / batches,
 			UncachedBytes: float64(t.Rows-int(s.RowsCached)) * float64(t.RowBytes), // rows have their places, whatever they are stored as
 		})
 	}
-	p.BatchMS += ms(codec, cached)
-	p.UncompressedMS += ms(registry.None, plain)
+	p.BatchMS += ms(codec, compression, cached)
+	p.UncompressedMS += ms(registry.None, 1, plain)
 	p.UncachedMS += 1e3 * model.Uncached(lookups, t.RowBytes)
 }
 
@@ -39,7 +39,7 @@ func (r *run) predict(res *Result) error {
 	}
 	q, u := &res.Results, &res.Uncompressed
 	res.PredictedGPU = &PredictedGPU{Device: model.Device}
-	res.PredictedGPU.add(model, r.table, res.Cache.Codec, float64(res.Workload.Batches),
+	res.PredictedGPU.add(model, r.table, res.Cache.Codec, res.Cache.CompressionRatio, float64(res.Workload.Batches),
 		Served{RowsCached: res.Cache.RowsCached, Lookups: q.Lookups, Hits: q.Hits, HostBytesMoved: q.HostBytesMoved},
 		Served{RowsCached: u.RowsCached, Lookups: q.Lookups, Hits: int64(u.HitRatio*float64(q.Lookups) + 0.5), HostBytesMoved: u.HostBytesMoved})
 	return nil

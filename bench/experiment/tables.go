@@ -303,7 +303,7 @@ func (r *run) compareTables(ctx context.Context, res TablesResult, cached *measu
 			predicted = nil
 		}
 		if predicted != nil {
-			predicted.add(model, t, one.Codec, float64(res.Workload.Batches), one.Served, one.Uncompressed)
+			predicted.add(model, t, one.Codec, one.CompressionRatio, float64(res.Workload.Batches), one.Served, one.Uncompressed)
 		}
 	}
 	res.Total.PredictedGPU = predicted

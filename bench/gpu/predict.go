@@ -22,9 +22,11 @@ type Model struct {
 	linkShare curve
 	// lookup is keys a second in the hashmap.
 	lookup float64
-	// gather copies uncompressed rows in device memory; decode writes hits, by the label of the codec.
+	// gather copies uncompressed rows in device memory; decode writes hits, by the label of the codec, and stored is the stored ÷ raw bytes of the rows it
+	// was measured on.
 	gather curve
 	decode map[string]curve
+	stored map[string]curve
 	// zeroCopy reads uncompressed rows of page-locked memory in the order of their addresses.
 	zeroCopy curve
 	// overlap is the time of the slower of hits and misses ÷ the time of both together.
@@ -77,6 +79,8 @@ type Batch struct {
 	DType dtype.Type
 	// Lookups is the rows of the batch, Hits those that are cached.
 	Lookups, Hits float64
+	// Stored is the stored ÷ raw bytes of the table's rows. 0: those of dense rows.
+	Stored float64
 	// MissBytes is the stored bytes that the misses read from the host.
 	MissBytes float64
 	// UncachedBytes is the host memory over which the rows that are not cached spread.
@@ -96,7 +100,7 @@ var reference = sync.OnceValues(func() (*Model, error) {
 
 // NewModel returns the model of a report, or an error that names the case that it lacks.
 func NewModel(r *Report) (*Model, error) {
-	m := &Model{Device: r.Device, decode: map[string]curve{}}
+	m := &Model{Device: r.Device, decode: map[string]curve{}, stored: map[string]curve{}}
 	var missing error
 	of := func(name string, is func(*Result) bool) (found []*Result) {
 		for i := range r.Results {
@@ -119,6 +123,7 @@ func NewModel(r *Report) (*Model, error) {
 		return c
 	}
 	decodes, others := of("hit-decode", dense), of("hit-codecs", func(*Result) bool { return true })
+	ones := of("hit-decode", labeled(SparseCodec))
 	hits, misses, mixed := of("gather-hits", dense), of("gather-misses", dense), of("gather-80", dense)
 	link, lookup, small := of("link", labeled("to device")), of("lookup", labeled("hits")), of("small-batch", func(x *Result) bool { return x.Batch == 1 })
 	if missing != nil {
@@ -127,8 +132,13 @@ func NewModel(r *Report) (*Model, error) {
 	rate := func(x *Result) float64 { return x.Value * 1e9 }
 	m.link, m.lookup, m.oneLaunch = rate(link[0]), rate(lookup[0]), small[0].Value*1e-6
 	m.gather = drawn(decodes, func(x *Result) float64 { return x.BaselineValue * 1e9 })
-	for _, x := range append(decodes, others...) {
-		m.decode[x.Codec] = append(m.decode[x.Codec], struct{ rowBytes, value float64 }{float64(x.RowBytes), rate(x)})
+	for _, x := range slices.Concat(decodes, ones, others) {
+		label := x.Codec
+		if label == SparseCodec {
+			label = "ibp4" + OnesSuffix
+		}
+		m.decode[label] = append(m.decode[label], struct{ rowBytes, value float64 }{float64(x.RowBytes), rate(x)})
+		m.stored[label] = append(m.stored[label], struct{ rowBytes, value float64 }{float64(x.RowBytes), 1 / cmp.Or(x.Compression, 1)})
 	}
 	m.zeroCopy = drawn(misses, func(x *Result) float64 { return x.FurtherValue(SortedZeroCopy) * 1e9 })
 	// Rows that a batch misses twice are read once, so the share can exceed 1.
@@ -141,7 +151,7 @@ func NewModel(r *Report) (*Model, error) {
 	var rest []float64
 	for _, x := range hits {
 		n, rowBytes := float64(x.Batch), float64(x.RowBytes)
-		rest = append(rest, n*rowBytes/rate(x)-n/m.lookup-n*rowBytes/m.decoding(x.Codec, dtype.Float32, rowBytes))
+		rest = append(rest, n*rowBytes/rate(x)-n/m.lookup-n*rowBytes/m.decoding(x.Codec, dtype.Float32, rowBytes, 0))
 	}
 	slices.Sort(rest)
 	m.launches = max(0, (rest[(len(rest)-1)/2]+rest[len(rest)/2])/2)
@@ -159,15 +169,24 @@ func pagesOf(rows, bytes float64) float64 {
 	return pages * (1 - math.Exp(-rows/pages))
 }
 
-// decoding is the rate at which hits are written.
-func (m *Model) decoding(codec string, of dtype.Type, rowBytes float64) float64 {
-	if c, ok := m.decode[codec+BFloat16Suffix]; ok && of.Size() == 2 {
-		return c.at(rowBytes, true)
+// decoding is the rate at which hits are written. Rows that are stored in fewer bytes than dense ones take less time, down to what rows of zeros and few
+// ones take, where those have been measured.
+func (m *Model) decoding(codec string, of dtype.Type, rowBytes, stored float64) float64 {
+	label := codec
+	if m.decode[codec+BFloat16Suffix] != nil && of.Size() == 2 {
+		label += BFloat16Suffix
 	}
-	if c, ok := m.decode[codec]; ok {
-		return c.at(rowBytes, true)
+	dense, ok := m.decode[label]
+	if !ok {
+		return m.gather.at(rowBytes, true)
 	}
-	return m.gather.at(rowBytes, true)
+	rate, ones := dense.at(rowBytes, true), m.decode[codec+OnesSuffix]
+	if ones == nil || stored == 0 {
+		return rate
+	}
+	most, least := m.stored[label].at(rowBytes, false), m.stored[codec+OnesSuffix].at(rowBytes, false)
+	part := min(1, max(0, (stored-least)/(most-least)))
+	return 1 / (part/rate + (1-part)/ones.at(rowBytes, true))
 }
 
 // Knows says whether the model has figures of a codec; none, rows as they are, is one.
@@ -189,7 +208,7 @@ func (m *Model) Seconds(b Batch) float64 {
 		launch = m.launches
 		miss = max(miss, m.page*pagesOf(misses, b.UncachedBytes))
 	}
-	rows := max(b.Lookups*rowBytes/m.decoding(b.Codec, b.DType, rowBytes), miss)
+	rows := max(b.Lookups*rowBytes/m.decoding(b.Codec, b.DType, rowBytes, b.Stored), miss)
 	if b.Hits > 0 && misses > 0 {
 		rows /= m.overlap.at(rowBytes, false)
 	}

@@ -107,6 +107,14 @@ func TestModel_Terms(t *testing.T) {
 	if hidden := with(func(b *Batch) { b.Codec = "rank" }); hidden != same {
 		t.Errorf("a slower codec whose hits take less time than the misses: %.2f µs, want %.2f", hidden*1e6, same*1e6)
 	}
+	hits := func(stored float64) float64 {
+		return with(func(b *Batch) {
+			b.Codec, b.RowBytes, b.Hits, b.MissBytes, b.Stored = "sparse", 4096, b.Lookups, 0, stored
+		})
+	}
+	if dense, half, few := hits(0), hits(0.45), hits(0.001); !(few < half && half < dense) || hits(1) != dense {
+		t.Errorf("hits of rows that are stored in 0.1 %%, 45 %% and all of their bytes: %.2f, %.2f, %.2f µs, of dense ones %.2f", few*1e6, half*1e6, hits(1)*1e6, dense*1e6)
+	}
 	r, err := ReadReport("../../docs/results/gpu-bench.json")
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,7 @@ func TestGPUBench_Rates(t *testing.T) {
 		if _, ok := rates[name]; !ok {
 			t.Errorf("codec (%s) was measured, and has no rate in codec/gpurates.go", name)
 		}
-		rates[name] = codec.GPURate{Rate: rate, Measured: true}
+		rates[name] = rate
 	}
 	want := formatRates(rates)
 	if *update && !t.Failed() {
@@ -114,8 +114,8 @@ func TestGPUBench_Rates(t *testing.T) {
 		t.Errorf("codec/gpurates.go is not what docs/results/gpu-bench.json gives; make gpu-docs rewrites it:\n%s", want)
 	}
 	// What would be written when there are new figures.
-	rates["rank"] = codec.GPURate{Rate: 0.7, Measured: true}
-	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":   {Rate: 0.70, Measured: true},`) {
+	rates["rank"] = codec.GPURate{Rate: 0.7, Ratio: 1.2, Ones: 1.3, OnesRatio: 12, Measured: true}
+	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":   {Rate: 0.70, Ratio: 1.20, Ones: 1.30, OnesRatio: 12.00, Measured: true},`) {
 		t.Error(got)
 	}
 }
@@ -131,11 +131,15 @@ package codec
 var gpuRates = map[string]GPURate{
 `)
 	for _, name := range slices.Sorted(maps.Keys(rates)) {
-		measured := ""
-		if rates[name].Measured {
-			measured = ", Measured: true"
+		r := rates[name]
+		fmt.Fprintf(&b, "\t%-9s {Rate: %.2f, Ratio: %.2f", fmt.Sprintf("%q:", name), r.Rate, r.Ratio)
+		if r.Ones != 0 {
+			fmt.Fprintf(&b, ", Ones: %.2f, OnesRatio: %.2f", r.Ones, r.OnesRatio)
 		}
-		fmt.Fprintf(&b, "\t%-9s {Rate: %.2f%s},\n", fmt.Sprintf("%q:", name), rates[name].Rate, measured)
+		if r.Measured {
+			b.WriteString(", Measured: true")
+		}
+		b.WriteString("},\n")
 	}
 	b.WriteString("}\n")
 	return b.Bytes()
@@ -163,35 +167,44 @@ func TestGPUBench_Merge(t *testing.T) {
 // rateRows is the least row length, in bytes, that counts for a codec's rate. Shorter rows wait for memory, decoded or copied.
 const rateRows = 512
 
-// codecRates returns codec.Family.GPURate of each codec, by name, from hit-codecs and hit-decode: the bytes that decoding hits writes a
-// second ÷ those of a plain gather, the median over rows of 512 bytes and more, to two decimals. Rates are of float32 rows, or of bfloat16
-// rows if the codec serves no float32. The map is empty if hit-codecs is not whole.
-func codecRates(r *gpu.Report) map[string]float64 {
-	rates := map[string]float64{}
+// codecRates returns the rate of each codec, by name, from hit-codecs and hit-decode: the medians over rows of 512 bytes and more, to two decimals. Rates
+// are of float32 rows, or of bfloat16 rows if the codec serves no float32. The map is empty if hit-codecs is not whole.
+func codecRates(r *gpu.Report) map[string]codec.GPURate {
+	rates := map[string]codec.GPURate{}
 	is := func(s gpu.Skipped) bool { return s.Case == "hit-codecs" || s.Case == "hit-decode" }
 	if slices.ContainsFunc(r.Incomplete, is) || !slices.ContainsFunc(r.Results, func(x gpu.Result) bool { return x.Case == "hit-codecs" }) {
 		return rates
 	}
-	ratios := map[string][]float64{}
+	of := map[string][]gpu.Result{}
 	for _, x := range r.Results {
-		if (x.Case == "hit-codecs" || x.Case == "hit-decode" && x.Codec != gpu.SparseCodec) && x.RowBytes >= rateRows {
-			ratios[x.Codec] = append(ratios[x.Codec], x.Ratio)
+		if (x.Case == "hit-codecs" || x.Case == "hit-decode") && x.RowBytes >= rateRows {
+			label := x.Codec
+			if label == gpu.SparseCodec {
+				label = "ibp4" + gpu.OnesSuffix
+			}
+			of[label] = append(of[label], x)
 		}
 	}
-	for label, of := range ratios {
-		if strings.HasSuffix(label, gpu.OnesSuffix) {
-			continue
+	median := func(label string, value func(gpu.Result) float64) float64 {
+		var all []float64
+		for _, x := range of[label] {
+			all = append(all, value(x))
 		}
+		slices.Sort(all)
+		n := len(all)
+		if n == 0 {
+			return 0
+		}
+		return math.Round(100*(all[(n-1)/2]+all[n/2])/2) / 100
+	}
+	rate, ratio := func(x gpu.Result) float64 { return x.Ratio }, func(x gpu.Result) float64 { return x.Compression }
+	for label := range of {
 		name, half := strings.CutSuffix(label, gpu.BFloat16Suffix)
-		if half && ratios[name] != nil {
+		if strings.HasSuffix(label, gpu.OnesSuffix) || half && of[name] != nil {
 			continue
 		}
-		slices.Sort(of)
-		median := of[len(of)/2]
-		if len(of)%2 == 0 {
-			median = (of[len(of)/2-1] + median) / 2
-		}
-		rates[name] = math.Round(100*median) / 100
+		ones := name + gpu.OnesSuffix
+		rates[name] = codec.GPURate{Rate: median(label, rate), Ratio: median(label, ratio), Ones: median(ones, rate), OnesRatio: median(ones, ratio), Measured: true}
 	}
 	return rates
 }
@@ -200,11 +213,11 @@ func codecRates(r *gpu.Report) map[string]float64 {
 func TestGPUBench_CodecRates(t *testing.T) {
 	t.Parallel()
 	r := &gpu.Report{}
-	add := func(name, codec string, rowBytes int, ratio float64) {
-		r.Results = append(r.Results, gpu.Result{Case: name, Codec: codec, RowBytes: rowBytes, Ratio: ratio})
+	add := func(name, label string, rowBytes int, ratio float64) {
+		r.Results = append(r.Results, gpu.Result{Case: name, Codec: label, RowBytes: rowBytes, Ratio: ratio, Compression: 2})
 	}
 	add("hit-decode", "ibp4", 512, 0.96)
-	add("hit-decode", gpu.SparseCodec, 512, 7)
+	add("hit-decode", gpu.SparseCodec, 512, 1.4)
 	if len(codecRates(r)) != 0 {
 		t.Errorf("without hit-codecs: %v", codecRates(r))
 	}
@@ -216,9 +229,11 @@ func TestGPUBench_CodecRates(t *testing.T) {
 	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 512, 0.84999)
 	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 1024, 0.86)
 	add("hit-codecs", "sparse"+gpu.OnesSuffix, 1024, 1.5)
-	got := fmt.Sprint(codecRates(r))
-	if want := "map[ibp2:0.85 ibp4:0.96 rank:0.7]"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	want := map[string]codec.GPURate{
+		"ibp2": {Rate: 0.85, Ratio: 2, Measured: true}, "ibp4": {Rate: 0.96, Ratio: 2, Ones: 1.4, OnesRatio: 2, Measured: true}, "rank": {Rate: 0.7, Ratio: 2, Measured: true},
+	}
+	if got := codecRates(r); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 	r.Incomplete = []gpu.Skipped{{Case: "hit-codecs", Reason: "x"}}
 	if len(codecRates(r)) != 0 {

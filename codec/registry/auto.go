@@ -98,7 +98,7 @@ type Candidate struct {
 	// BatchMicroseconds is what the choice is by: the predicted time of a batch.
 	BatchMicroseconds float64 `json:"batch_microseconds"`
 
-	rate  float64 // the family's GPURate, 1 for None
+	gpu   codec.GPURate // the family's; of None, 1 for all rows
 	costs Costs
 	// What misses of a batch read, on average, in stored bytes.
 	missBytes float64
@@ -206,14 +206,17 @@ type contender struct {
 	encoded [][]byte    // the judged rows as stored
 }
 
+// rate is what decoding the candidate's rows writes a second as a share of what copying them does.
+func (c *Candidate) rate() float64 { return c.gpu.At(c.Ratio) }
+
 // train returns all candidates, None last, those that can serve the table with the codec trained on the sample.
 func train(sample []byte, rowBytes int, of dtype.Type, terms Terms) ([]contender, error) {
 	families := concrete()
 	all, errs := make([]contender, len(families)), make([]error, len(families))
 	var training sync.WaitGroup
 	for i, f := range families {
-		all[i].Codec, all[i].rate = f.Name, f.GPURate
-		if terms.Link > 0 && f.GPURate == 0 {
+		all[i].Codec, all[i].gpu = f.Name, f.GPURate
+		if terms.Link > 0 && f.GPURate.Rate == 0 {
 			all[i].Skipped = "no GPU decodes it"
 			continue
 		}
@@ -235,7 +238,7 @@ func train(sample []byte, rowBytes int, of dtype.Type, terms Terms) ([]contender
 			return nil, fmt.Errorf("codec: %s: %w", f.Name, errs[i])
 		}
 	}
-	return append(all, contender{Candidate: Candidate{Codec: None, rate: 1}}), nil
+	return append(all, contender{Candidate: Candidate{Codec: None, gpu: codec.GPURate{Rate: 1}}}), nil
 }
 
 // spread returns n rows spread over the sample, all rows if there are no more. skip leaves out so many at the beginning of each part.
@@ -391,7 +394,7 @@ func cost(all []contender, rowBytes int, of dtype.Type, small bool, terms *Terms
 	least := math.Inf(1)
 	for i := range all {
 		if c := &all[i]; c.Skipped == "" {
-			predict(c, gpuCosts(rowBytes, c.rate, terms.Link), false)
+			predict(c, gpuCosts(rowBytes, c.rate(), terms.Link), false)
 			least = min(least, c.BatchMicroseconds)
 		}
 	}
@@ -423,7 +426,7 @@ func cost(all []contender, rowBytes int, of dtype.Type, small bool, terms *Terms
 		costs, measured := m.Costs[c.Codec]
 		if !measured { // as rows as they are, but for what the codec is declared to do; it is not picked
 			costs = plain
-			costs.Hit /= c.rate
+			costs.Hit /= c.rate()
 		}
 		predict(c, costs, measured)
 	}

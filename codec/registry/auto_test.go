@@ -164,13 +164,32 @@ func TestPick_DrawnRows(t *testing.T) {
 	}
 }
 
-// TestCosts_Seconds: of hits and misses the longer counts, beside what launches and lookups take; a processor does one after the other.
+// TestPick_SparseRows: of rows of few ones, which several codecs store in a twentieth or less, the codec by which all fit is picked.
+func TestPick_SparseRows(t *testing.T) {
+	const rows, rowBytes = 2000, 4096
+	r := rand.New(rand.NewPCG(7, 8))
+	sample := make([]byte, rows*rowBytes)
+	for row := range rows {
+		for range 1 + r.IntN(20) {
+			binary.LittleEndian.PutUint32(sample[row*rowBytes+4*r.IntN(rowBytes/4):], math.Float32bits(1))
+		}
+	}
+	_, choice, err := Pick(sample, rowBytes, dtype.Float32, Terms{Rows: 40_000, Budget: 40_000 * rowBytes / 50, Batch: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best := choice.Candidates[0]; choice.Codec != "sparse" || best.HitRatio < 1 {
+		t.Errorf("%s is picked, of which %.0f %% of the lookups hit: %s", best.Codec, 100*best.HitRatio, choice.Reason)
+	}
+}
+
+// TestCosts_Seconds: of decoding all rows and reading misses the longer counts, beside what launches and lookups take; a processor does one after the other.
 func TestCosts_Seconds(t *testing.T) {
 	c := Costs{Batch: 5, Lookup: 0.5, Hit: 2, Miss: 30, MissByte: 1}
 	for _, x := range []struct {
 		hits, bytes, want float64
 	}{
-		{1, 0, 5 + 5 + 20}, {0.5, 100, 5 + 5 + 500}, {0.5, 10, 5 + 5 + 150}, {0.99, 10, 5 + 5 + 19.8},
+		{1, 0, 5 + 5 + 20}, {0.5, 100, 5 + 5 + 500}, {0.5, 10, 5 + 5 + 150}, {0.99, 10, 5 + 5 + 20},
 	} {
 		if got := c.Seconds(10, x.hits, x.bytes); math.Abs(got-x.want) > 1e-9 {
 			t.Errorf("%+v: %v", x, got)

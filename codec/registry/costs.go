@@ -13,7 +13,7 @@ type Costs struct {
 	// is the search for one row in the hashmap.
 	Batch  float64 `json:"batch"`
 	Lookup float64 `json:"lookup"`
-	// Hit is the decoding of a cached row.
+	// Hit is the decoding of a cached row, and of a missed one that has arrived.
 	Hit float64 `json:"hit"`
 	// A missed row takes the longer of Miss and its stored bytes × MissByte. Miss is the time of a row however few bytes it is stored in, which is
 	// that of a request to host memory. MissByte is 1 ÷ the bytes a second at which misses arrive and are decoded.
@@ -27,13 +27,13 @@ type Costs struct {
 func (c Costs) MissSeconds(stored float64) float64 { return max(c.Miss, stored*c.MissByte) }
 
 // Seconds returns the predicted seconds of a batch of so many rows. hitRatio is the share of them that hits, 0 to 1, and missBytes the mean
-// stored length of the others.
+// stored length of the others. A GPU reads misses while it decodes rows; those that have arrived are decoded as hits are.
 func (c Costs) Seconds(rows, hitRatio, missBytes float64) float64 {
-	hits, misses := rows*hitRatio*c.Hit, rows*(1-hitRatio)*c.MissSeconds(missBytes)
+	misses := rows * (1 - hitRatio) * c.MissSeconds(missBytes)
 	if c.Serial {
-		hits, misses = hits+misses, 0
+		return c.Batch + rows*c.Lookup + rows*hitRatio*c.Hit + misses
 	}
-	return c.Batch + rows*c.Lookup + max(hits, misses)
+	return c.Batch + rows*c.Lookup + max(rows*c.Hit, misses)
 }
 
 // Valid reports whether the costs can be true: each is 0 to 1000 seconds, and neither hits nor misses take no time.

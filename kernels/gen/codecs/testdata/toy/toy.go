@@ -11,7 +11,7 @@ import (
 )
 
 // Families are those of the registry.
-var Families = []codec.Family{{Name: "toy", GPURate: 0.5, Train: train, Unmarshal: unmarshal}}
+var Families = []codec.Family{{Name: "toy", GPURate: codec.GPURate{Rate: 0.5}, Train: train, Unmarshal: unmarshal}}
 
 type toy struct{ rowBytes int }
 
