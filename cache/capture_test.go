@@ -47,7 +47,7 @@ func TestCache_Cached(t *testing.T) {
 		if err := c.Update(ctx, 0, []int64{0, 100, 200, 499}, make([]byte, 4*rowBytes)); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); stats(t, c).OverlayRows > 0; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); stats(t, c).OverlayRows > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) { // new versions are hits until the host tier has them
 				t.Fatal("updated rows do not arrive")
 			}

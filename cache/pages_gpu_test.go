@@ -52,7 +52,7 @@ func TestGPU_FromPages_ManyRounds(t *testing.T) {
 // TestGPU_FromPages_DriverReturnsLate: absent rows are read before the calls of the driver that enqueue their batch have returned. A call that frees memory
 // for another batch can hold these up until the GPU is idle, which waits for the rows.
 func TestGPU_FromPages_DriverReturnsLate(t *testing.T) {
-	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Second}})
+	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: 5 * time.Second}})
 	defer cache.EnqueueLate()()
 	out := make([]byte, len(data))
 	if err := c.Gather(ctx, 0, allOf(pagedRows), out); err != nil || !bytes.Equal(out, data) {
@@ -198,7 +198,7 @@ func TestGPU_FromPages_DeviceBatchFails(t *testing.T) {
 // TestGPU_FromPages_ChangesDoNotWait: once a batch has read slabs and host tier, changes do not wait for the pages that it waits for.
 func TestGPU_FromPages_ChangesDoNotWait(t *testing.T) {
 	var f faults
-	c, data, gpu, s := deviceCache(t, &f, cache.Options{Host: cache.HostOptions{ColdTimeout: 20 * time.Second, Overlay: 1}})
+	c, data, gpu, s := deviceCache(t, &f, cache.Options{Host: cache.HostOptions{ColdTimeout: 2 * time.Minute, Overlay: 1}})
 	b := putBatch(t, gpu, []int64{pagedRows - 1}, pagedRowBytes)
 	arrived, free := f.held()
 	defer free()
@@ -213,7 +213,7 @@ func TestGPU_FromPages_ChangesDoNotWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("updates took %v", took)
 	}
 	free()
@@ -241,7 +241,7 @@ func TestGPU_FromPages_CloseBesideBatch(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Close waits for pages")
 	}
 	if err := batch.Wait(); !errors.Is(err, cache.ErrCold) {

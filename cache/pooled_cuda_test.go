@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -392,7 +391,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 			data := floatTable(rows, one.columns, one.of, false, 9)
 			var fault faults
 			c := overPages(t, packedAs(t, data, rowBytes, one.of, one.codec, fault.page), cache.Options{
-				Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10, ColdTimeout: time.Second},
+				Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10},
 			})
 			r := rand.New(rand.NewPCG(7, 7))
 			gather := func(p cache.Pooling, ids []int64) ([]byte, error) {

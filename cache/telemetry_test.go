@@ -763,7 +763,7 @@ func TestLabels_Goroutines(t *testing.T) {
 	}
 	want := []string{`"tensorcache.task":"learn"`, `"tensorcache.task":"refresh"`, `"tensorcache.task":"retire"`, `"tensorcache.cache.name":"labelled"`}
 	var profile bytes.Buffer
-	for deadline := time.Now().Add(10 * time.Second); len(want) > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(want) > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		profile.Reset()
 		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func FuzzServer_Requests(f *testing.F) {
 		}
 		w := wire.NewConn(socket)
 		defer w.Close()
-		socket.SetReadDeadline(time.Now().Add(5 * time.Second))
+		socket.SetReadDeadline(time.Now().Add(time.Minute))
 		w.Write(&wire.Message{ID: 1, Method: wire.Hello, Body: fmt.Appendf(nil, `{"version":%d,"name":"fuzz"}`, wire.Version)})
 		if _, err := w.Read(wire.MaxJSON); err != nil {
 			t.Fatal(err)

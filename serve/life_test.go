@@ -176,6 +176,16 @@ func killClients(t *testing.T, times int, role string, change func(*cache.Option
 
 func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, "gather", func(*cache.Options) {}) }
 
+// gathered returns the Gathers that a cache's only client has counted.
+func gathered(t testing.TB, c *cache.Cache) int64 {
+	t.Helper()
+	all, err := c.Stats()
+	if err != nil || len(all.Clients) != 1 {
+		t.Fatalf("%v, %+v", err, all.Clients)
+	}
+	return all.Clients[0].Gathers
+}
+
 // TestClient_Stopped: a stopped client holds back changes, which fail after a while with its name, until it goes on.
 func TestClient_Stopped(t *testing.T) {
 	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
@@ -185,7 +195,7 @@ func TestClient_Stopped(t *testing.T) {
 	child.expect("attached")
 	row := make([]byte, 64)
 	row[0] = updated
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var err error
 	for range 20 { // the client may be stopped between two batches
@@ -194,11 +204,12 @@ func TestClient_Stopped(t *testing.T) {
 		if err = updateMany(ctx, c); err != nil {
 			break
 		}
-		if time.Since(begun) > 10*time.Second {
+		if time.Since(begun) > time.Minute {
 			t.Fatal("changes waited")
 		}
+		before := gathered(t, c)
 		child.signal(syscall.SIGCONT)
-		time.Sleep(5 * time.Millisecond)
+		until(t, "the client goes on", func() bool { return gathered(t, c) > before })
 	}
 	name := fmt.Sprintf("gatherer (process %d)", child.cmd.Process.Pid)
 	if !errors.Is(err, cache.ErrHeld) || !strings.Contains(err.Error(), name) {

@@ -64,6 +64,9 @@ func init() {
 		}
 		p.say("listens")
 		p.wait()
+		for failed.n.Load() == 0 { // the client has not come yet
+			time.Sleep(time.Millisecond)
+		}
 		p.say("%d", failed.n.Load())
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			return err
@@ -106,7 +109,7 @@ func TestServer_LongAnswer(t *testing.T) {
 	}
 	w := wire.NewConn(socket)
 	defer w.Close()
-	socket.SetReadDeadline(time.Now().Add(20 * time.Second))
+	socket.SetReadDeadline(time.Now().Add(time.Minute))
 	rows := `{"rows":[` + strings.Repeat("1,", 400_000) + `1]}`
 	for _, m := range []*wire.Message{{ID: 1, Method: wire.Hello, Body: fmt.Appendf(nil, `{"version":%d}`, wire.Version)}, {ID: 2, Method: wire.Explain, Body: []byte(rows)}} {
 		if err := w.Write(m); err != nil {

@@ -133,7 +133,7 @@ func init() {
 			return err
 		}
 		var c *cache.Cache
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // the owner may be killed meanwhile
+		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // the owner may be killed meanwhile
 			c, err = cache.Attach(context.Background(), args[0], cache.AttachOptions{Name: "soak " + args[2]})
 			if err == nil {
 				break

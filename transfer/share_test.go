@@ -431,7 +431,7 @@ func TestShare_FailedCopies(t *testing.T) {
 		}
 	}
 	// On a busy machine the workers may come too late for many batches, and then write nothing that could fail.
-	for deadline := time.Now().Add(10 * time.Second); !s.sharer.failed.Load() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); !s.sharer.failed.Load() && time.Now().Before(deadline); {
 		gather()
 	}
 	gather()
@@ -481,7 +481,7 @@ func TestShare_FetchNotLaunched(t *testing.T) {
 	if st := s.table.Stats(); st.Alone != 3 {
 		t.Errorf("%+v", st)
 	}
-	for deadline := time.Now().Add(10 * time.Second); atomic.LoadUint32(&s.sharer.work.working) != 0 || atomic.LoadUint32(&s.sharer.work.hot) != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); atomic.LoadUint32(&s.sharer.work.working) != 0 || atomic.LoadUint32(&s.sharer.work.hot) != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("workers still look for the share")
 		}

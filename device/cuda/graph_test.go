@@ -68,7 +68,7 @@ func TestStream_Capture(t *testing.T) {
 		t.Error("the hold is over before the graph is destroyed")
 	}
 	g.Close()
-	for end := time.Now().Add(10 * time.Second); !hold.Over(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !hold.Over(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the hold is not over")
 		}

@@ -212,7 +212,7 @@ func TestKeepThread_EndsWithItsGoroutine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); affinities(t)[list] != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); affinities(t)[list] != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("threads by processors: %v", affinities(t))
 		}

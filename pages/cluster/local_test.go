@@ -232,23 +232,24 @@ func TestLocal_DriveHangs(t *testing.T) {
 		}
 		return read(b, at)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
 	all := make([]int64, 2000)
 	for i := range all {
 		all[i] = int64(i)
 	}
 	stats := table.ReadRows(ctx, all, func(_ int, _ []byte, _ bool, err error) {
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil { // rows of other pages arrive
+			cancel()
+		} else if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})
 	if stats.Failed == 0 || stats.Rows == 0 {
 		t.Errorf("one page hangs: %+v", stats)
 	}
-	l.wait = 50 * time.Millisecond
+	l.wait = 100 * time.Millisecond
 	allRows(t, table, data)
-	if l.counts.late.Load() != 1 {
+	if l.counts.late.Load() < 1 { // more on a busy machine
 		t.Errorf("%d pages were late", l.counts.late.Load())
 	}
 	hits, misses := l.counts.hits.Load(), l.counts.misses.Load()
