@@ -166,7 +166,7 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 }
 
 // acquireLists gives a lane lists of at least so many bytes, and waits for them if it must. Where there is no memory for any, a batch of
-// short rows is served by one launch instead.
+// short rows is served by one launch instead, which needs none, or few if it adds them up.
 func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 	d := l.owner
 	for {
@@ -201,6 +201,10 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			return nil
 		case others:
 			d.progress.notify()
+		case l.route.fuse():
+			if bytes = l.route.lists(0); bytes == 0 {
+				return nil
+			}
 		case l.route.table.long(), l.route.pool != nil, l.route.absent:
 			return fmt.Errorf("cache: %w", err)
 		default:

@@ -54,6 +54,16 @@ func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 	return !t.Codec.AddsFromRegisters() || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
 }
 
+// fuse makes a pooled batch whose rows were to be written first one launch, for which there is memory where there is none for the rows. It says whether
+// one launch serves the table.
+func (r *route) fuse() bool {
+	if r.rows == 0 || r.table.Resident != nil || r.table.long() {
+		return false
+	}
+	*r = route{table: r.table, launches: OneLaunch, pool: r.pool, partial: true}
+	return true
+}
+
 // alwaysWritten is true in tests only.
 var alwaysWritten bool
 

@@ -67,7 +67,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 		m = &lists{}
 	case passable != nil:
 		m, after, size = passable, passable.user.done, 0
-	case s.bytes-unused+size <= limit || s.bytes == unused:
+	case s.bytes-unused+size <= limit || s.bytes == unused || s.waitsForItself(l):
 		m = &lists{}
 		for _, o := range s.all {
 			if o.user == nil {
@@ -88,13 +88,24 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 	return size, drop, true
 }
 
+// waitsForItself says whether nobody has lists but the batch that is to add up the rows which a lane's batch gathers: it holds them until then.
+func (s *scratch) waitsForItself(l *lane) bool {
+	users := 0
+	for _, m := range s.all {
+		if m.user != nil && m.user != l {
+			users++
+		}
+	}
+	return l.route.gathers && users == 1
+}
+
 // refused notes that the device has no memory for the new lists of a lane, of so many bytes. It says whether there are others to wait for.
 func (s *scratch) refused(l *lane, bytes int64) bool {
 	s.all = slices.DeleteFunc(s.all, func(m *lists) bool { return m == l.lists })
 	s.bytes -= bytes
 	s.most = max(1, s.bytes)
 	l.lists = nil
-	return len(s.all) > 0
+	return len(s.all) > 0 && !s.waitsForItself(l)
 }
 
 // pass lets another batch take over a lane's lists: everything that the lane's batch does with them is enqueued.

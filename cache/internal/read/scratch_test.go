@@ -1,11 +1,16 @@
 package read
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // numberedEvent is the event of a lane, told from others by its number.
@@ -130,5 +135,72 @@ func TestScratch_NoMemory(t *testing.T) {
 		t.Errorf("larger lists: ok %v, %d bytes to allocate, %d dropped", ok, size, len(drop))
 	} else if s.refused(third, size) {
 		t.Error("none are left, yet there are some to wait for")
+	}
+}
+
+// smallDevice has memory for so many bytes of lists.
+type smallDevice struct {
+	device.Device
+	left int64
+}
+
+func (d *smallDevice) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if bytes > d.left {
+		return device.Buffer{}, device.ErrOutOfMemory
+	}
+	d.left -= bytes
+	return device.DeviceBuffer(1, bytes), nil
+}
+
+func (d *smallDevice) Free(b device.Buffer) { d.left += b.Size() }
+
+// A batch that gathers rows for one that holds lists until then does not wait for these: it has lists of its own, or fails where there is no memory.
+func TestScratch_GatheringDoesNotWaitForItself(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, memory := range []int64{3 << 20, 1<<20 + 100<<10} {
+		d := &Device{Device: &smallDevice{left: memory}}
+		d.mu.scratch.most = 4 << 10 // memory was scarce before
+		pool := &lane{owner: d, route: route{gathered: true}}
+		if err := pool.acquireLists(ctx, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		gather := &lane{owner: d, route: route{table: &TableView{}, absent: true, gathers: true}}
+		switch err := gather.acquireLists(ctx, 1<<20); {
+		case memory > 2<<20 && (err != nil || gather.lists.Size() < 1<<20):
+			t.Errorf("with memory for both: %v", err)
+		case memory < 2<<20 && !errors.Is(err, device.ErrOutOfMemory):
+			t.Errorf("with memory for one: %v", err)
+		}
+	}
+}
+
+// A pooled batch whose rows are to be written first is one launch where there is no memory for them, unless only written rows serve its table.
+func TestScratch_PooledInOneLaunch(t *testing.T) {
+	long, resident := &TableView{}, &TableView{Resident: &kernels.Resident{}}
+	long.Rows.RowBytes = longRow
+	for what, of := range map[string]*TableView{"short": {}, "long": long, "resident": resident} {
+		for _, offsets := range []bool{false, true} {
+			d := &Device{Device: &smallDevice{left: 64 << 10}}
+			b := &reduce.Batch{Rows: 4096, Bags: 4096, Size: 1, Columns: 4}
+			if offsets {
+				b.Size, b.Bags = 0, 8
+			}
+			l := &lane{owner: d, route: route{table: of, launches: SideBySide, pool: b, rows: 64, partial: true}}
+			err := l.acquireLists(context.Background(), 1<<20)
+			if what != "short" {
+				if !errors.Is(err, device.ErrOutOfMemory) {
+					t.Errorf("%s rows: %v", what, err)
+				}
+				continue
+			}
+			has := int64(0)
+			if l.lists != nil {
+				has = l.lists.Size()
+			}
+			if err != nil || l.route.rows != 0 || l.route.launches != OneLaunch || l.route.pool != b || has < b.PartialBytes() {
+				t.Errorf("%s rows: %v, %+v, %d bytes of lists for %d", what, err, l.route, has, b.PartialBytes())
+			}
+		}
 	}
 }
