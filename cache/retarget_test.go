@@ -207,6 +207,42 @@ func TestRetarget_TableBecomesLonger(t *testing.T) {
 	checkResidentStats(t, c, model, rowBytes)
 }
 
+// The context of an Update bounds its waiting for a Retarget that waits for batches.
+func TestRetarget_UpdateEndsWithItsContext(t *testing.T) {
+	const rows, rowBytes = 3000, 64
+	data := residentRows(rows, rowBytes, rand.New(rand.NewPCG(22, 45)))
+	c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 64}, 1, func(o *cache.Options) { o.Host.Overlay = 1 })
+	moved := make(chan error, 1)
+	go func() { moved <- c.Retarget(ctx, 0, 16) }()
+	for {
+		s, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Tables[0].Resident.TargetBytes < 64 { // some rows have moved
+			break
+		}
+	}
+	end := cache.HoldEpoch(c)
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	updated := make(chan error, 1)
+	go func() { updated <- c.Update(short, 0, allRows(rows), data) }()
+	select {
+	case err := <-updated:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Update beside a Retarget that waits: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Update waits for the Retarget")
+	}
+	end()
+	if err := <-moved; err != nil {
+		t.Error(err)
+	}
+	checkModel(t, c, data, rowBytes)
+}
+
 // Close ends a Retarget that is under way.
 func TestRetarget_EndsWithTheCache(t *testing.T) {
 	const rows, rowBytes = 20000, 64

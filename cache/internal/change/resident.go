@@ -121,7 +121,9 @@ func (x *index) publishResident() error {
 // updateResident replaces rows of a resident table, no row twice, and returns how many it replaced.
 func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, rows []int64, data []byte) (done int, err error) {
 	rowBytes := t.Tier.RowBytes()
-	t.Resident.Gate.RLock()
+	if err := w.enterGate(ctx, t.Resident); err != nil {
+		return 0, err
+	}
 	defer t.Resident.Gate.RUnlock()
 	for done < len(rows) {
 		if err := ctx.Err(); err != nil {
@@ -147,6 +149,30 @@ func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, r
 		done += len(b.rows)
 	}
 	return done, nil
+}
+
+// enterGate locks a table's gate for reading, unless ctx ends before: a move to another target holds it while it waits for batches.
+func (w *Writer) enterGate(ctx context.Context, r *read.Resident) error {
+	if r.Gate.TryRLock() {
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	entered := make(chan struct{})
+	go func() {
+		r.Gate.RLock()
+		select {
+		case entered <- struct{}{}:
+		case <-ctx.Done():
+			r.Gate.RUnlock()
+		}
+	}()
+	select {
+	case <-entered:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // beginResident returns a batch of the first of some rows, with places in the overlay. If there is no room yet, it returns a channel to wait for.
