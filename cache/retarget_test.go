@@ -207,8 +207,8 @@ func TestRetarget_TableBecomesLonger(t *testing.T) {
 	checkResidentStats(t, c, model, rowBytes)
 }
 
-// The context of an Update bounds its waiting for a Retarget that waits for batches.
-func TestRetarget_UpdateEndsWithItsContext(t *testing.T) {
+// The contexts of an Update and of another Retarget bound their waiting for a Retarget that waits for batches.
+func TestRetarget_OthersEndWithTheirContexts(t *testing.T) {
 	const rows, rowBytes = 3000, 64
 	data := residentRows(rows, rowBytes, rand.New(rand.NewPCG(22, 45)))
 	c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 64}, 1, func(o *cache.Options) { o.Host.Overlay = 1 })
@@ -226,15 +226,18 @@ func TestRetarget_UpdateEndsWithItsContext(t *testing.T) {
 	end := cache.HoldEpoch(c)
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	updated := make(chan error, 1)
-	go func() { updated <- c.Update(short, 0, allRows(rows), data) }()
-	select {
-	case err := <-updated:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Update beside a Retarget that waits: %v", err)
+	ended := make(chan error, 2)
+	go func() { ended <- c.Update(short, 0, allRows(rows), data) }()
+	go func() { ended <- c.Retarget(short, 0, 32) }()
+	for range 2 {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("beside a Retarget that waits: %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("others wait for the Retarget")
 		}
-	case <-time.After(time.Minute):
-		t.Error("Update waits for the Retarget")
 	}
 	end()
 	if err := <-moved; err != nil {

@@ -121,10 +121,11 @@ func (x *index) publishResident() error {
 // updateResident replaces rows of a resident table, no row twice, and returns how many it replaced.
 func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, rows []int64, data []byte) (done int, err error) {
 	rowBytes := t.Tier.RowBytes()
-	if err := w.enterGate(ctx, t.Resident); err != nil {
+	gate := t.Resident.Gate.RLocker()
+	if err := lock(ctx, gate, t.Resident.Gate.TryRLock); err != nil {
 		return 0, err
 	}
-	defer t.Resident.Gate.RUnlock()
+	defer gate.Unlock()
 	for done < len(rows) {
 		if err := ctx.Err(); err != nil {
 			return done, err
@@ -151,24 +152,24 @@ func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, r
 	return done, nil
 }
 
-// enterGate locks a table's gate for reading, unless ctx ends before: a move to another target holds it while it waits for batches.
-func (w *Writer) enterGate(ctx context.Context, r *read.Resident) error {
-	if r.Gate.TryRLock() {
+// lock locks what a move to another target holds while it waits for batches, unless ctx ends before.
+func lock(ctx context.Context, l sync.Locker, try func() bool) error {
+	if try() {
 		return nil
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	entered := make(chan struct{})
+	locked := make(chan struct{})
 	go func() {
-		r.Gate.RLock()
+		l.Lock()
 		select {
-		case entered <- struct{}{}:
+		case locked <- struct{}{}:
 		case <-ctx.Done():
-			r.Gate.RUnlock()
+			l.Unlock()
 		}
 	}()
 	select {
-	case <-entered:
+	case <-locked:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -32,7 +32,12 @@ func (w *Writer) Retarget(ctx context.Context, table, target int) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(w.moving, stop)()
-	r.Mover.Lock()
+	if err := lock(ctx, &r.Mover, r.Mover.TryLock); err != nil {
+		if w.moving.Err() != nil {
+			err = w.o.Closed
+		}
+		return err
+	}
 	defer r.Mover.Unlock()
 	most := r.MostTarget()
 	if target == 0 {
