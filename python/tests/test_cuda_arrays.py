@@ -134,7 +134,7 @@ def test_graph_of_an_owner_that_has_ended(memory: Any, rows: Array, ids: Array, 
             x.cache.check()
             owner.kill()
             owner.start()
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while "owner" in x.cache.stats().get("errors", {}) or not updated(x):
                 assert time.monotonic() < until
                 time.sleep(0.05)

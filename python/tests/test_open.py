@@ -70,7 +70,7 @@ began = time.monotonic()
 try:
     tensorcache.open(table, "50%", device="host", codec="ibp8", workers=1)
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - began < 8)
+    print("interrupted", time.monotonic() - began < 60)
 timer.join()
 with tensorcache.open(table[:1000], "50%", device="host") as x:
     print("serves", np.array_equal(x[np.arange(1000)], table[:1000]))
