@@ -47,6 +47,12 @@ func TestLastOfEach(t *testing.T) {
 				}
 			}
 			got, kept := lastOfEach(rows, data, 2)
+			for done := 0; done < len(got); done += 1 + len(got)/5 { // an Update that ends early
+				k := prefixOf(rows, got, done)
+				if k < 0 || k > n || slices.ContainsFunc(rows[:k], func(row int64) bool { return !slices.Contains(got[:done], row) }) || slices.Contains(got[:done], rows[k]) {
+					t.Errorf("%d rows of %d: the first %d count as replaced when %d of %d left are", n, of, k, done, len(got))
+				}
+			}
 			if !slices.Equal(got, want) || !bytes.Equal(kept, bytesOf) {
 				t.Errorf("%d rows of %d: %d are left, want %d", n, of, len(got), len(want))
 			}

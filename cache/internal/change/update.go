@@ -365,25 +365,40 @@ func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) erro
 func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	t := w.set.Tables[table]
 	rowBytes := t.Tier.RowBytes()
-	given := len(rows)
+	all := rows
 	rows, data = lastOfEach(rows, data, rowBytes)
 	if t.Resident != nil {
 		if done, err := w.updateResident(ctx, t, table, rows, data); err != nil {
-			return done, err
+			return prefixOf(all, rows, done), err
 		}
-		w.Counts.Updated.Add(int64(given - len(rows)))
-		return given, w.mapped(ctx)
+		w.Counts.Updated.Add(int64(len(all) - len(rows)))
+		return len(all), w.mapped(ctx)
 	}
 	part := max(1, min(updateRows, updateBytes/rowBytes))
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
 		n, err := w.updatePart(ctx, t, table, rows[from:to], data[from*rowBytes:to*rowBytes], by)
 		if err != nil {
-			return from + n, err
+			return prefixOf(all, rows, from+n), err
 		}
 	}
-	w.Counts.Updated.Add(int64(given - len(rows)))
-	return given, w.mapped(ctx)
+	w.Counts.Updated.Add(int64(len(all) - len(rows)))
+	return len(all), w.mapped(ctx)
+}
+
+// prefixOf returns how many of the first rows given are replaced when so many of those that lastOfEach has left are.
+func prefixOf(given, left []int64, done int) int {
+	switch {
+	case len(given) == len(left):
+		return done
+	case done == len(left):
+		return len(given)
+	}
+	missing := make(map[int64]struct{}, len(left)-done)
+	for _, row := range left[done:] {
+		missing[row] = struct{}{}
+	}
+	return slices.IndexFunc(given, func(row int64) bool { _, is := missing[row]; return is })
 }
 
 // lastOfEach returns the rows and their data without those that a later one of the same number supersedes: no Gather may see these.
