@@ -364,6 +364,40 @@ func logGrowth(t *testing.T, before []mapping, table uintptr) (own int64) {
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
+// TestAdopt_EqualRows: equal rows of adopted memory share slots, until they are updated.
+func TestAdopt_EqualRows(t *testing.T) {
+	const rows, rowBytes, contents = 2000, 512, 5
+	data := make([]byte, rows*rowBytes)
+	for i := range data {
+		data[i] = byte(i / rowBytes % contents * (i % rowBytes))
+	}
+	for _, codec := range []cache.Codec{"none", "ibp4"} {
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{adopt(t, "x", mapped(t, data), rowBytes)}, Budget: 70_000, Codec: codec, Host: cache.HostOptions{EqualRows: true}, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		})
+		if of := stats(t, c).Tables[0]; of.CachedRows != rows || of.EqualRows < rows-1 || of.SlotsSaved < rows-contents-1 || of.EqualBytes == 0 { // the last row is raw
+			t.Errorf("%s: %d rows cached, %d of them equal, %d slots saved", codec, of.CachedRows, of.EqualRows, of.SlotsSaved)
+		}
+		want, ids, out := bytes.Clone(data), make([]int64, rows), make([]byte, len(data))
+		for i := range ids {
+			ids[i] = int64(i)
+		}
+		for row := 0; row < 50; row += 7 {
+			of := want[row*rowBytes:][:rowBytes]
+			for i := range of {
+				of[i] += byte(row + 1)
+			}
+			if err := c.Update(ctx, 0, []int64{int64(row)}, of); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, want) {
+				t.Fatalf("%s: rows differ after row %d was updated, %v", codec, row, err)
+			}
+		}
+		c.Close()
+	}
+}
+
 // TestAdopt_Shared: adopted memory cannot be shared, and the error says what can.
 func TestAdopt_Shared(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, 64<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_PRIVATE)

@@ -28,10 +28,14 @@ func testEqualRowsShareSlots(t *testing.T, backend cache.Backend) {
 			data[row*rowBytes+i] = byte(row%contents*31 + i*i)
 		}
 	}
-	for _, codec := range []cache.Codec{"none", "ibp4"} {
+	for _, of := range []struct {
+		codec cache.Codec
+		tier  cache.HostTier
+	}{{"none", cache.Packed}, {"ibp4", cache.Packed}, {"none", cache.InPlace}, {"ibp4", cache.InPlace}} {
+		codec := of.codec
 		c := newCache(t, cache.Options{
 			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 120_000, Codec: codec,
-			Host: cache.HostOptions{Tier: cache.Packed}, Devices: cache.DeviceOptions{Backend: backend},
+			Host: cache.HostOptions{Tier: of.tier, EqualRows: true}, Devices: cache.DeviceOptions{Backend: backend},
 		})
 		s := stats(t, c)
 		if of := s.Tables[0]; of.CachedRows != rows || of.SlotsSaved != rows-contents || s.PayloadBytes > 2*contents*rowBytes {
@@ -90,9 +94,10 @@ func TestRefresh_EqualRowsFillMaps(t *testing.T) {
 func TestRefresh_EqualRows(t *testing.T) {
 	const rows, rowBytes = 3000, 256
 	for _, o := range []cache.Options{
-		{Budget: 130_000},
-		{Budget: 60_000, Devices: cache.DeviceOptions{Count: 3, Rates: hotRates}},
-		{Budget: 90_000, Devices: cache.DeviceOptions{Count: 2, Placement: cache.PlacementReplicate}},
+		{Budget: 130_000, Host: cache.HostOptions{Tier: cache.Packed}},
+		{Budget: 130_000, Host: cache.HostOptions{Tier: cache.InPlace, EqualRows: true}},
+		{Budget: 60_000, Host: cache.HostOptions{Tier: cache.InPlace, EqualRows: true}, Devices: cache.DeviceOptions{Count: 3, Rates: hotRates}},
+		{Budget: 90_000, Host: cache.HostOptions{Tier: cache.Packed}, Devices: cache.DeviceOptions{Count: 2, Placement: cache.PlacementReplicate}},
 	} {
 		r := rand.New(rand.NewPCG(1, uint64(o.Devices.Count)))
 		data := make([]byte, rows*rowBytes)
@@ -107,7 +112,7 @@ func TestRefresh_EqualRows(t *testing.T) {
 			}
 		}
 		path := filepath.Join(t.TempDir(), "snapshot")
-		o.Codec, o.Host.Tier, o.Devices.Backend = "ibp4", cache.Packed, "host"
+		o.Codec, o.Devices.Backend = "ibp4", "host"
 		policy := &scripted{}
 		o.Refresh.MaxChurn, o.Admission.Policy = 0.5, policy
 		o.Tables = []cache.Table{fromBytes(t, "x", data, rowBytes)}

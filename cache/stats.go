@@ -110,9 +110,9 @@ type TableStats struct {
 	RowBytes int
 	// RawBytes and StoredBytes are the lengths of all rows, uncompressed and as stored.
 	RawBytes, StoredBytes int64
-	// EqualRows are rows of a packed host tier that share a place with others, because they are stored in the same bytes. Rows that Update
-	// writes leave it; the last one still counts.
-	EqualRows int64
+	// EqualRows are rows that are stored in the same bytes as others, of those that were found when the table was loaded. In a packed host tier they share a place. Rows that
+	// Update writes leave the others; the last one still counts. EqualBytes is the memory that says which rows are equal, for tables whose rows lie in place.
+	EqualRows, EqualBytes int64
 	// SlotsSaved is how many cached rows have no slot of their own, because the slot of an equal row serves them.
 	SlotsSaved int64
 	// Lookups = Hits + Misses. Duplicates within a batch are counted separately.
@@ -282,7 +282,7 @@ func (c *Cache) tableStats(s *Stats) {
 		one := TableStats{
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
 			Rows: total.Rows, Capacity: t.Tier.Capacity(), RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
-			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, SlotsSaved: c.store.Shared.Saved(i),
+			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes(), SlotsSaved: c.store.Shared.Saved(i),
 		}
 		one.count(done)
 		one.Tiers = tierStats(t)

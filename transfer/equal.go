@@ -6,6 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -13,7 +14,7 @@ const (
 	// Rows are hashed in parts of equalPart, and looked up in groups of equalGroup.
 	equalPart  = 1 << 16
 	equalGroup = 64
-	// equalShare is the bytes of stored rows for which the search for equal rows has a slot of 8 bytes, and leastEqualSlots the fewest slots.
+	// equalShare is the bytes of rows, as they lie in host memory, for which the search for equal rows has a slot of 8 bytes, and leastEqualSlots the fewest slots.
 	equalShare      = 512
 	leastEqualSlots = 1 << 12
 
@@ -23,18 +24,73 @@ const (
 	equalTag     = 1<<64 - equalFound<<1
 )
 
-// equalRows finds rows of a tier that is being packed whose stored bytes are those of an earlier row. It knows so many earlier rows as it has
-// slots; of two rows that want a slot, one that others were equal to stays, else the later one. So it finds all rows that are like a
+// equalSearch finds rows of a tier whose stored bytes are those of an earlier row. It knows so many earlier rows as it has
+// slots; of rows that want the same slots, one that others were equal to stays, else the latest. So it finds all rows that are like a
 // frequent one, and in tables whose stored rows have 512 bytes or more on average mostly every repeat.
-type equalRows struct {
-	t      *Tier
+type equalSearch struct {
 	slots  []uint64
-	hashes []uint64        // of the rows of a part
+	memory *numa.Memory // of slots, to be freed
+	hashes []uint64     // of the rows of a part
+}
+
+// newEqualSearch returns a search in rows that take so many bytes.
+func (t *Tier) newEqualSearch(bytes int64) equalSearch {
+	slots := max(leastEqualSlots, bytes/equalShare)
+	slots = int64(1) << (bits.Len64(uint64(min(slots, 2*t.rows+1))) - 1)
+	s := equalSearch{hashes: make([]uint64, min(t.rows, equalPart))}
+	s.slots, s.memory = numa.Make[uint64](max(2, slots))
+	return s
+}
+
+// fetch loads the slots of a group of rows of the part, so that find does not wait for one after the other.
+func (s *equalSearch) fetch(from, to int) {
+	sum := uint64(0)
+	for _, h := range s.hashes[from:to] {
+		sum += s.slots[h&uint64(len(s.slots)-1)]
+	}
+	touch(sum)
+}
+
+//go:noinline
+func touch(uint64) {}
+
+// find returns an earlier row, and the slot that it is in, if same says that its stored bytes are those of the given row; or says that there is none. hash
+// is that of the row. The earlier row stays in its slot from now on.
+func (s *equalSearch) find(row int64, hash uint64, same func(earlier int64) bool) (earlier int64, slot uint64, ok bool) {
+	at := hash & uint64(len(s.slots)-1)
+	for i := at; ; i ^= 1 { // a row has two slots
+		if x := s.slots[i]; x != 0 && (x^hash)&equalTag == 0 {
+			if earlier = int64(x&(equalFound-1)) - 1; same(earlier) {
+				s.slots[i] |= equalFound
+				return earlier, i, true
+			}
+		}
+		if i != at {
+			break
+		}
+	}
+	if x := s.slots[at]; x&equalFound != 0 || x != 0 && s.slots[at^1] == 0 {
+		at ^= 1
+	}
+	if s.slots[at]&equalFound == 0 {
+		s.slots[at] = hash&equalTag | uint64(row+1)
+	}
+	return 0, 0, false
+}
+
+// equalRows are the rows of a tier that is being packed that share a place.
+type equalRows struct {
+	equalSearch
+	t      *Tier
 	places bitset          // rows whose place has several rows
 	copies bitset          // those of them but the first of each place
 	n      int64           // bits of places
 	rows   map[int64]int64 // at each place of several rows, by its offset
 	bytes  int64           // of the slots of these places
+}
+
+func (t *Tier) newEqualRows() *equalRows {
+	return &equalRows{equalSearch: t.newEqualSearch(t.total.StoredBytes), t: t}
 }
 
 // bitset has a bit for each row, lowest first in its words.
@@ -45,12 +101,6 @@ func (b bitset) set(row int64)      { b[row>>6] |= 1 << (row & 63) }
 func (b bitset) clear(row int64)    { b[row>>6] &^= 1 << (row & 63) }
 
 func newBitset(rows int64) bitset { return make(bitset, (rows+63)/64) }
-
-func (t *Tier) newEqualRows() *equalRows {
-	slots := max(leastEqualSlots, t.total.StoredBytes/equalShare)
-	slots = int64(1) << (bits.Len64(uint64(min(slots, 2*t.rows+1))) - 1)
-	return &equalRows{t: t, slots: make([]uint64, max(2, slots)), hashes: make([]uint64, min(t.rows, equalPart))}
-}
 
 // bytesOf returns the stored bytes of a row that has not been packed yet; length is 0 for raw rows.
 func (e *equalRows) bytesOf(row int64, length uint32) []byte {
@@ -70,48 +120,18 @@ func (e *equalRows) part(workers interruptible, first int64, lengths []uint32) {
 	})
 }
 
-// fetch loads the slots of a group of rows of the part, so that find does not wait for one after the other.
-func (e *equalRows) fetch(from, to int) {
-	sum := uint64(0)
-	for _, h := range e.hashes[from:to] {
-		sum += e.slots[h&uint64(len(e.slots)-1)]
-	}
-	touch(sum)
-}
-
-//go:noinline
-func touch(uint64) {}
-
-// find returns the place of an earlier row with the stored bytes of a row of the part, and notes that the two share it; or says that there is
+// place returns the place of an earlier row with the stored bytes of a row of the part, and notes that the two share it; or says that there is
 // none. locations are those of the earlier rows.
-func (e *equalRows) find(row int64, length uint32, hash uint64, locations []slab.Location) (l slab.Location, ok bool) {
-	at := hash & uint64(len(e.slots)-1)
-	var stored []byte
-	for i := at; ; i ^= 1 { // a row has two slots
-		if x := e.slots[i]; x != 0 && (x^hash)&equalTag == 0 {
-			earlier := int64(x&(equalFound-1)) - 1
-			l = locations[earlier]
-			if stored == nil {
-				stored = e.bytesOf(row, length)
-			}
-			if n := l.Stored(e.t.rowBytes); l.Compressed() == (length != 0) && n == len(stored) &&
-				bytes.Equal(stored, e.t.host.Mem.Bytes()[earlier*e.t.host.Stride:][:n]) {
-				e.slots[i] |= equalFound
-				e.share(earlier, row, l)
-				return l, true
-			}
-		}
-		if i != at {
-			break
-		}
+func (e *equalRows) place(row int64, length uint32, hash uint64, locations []slab.Location) (l slab.Location, ok bool) {
+	earlier, _, ok := e.find(row, hash, func(earlier int64) bool {
+		l = locations[earlier]
+		stored, n := e.bytesOf(row, length), l.Stored(e.t.rowBytes)
+		return l.Compressed() == (length != 0) && n == len(stored) && bytes.Equal(stored, e.t.host.Mem.Bytes()[earlier*e.t.host.Stride:][:n])
+	})
+	if ok {
+		e.share(earlier, row, l)
 	}
-	if e.slots[at]&equalFound != 0 {
-		at ^= 1
-	}
-	if e.slots[at]&equalFound == 0 {
-		e.slots[at] = hash&equalTag | uint64(row+1)
-	}
-	return 0, false
+	return l, ok
 }
 
 // share notes that a row shares the place of an earlier one.
@@ -131,13 +151,13 @@ func (e *equalRows) share(earlier, row int64, l slab.Location) {
 	e.copies.set(row)
 }
 
-// Place names a place of a packed tier at which several rows lie, which are equal. It is the same for all of them until Repack.
+// Place names rows of a tier that are equal: those at one place of a packed tier, where it is the same for all of them until Repack, or a group of rows that lie in place.
 type Place struct {
 	pack   uint32
-	offset int64
+	offset int64 // or the number of the group
 }
 
-// Shared returns the place of a row that shares it with others, and how many rows have shared it; ok is false for other rows. It is safe beside Write.
+// Shared returns the place of a row that shares it with others, or the group of a row in place, and how many rows it has; ok is false for other rows. It is safe beside Write.
 func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
 	if !t.shares.Load() {
 		return p, 0, false
@@ -146,6 +166,10 @@ func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
 	defer t.writes.RUnlock()
 	if t.vacated {
 		return p, 0, false
+	}
+	if t.mode == InPlace {
+		id, rows := t.groups.of(row)
+		return Place{offset: int64(id)}, rows, id != 0
 	}
 	l := t.locations()[row]
 	if t.place(l, row) != 0 {
@@ -160,7 +184,7 @@ func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
 // Shares says whether there may be rows that Shared finds.
 func (t *Tier) Shares() bool { return t.shares.Load() }
 
-// SharedBytes returns the part of Totals.SlotBytes that is of places of several rows.
+// SharedBytes returns the part of Totals.SlotBytes that is of places of several rows and of groups.
 func (t *Tier) SharedBytes() int64 {
 	t.writes.RLock()
 	defer t.writes.RUnlock()

@@ -2,9 +2,13 @@ package transfer
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -75,8 +79,19 @@ func TestPack_EqualRows(t *testing.T) {
 				if got := tier.HostBytes(); got > bytesOf+200 {
 					t.Errorf("host tier takes %d bytes, its places %d", got, bytesOf)
 				}
-				if inPlace := load(t, data, rowBytes, Options{Codec: codec, DType: dtype.Uint8}); inPlace.Totals().EqualRows != 0 {
-					t.Errorf("in place %d rows share places", inPlace.Totals().EqualRows)
+				inPlace := load(t, data, rowBytes, Options{Codec: codec, DType: dtype.Uint8, EqualRows: true})
+				most := int64(n * rowBytes / groupedBytes)                 // found beside the first of each content
+				if rowBytes < groupedRow || most*groupedShare < int64(n) { // too few to pay
+					several, most = 0, 0
+				}
+				if got := inPlace.Totals().EqualRows; got > several || got < min(several, most) {
+					t.Errorf("in place %d rows are in groups, want %d of %d contents, or %d", got, several, contents, most)
+				}
+				checkRows(t, inPlace, data)
+				checkTotals(t, inPlace)
+				checkGroups(t, inPlace, data)
+				if apart := load(t, data, rowBytes, Options{Codec: codec, DType: dtype.Uint8}); apart.Totals().EqualRows != 0 || apart.Shares() {
+					t.Errorf("%d rows are in groups, want none", apart.Totals().EqualRows)
 				}
 			})
 		}
@@ -167,11 +182,12 @@ func checkSlots(t *testing.T, tier *Tier) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, shared := tier.Shared(row)
-		if shared && row < tier.owned && places[p] {
+		p, _, shared := sharedAt(tier, row)
+		if shared && places[p] {
 			continue
 		}
-		if places[p] = places[p] || shared; shared && row < tier.owned {
+		if shared {
+			places[p] = true
 			several += int64(n)
 		}
 		sum += int64(n)
@@ -181,5 +197,153 @@ func checkSlots(t *testing.T, tier *Tier) {
 	}
 	if got := tier.Totals().SlotBytes; got != sum {
 		t.Fatalf("slot bytes (%d), want %d", got, sum)
+	}
+}
+
+// checkGroups: rows in one group are equal, and what says so takes at most 1/20 of the rows' bytes.
+func checkGroups(t *testing.T, tier *Tier, data []byte) {
+	t.Helper()
+	n := int64(tier.RowBytes())
+	contents := map[Place][]byte{}
+	for row := range tier.Rows() {
+		p, _, ok := tier.Shared(row)
+		if !ok {
+			continue
+		}
+		of := data[row*n:][:n]
+		if contents[p] == nil {
+			contents[p] = of
+		}
+		if !bytes.Equal(contents[p], of) {
+			t.Fatalf("row %d is in group %v of other rows", row, p)
+		}
+	}
+	if got, most := tier.EqualBytes(), int64(len(data)/20)+tier.rows/7+100; got > most {
+		t.Fatalf("groups take %d bytes, want at most %d", got, most)
+	}
+}
+
+// TestLoad_GroupsOfFewRows: rows are in groups if they have one equal row each, next to them or anywhere; not if few rows have one.
+func TestLoad_GroupsOfFewRows(t *testing.T) {
+	const rows, rowBytes = 20_000, 1024
+	for name, of := range map[string]struct {
+		pairs int
+		with  func(row int) int
+		found bool
+	}{
+		"next":     {rows / 2, func(row int) int { return row + 1 }, true},
+		"anywhere": {rows / 2, func(row int) int { return row + rows/2 }, true},
+		"few":      {rows / 400, func(row int) int { return row + rows/2 }, false},
+		"none":     {0, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := rowsOf(rows, rowBytes, 5)
+			for row := range rows { // no two rows are equal
+				copy(data[row*rowBytes:], fmt.Sprintf("%08d", row))
+			}
+			want := int64(0)
+			for pair := range of.pairs {
+				row := pair
+				if name == "next" {
+					row *= 2
+				}
+				copy(data[of.with(row)*rowBytes:][:rowBytes], data[row*rowBytes:])
+				want += 2
+			}
+			if !of.found {
+				want = 0
+			}
+			for _, codec := range []string{"none", "ibp4"} {
+				tier := load(t, data, rowBytes, Options{Codec: codec, EqualRows: true})
+				if got := tier.Totals().EqualRows; got > want || got < want*9/10 {
+					t.Errorf("%s: %d rows are in groups, want about %d", codec, got, want)
+				}
+				checkTotals(t, tier)
+				checkGroups(t, tier, data)
+			}
+		})
+	}
+}
+
+// TestWrite_Groups writes rows of groups in place, until none is left there.
+func TestWrite_Groups(t *testing.T) {
+	const rows, capacity, rowBytes = 500, 600, 256
+	for _, codec := range []string{"none", "ibp4"} {
+		t.Run(codec, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			data := repeated(rows, rowBytes, 1)
+			tier := load(t, data, rowBytes, Options{Codec: codec, Capacity: capacity, EqualRows: true})
+			_, several := distinct(data, rowBytes)
+			if got := tier.Totals().EqualRows; got != several {
+				t.Fatalf("EqualRows (%d), want %d", got, several)
+			}
+			tier.Grow(capacity)
+			data = append(bytes.Clone(data), make([]byte, (capacity-rows)*rowBytes)...)
+			for i, row := range r.Perm(capacity) {
+				next := make([]byte, rowBytes)
+				for i := range next {
+					next[i] = byte(r.Uint32N(4))
+				}
+				if _, _, err := write(t, tier, int64(row), next); err != nil {
+					t.Fatal(err)
+				}
+				copy(data[row*rowBytes:], next)
+				if _, _, ok := tier.Shared(int64(row)); ok {
+					t.Fatalf("row %d is in a group after it was written", row)
+				}
+				if i%100 == 50 {
+					checkRows(t, tier, data)
+					checkTotals(t, tier)
+					checkSlots(t, tier)
+				}
+			}
+			checkSlots(t, tier)
+			if total := tier.Totals(); total.EqualRows != 0 || tier.SharedBytes() != 0 {
+				t.Fatalf("%+v, %d bytes of shared slots after all rows were written", total, tier.SharedBytes())
+			}
+		})
+	}
+}
+
+// BenchmarkLoad_Groups loads a table of 1 GiB whose rows lie in place with and without the search for equal rows, by turns. share is the part of rows
+// that are like one of a thousand others.
+func BenchmarkLoad_Groups(b *testing.B) {
+	const rowBytes = 512
+	for _, share := range []float64{0, 0.5} {
+		r := rand.New(rand.NewPCG(1, 2))
+		data := make([]byte, 1<<30)
+		for at := 0; at < len(data); at += rowBytes {
+			row := data[at:][:rowBytes]
+			if at > 1000*rowBytes && r.Float64() < share {
+				copy(row, data[r.IntN(1000)*rowBytes:])
+				continue
+			}
+			for i := 0; i < rowBytes; i += 4 { // floats of similar exponents
+				binary.LittleEndian.PutUint32(row[i:], math.Float32bits(float32(r.NormFloat64())))
+			}
+		}
+		for _, codec := range []string{"none", "ibp4"} {
+			b.Run(fmt.Sprintf("equal=%v/codec=%s", share, codec), func(b *testing.B) {
+				var took [2][]float64
+				found := int64(0)
+				for i := range 2 * b.N {
+					start := time.Now()
+					tier, err := Load(newDevice(), SourceOf(data, rowBytes), Options{Codec: codec, DType: dtype.Float32, EqualRows: i%2 == 1})
+					if err != nil {
+						b.Fatal(err)
+					}
+					took[i%2] = append(took[i%2], time.Since(start).Seconds())
+					found = tier.Totals().EqualRows
+					tier.Close()
+				}
+				slices.Sort(took[0])
+				slices.Sort(took[1])
+				without, with := took[0][b.N/2], took[1][b.N/2]
+				b.ReportMetric(without*1e3, "without-ms")
+				b.ReportMetric(with*1e3, "with-ms")
+				b.ReportMetric(100*(with/without-1), "%more")
+				b.ReportMetric(float64(found), "equal-rows")
+			})
+		}
 	}
 }

@@ -70,13 +70,15 @@ type Options struct {
 	// Shared has the memory that batches read allocated so that other processes can map it. The device must be a device.Sharer, and there
 	// must be no Adopt.
 	Shared bool
+	// EqualRows looks for equal rows in place, so that they share slots in slabs.
+	EqualRows bool
 	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
 	// Timings, if not nil, has the durations of the steps added to it.
 	Timings *Timings
 }
 
-// Timings are how long the steps of loading a tier took.
+// Timings are how long the steps of loading a tier took. Pack is the search for equal rows in place, too.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
@@ -147,6 +149,11 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t.shared = o.Shared
 	if o.Mode == Packed {
 		if err := t.pack(interruptible{host.Workers(o.Workers), o.Context}); err != nil {
+			return nil, err
+		}
+		lap(&timings.Pack)
+	} else if o.EqualRows {
+		if err := t.findGroups(interruptible{host.Workers(o.Workers), o.Context}, p.sample); err != nil {
 			return nil, err
 		}
 		lap(&timings.Pack)
@@ -406,6 +413,7 @@ const packGrain = 1024
 func (t *Tier) pack(workers interruptible) error {
 	locations := view[slab.Location](t.host.Index)
 	size, slots, lengths, equal := int64(0), int64(0), view[uint32](t.lengths()), t.newEqualRows()
+	defer equal.memory.Free()
 	for first := 0; first < len(lengths); first += equalPart {
 		part := lengths[first:min(first+equalPart, len(lengths))]
 		equal.part(workers, int64(first), part)
@@ -418,7 +426,7 @@ func (t *Tier) pack(workers interruptible) error {
 			}
 			// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
 			r := first + i
-			if l, ok := equal.find(int64(r), n, equal.hashes[i], locations); ok {
+			if l, ok := equal.place(int64(r), n, equal.hashes[i], locations); ok {
 				locations[r] = l
 				continue
 			}

@@ -67,9 +67,10 @@ type Tier struct {
 	tailFrom    int64
 	several     bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
 	sharers     map[int64]int64              // packed: how many of these lie at each such place, by its offset
-	sharedBytes int64                        // packed: of the slots of these places
+	sharedBytes int64                        // of the slots of these places, or of groups
 	packs       uint32                       // packed: how often Repack has run
-	shares      atomic.Bool                  // packed: there may be rows that share a place
+	shares      atomic.Bool                  // there may be rows that share a place, or a group
+	groups      *groups                      // in place: rows that are equal; nil if there are none
 	owned       int64                        // packed: rows from this one on share the row of zeros until they are written
 	nodes       []int                        // memory nodes that the rows should be on; empty for any
 	lies        NodeMemory                   // where the rows are
@@ -84,10 +85,10 @@ type Tier struct {
 type Totals struct {
 	Rows, RawRows int64
 	// RawBytes is Rows × row bytes. StoredBytes is the length of all rows as stored. SlotBytes is the length of their slots if
-	// all were in slabs, where rows at one place of EqualRows have one slot.
+	// all were in slabs, where each place or group of EqualRows has one slot.
 	RawBytes, StoredBytes, SlotBytes int64
-	// EqualRows are the rows of a packed tier that lie at a place of several rows, all stored in the same bytes. A row that is written leaves
-	// the place; the last one there still counts.
+	// EqualRows are the rows that are stored in the same bytes as others: those at one place of a packed tier, or in groups of rows in place. A row that is written
+	// leaves the others; the last one still counts.
 	EqualRows int64
 }
 
@@ -142,6 +143,13 @@ func (t *Tier) HostBytes() int64 {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
 	return t.host.Mem.Size()
+}
+
+// EqualBytes returns the memory of what says which rows in place are equal, in bytes.
+func (t *Tier) EqualBytes() int64 {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	return t.groups.memory()
 }
 
 // IndexBytes returns the memory of a packed tier's index on each device, in bytes.
@@ -267,7 +275,7 @@ func (t *Tier) Vacate() {
 	t.home.Free(t.host.Compressed)
 	t.home.Free(t.host.Index)
 	t.host = kernels.HostRows{RowBytes: t.rowBytes}
-	t.lies, t.several, t.tail, t.vacated = NodeMemory{}, nil, nil, true
+	t.lies, t.several, t.groups, t.tail, t.vacated = NodeMemory{}, nil, nil, nil, true
 }
 
 // Replaced adds to the totals of a vacated tier what has changed of its rows. Rows and RawBytes are not added.

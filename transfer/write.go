@@ -80,6 +80,9 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 		stored, compressed = plain, false
 	}
 	if t.mode == InPlace {
+		if left, ok := t.groups.leave(row); ok {
+			t.left(left, old)
+		}
 		copy(mem[row*t.host.Stride:], stored)
 		if words := view[uint64](t.host.Compressed); len(words) != 0 {
 			bit := uint64(1) << (row & 63)
@@ -139,13 +142,22 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 // leave notes that a row, which has a new version, no longer lies at a place of several rows.
 func (t *Tier) leave(row int64, l slab.Location) {
 	t.several.clear(row)
+	t.sharers[l.Offset()]--
+	left := t.sharers[l.Offset()]
+	if left == 0 {
+		delete(t.sharers, l.Offset())
+	}
+	t.left(left, l.Stored(t.rowBytes))
+}
+
+// left notes that a row has left equal ones, of which so many stay, all of the given stored length.
+func (t *Tier) left(rows int64, stored int) {
 	t.total.EqualRows--
-	if t.sharers[l.Offset()]--; t.sharers[l.Offset()] > 0 { // Write takes off what the row's old version took, and that is still there
-		t.total.SlotBytes += int64(slab.SlotBytes(l.Stored(t.rowBytes)))
+	if rows > 0 { // Write takes off what the row's old version took, and that is still there
+		t.total.SlotBytes += int64(slab.SlotBytes(stored))
 		return
 	}
-	delete(t.sharers, l.Offset())
-	t.sharedBytes -= int64(slab.SlotBytes(l.Stored(t.rowBytes)))
+	t.sharedBytes -= int64(slab.SlotBytes(stored))
 }
 
 func (t *Tier) locations() []slab.Location { return view[slab.Location](t.host.Index) }

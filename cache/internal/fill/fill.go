@@ -372,6 +372,14 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
 	}
+	for _, t := range f.set.Tables { // seldom any
+		if len(t.Oversize) != 0 {
+			s.Fixed += read.BitsetBytes(t.Tier.Capacity())
+			if s.Entries > 0 { // the map is the smaller for it
+				_, s.Entries = s.Estimate(f.set.Tables)
+			}
+		}
+	}
 	// takeOne says whether the ranking goes on.
 	takeOne := func(key uint64, offer bool) (bool, error) {
 		table, row := hashmap.SplitKey(key)
@@ -489,15 +497,6 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	}
 	for i := range s.Payload {
 		s.Payload[i] = min(s.Payload[i], most)
-	}
-	for _, t := range f.set.Tables { // seldom any
-		if len(t.Oversize) != 0 {
-			bits := read.BitsetBytes(t.Tier.Capacity())
-			for i := range s.Payload {
-				s.Payload[i] = max(0, s.Payload[i]-bits)
-			}
-			s.Fixed += bits // for later budgets
-		}
 	}
 	return keys, nil
 }

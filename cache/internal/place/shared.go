@@ -9,7 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Group names rows of a table that are equal: they lie at one place of its host tier.
+// Group names rows of a table that are equal, as its host tier knows.
 type Group struct {
 	table int
 	place transfer.Place
