@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -527,49 +529,105 @@ func TestGatherAs_Rounds(t *testing.T) {
 	}
 }
 
-// BenchmarkGatherPooled compares with a Gather and a loop over the rows.
+// BenchmarkGatherPooled compares with a Gather and a loop over the rows, by turns: times is how much longer these take, by medians.
 func BenchmarkGatherPooled(b *testing.B) {
-	const rows, columns, n = 200_000, 128, 40_000
-	data := floatTable(rows, columns, dtype.Float32, false, 1)
-	for _, codec := range []cache.Codec{"none", "ibp", "rank"} {
-		table, err := cache.FromBytes("features", dtype.Float32, data, columns*4)
+	const rows, n = 100_000, 20_000
+	for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
+		for _, columns := range []int{32, 64, 128, 256} {
+			data := floatTable(rows, columns, of, false, 1)
+			rowBytes := columns * of.Size()
+			for _, codec := range []cache.Codec{"none", "ibp4", "rank"} {
+				for _, hits := range []int{100, 80} {
+					for _, workers := range []int{1, 0} {
+						benchmarkPooled(b, data, of, rowBytes, codec, hits, workers, n)
+					}
+				}
+			}
+		}
+	}
+}
+
+func benchmarkPooled(b *testing.B, data []byte, of dtype.Type, rowBytes int, codec cache.Codec, hits, workers, n int) {
+	var c *cache.Cache
+	open := func(o cache.Options) *cache.Cache {
+		table, err := cache.FromBytes("features", of, data, rowBytes)
 		if err != nil {
 			b.Fatal(err)
 		}
-		c := newCache(b, cache.Options{Tables: []cache.Table{table}, Budget: int64(2 * len(data)), Codec: codec})
-		ids := make([]int64, n)
-		r := rand.New(rand.NewPCG(1, 1))
-		for i := range ids {
-			ids[i] = r.Int64N(rows)
+		o.Tables = []cache.Table{table}
+		c, err := cache.New(o)
+		if err != nil {
+			b.Fatal(err)
 		}
-		for _, bag := range []int{1, 10, 40, 200} {
-			out := make([]byte, n/bag*columns*4)
-			b.Run(fmt.Sprintf("codec=%s/bag=%d/pooled", codec, bag), func(b *testing.B) {
-				b.SetBytes(n * columns * 4)
-				for range b.N {
-					if err := c.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, out); err != nil {
-						b.Fatal(err)
+		return c
+	}
+	r, columns := rand.New(rand.NewPCG(1, 1)), rowBytes/of.Size()
+	ids := make([]int64, n)
+	defer func() {
+		if c != nil {
+			c.Close()
+		}
+	}()
+	for _, bag := range []int{10, 40} {
+		b.Run(fmt.Sprintf("%s/columns=%d/codec=%s/hits=%d/workers=%d/bag=%d", of, columns, codec, hits, workers, bag), func(b *testing.B) {
+			if c == nil {
+				o := cache.Options{Codec: codec, Host: cache.HostOptions{Workers: workers}, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Budget: int64(2*len(data) + 32<<20)}
+				o.Admission.Training = func(yield func(int, []int64) bool) { // these are cached
+					some := make([]int64, len(data)/rowBytes*hits/100)
+					for i := range some {
+						some[i] = int64(i)
 					}
+					yield(0, some)
 				}
-			})
-			b.Run(fmt.Sprintf("codec=%s/bag=%d/loop", codec, bag), func(b *testing.B) {
-				b.SetBytes(n * columns * 4)
-				all, sums := make([]byte, n*columns*4), make([]float32, n/bag*columns)
-				for range b.N {
-					if err := c.Gather(ctx, 0, ids, all); err != nil {
-						b.Fatal(err)
-					}
-					clear(sums)
-					for i := range ids {
-						sum := sums[i/bag*columns:][:columns]
-						row := all[i*columns*4:][:columns*4]
+				if hits < 100 {
+					whole := open(o)
+					full := stats(b, whole)
+					whole.Close()
+					o.Budget = full.MetadataBytes + full.PayloadBytes*int64(hits)/100
+				}
+				c = open(o)
+			}
+			for i := range ids {
+				ids[i] = r.Int64N(int64(len(data) / rowBytes))
+			}
+			out, all, sums := make([]byte, n/bag*rowBytes), make([]byte, n*rowBytes), make([]float32, n/bag*columns)
+			var took [2][]float64
+			b.SetBytes(int64(2 * n * rowBytes))
+			b.ResetTimer()
+			for range b.N {
+				start := time.Now()
+				if err := c.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, out); err != nil {
+					b.Fatal(err)
+				}
+				pooled := time.Now()
+				if err := c.Gather(ctx, 0, ids, all); err != nil {
+					b.Fatal(err)
+				}
+				clear(sums)
+				for i := range ids {
+					sum, row := sums[i/bag*columns:][:columns], all[i*rowBytes:][:rowBytes]
+					if of == dtype.Float32 {
 						for j := range sum {
 							sum[j] += math.Float32frombits(binary.LittleEndian.Uint32(row[4*j:]))
 						}
+						continue
+					}
+					for j := range sum {
+						sum[j] += math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*j:])) << 16)
 					}
 				}
-			})
-		}
+				took[0], took[1] = append(took[0], pooled.Sub(start).Seconds()), append(took[1], time.Since(pooled).Seconds())
+			}
+			for i := range took {
+				slices.Sort(took[i])
+			}
+			one, two := took[0][b.N/2], took[1][b.N/2]
+			s := stats(b, c).Tables[0]
+			b.ReportMetric(two/one, "times")
+			b.ReportMetric(float64(n*rowBytes)/one/1e9, "pooled-GB/s")
+			b.ReportMetric(float64(n*rowBytes)/two/1e9, "loop-GB/s")
+			b.ReportMetric(100*float64(s.Hits)/float64(s.Lookups), "hit-%")
+		})
 	}
 }
 

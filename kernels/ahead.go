@@ -51,16 +51,21 @@ func (a *hostAhead) rows(k *Serve, from int, locations []slab.Location) {
 		if l.Valid() || uint64(row) >= uint64(k.Lookup.Limit) {
 			continue
 		}
-		for _, bits := range a.bits {
-			if bits != nil {
-				reduce.Prefetch(bits[row>>6<<3:][:8])
-			}
+		a.miss(row)
+	}
+}
+
+// miss asks for what is read first of a row that misses.
+func (a *hostAhead) miss(row int64) {
+	for _, bits := range a.bits {
+		if bits != nil {
+			reduce.Prefetch(bits[row>>6<<3:][:8])
 		}
-		if !a.packed {
-			reduce.Prefetch(a.mem[row*a.stride:][:min(a.rowBytes, aheadBytes)])
-		} else if a.index != nil {
-			reduce.Prefetch(a.index[row*8:][:8])
-		}
+	}
+	if !a.packed {
+		reduce.Prefetch(a.mem[row*a.stride:][:min(a.rowBytes, aheadBytes)])
+	} else if a.index != nil {
+		reduce.Prefetch(a.index[row*8:][:8])
 	}
 }
 

@@ -119,8 +119,9 @@ type pooling struct {
 	row  []byte // a decoded row
 	wide []byte // a row of float8 as float32
 	done Counters
-	// The rows looked up: those from position from on, n of them.
+	// The rows looked up: those from position from on, n of them. Memory was asked for of the first asked.
 	from, n   int
+	asked     int
 	keys      [serveAhead]uint64
 	locations [serveAhead]slab.Location
 	words     [serveAhead]buddy.Word // of a resident table
@@ -185,6 +186,7 @@ func (k *Serve) addRow(s *pooling, i, end int) {
 	if i >= s.from+s.n || s.n == 0 {
 		k.lookAhead(s, i, end)
 	}
+	k.ask(s, i-s.from)
 	row := k.host.rows.at(i)
 	if row == k.Pool.Padding {
 		return
@@ -212,11 +214,12 @@ func (k *Serve) addRow(s *pooling, i, end int) {
 	}
 }
 
-// lookAhead looks up rows from position i on, so that the processor's cache misses overlap, and asks for the memory of those that are hits.
+// lookAhead looks up rows from position i on, so that the processor's cache misses overlap.
 func (k *Serve) lookAhead(s *pooling, i, end int) {
-	s.from, s.n = i, min(serveAhead, end-i)
+	s.from, s.n, s.asked = i, min(serveAhead, end-i), 0
 	if k.Resident != nil {
 		k.lookAheadResident(func(j int) int64 { return k.host.rows.at(i + j) }, s.words[:s.n])
+		s.asked = s.n
 		return
 	}
 	for j := range s.n {
@@ -225,12 +228,39 @@ func (k *Serve) lookAhead(s *pooling, i, end int) {
 	k.host.table.FindAll(s.keys[:s.n], s.locations[:s.n])
 	for j, l := range s.locations[:s.n] {
 		row := k.host.rows.at(i + j)
-		in := uint64(row) < uint64(k.Lookup.Limit) && row != k.Pool.Padding
-		if k.Lookup.Ring != nil && in {
+		switch in := uint64(row) < uint64(k.Lookup.Limit) && row != k.Pool.Padding; {
+		case !in:
+			s.locations[j] = slab.NoLocation(slab.Cold) // no row is read
+		case k.Lookup.Ring != nil:
 			k.Lookup.sample(s.keys[j], uint32(i+j), !l.Valid())
 		}
-		if in && l.Valid() {
+	}
+	if k.host.ahead.packed { // index words, which ask reads
+		k.host.ahead.rows(k, i, s.locations[:s.n])
+	}
+}
+
+// askBytes is about how many bytes of rows are on their way to the processor while a row is added. If it is asked for more, it forgets some.
+const askBytes = 4 << 10
+
+// ask asks for the memory of some of the rows looked up, those behind the row at place j there, which is added next.
+func (k *Serve) ask(s *pooling, j int) {
+	most := max(2, askBytes/k.Lookup.RowBytes)
+	if s.asked == s.n || s.asked > j+most/2 {
+		return
+	}
+	for to := min(s.n, j+most); s.asked < to; s.asked++ {
+		if l := s.locations[s.asked]; l.Valid() {
 			reduce.Prefetch(k.host.slabs[l.Slab()][l.Offset():][:l.Stored(k.Lookup.RowBytes)])
+			continue
+		}
+		row := k.host.rows.at(s.from + s.asked)
+		if a := &k.host.ahead; a.mem == nil || uint64(row) >= uint64(k.Lookup.Limit) {
+			continue
+		} else if a.packed {
+			a.row(k, row)
+		} else {
+			a.miss(row)
 		}
 	}
 }
