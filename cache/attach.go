@@ -36,7 +36,7 @@ type AttachOptions struct {
 const clientStage = 32 << 20
 
 // Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve). Gathers read the owner's memory with
-// the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Snapshot, Cached and Explain are requests
+// the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Retarget, Snapshot, Cached and Explain are requests
 // to the owner.
 //
 // The owner must be of the same user and release. The error wraps ErrOwner if the owner cannot be reached or refuses.

@@ -318,9 +318,6 @@ func (o *Options) Validate() error {
 		if err := t.validate(); err != nil {
 			fault("%v", err)
 		}
-		if o.Shared && t.resident != nil {
-			fault("cache: table %s: must not be resident in a cache with Shared: other processes cannot read resident tables yet", t.name)
-		}
 		if o.Shared && t.adopt != nil {
 			fault("cache: table %s: must not be adopted by a cache with Shared, as other processes cannot map the caller's memory: FromBytes or FromSlice copies it to memory that they can", t.name)
 		}

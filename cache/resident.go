@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
@@ -72,7 +73,7 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 //
 // Slots move in place: the device memory that the table takes stays the same. A target larger than the first one needs ResidentOptions.MaxTarget; else
 // the error wraps ErrBudget. Host memory for what is longer than the slots is taken anew, and the old memory is freed at the end. When ctx ends, or
-// the cache is closed, some rows have moved; a later Retarget moves the others. Moves of a table run one at a time.
+// the cache is closed, some rows have moved; a later Retarget moves the others, also after an error that wraps ErrHeld. Moves of a table run one at a time.
 func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -83,12 +84,13 @@ func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 	}
 	t := c.set.Tables[table]
 	switch {
-	case c.remote != nil:
-		return ownersOnly("Retarget")
-	case t.Resident == nil:
+	case t.WantResident == nil:
 		return &optionsError{[]string{fmt.Sprintf("cache: table %s must be resident to be moved to a target", t.Name)}}
 	case target < 0 || target%buddy.MinTarget != 0:
 		return &optionsError{[]string{fmt.Sprintf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)}}
+	}
+	if c.remote != nil {
+		return c.remote.call(ctx, wire.Retarget, wire.RetargetRequest{Table: table, Target: target}, nil, nil)
 	}
 	ctx, watch := c.startChange(ctx, "retarget", table, nil, 0)
 	defer func() { watch.End(err) }()

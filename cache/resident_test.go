@@ -449,7 +449,6 @@ func TestResident_RefusesWhatCannotBe(t *testing.T) {
 		"target":                   {open(cache.ResidentOptions{Target: 20}, 1<<20, nil), "target (20 B) must be a multiple of 16"},
 		"negative target":          {open(cache.ResidentOptions{Target: -16}, 1<<20, nil), "target (-16 B)"},
 		"share":                    {open(cache.ResidentOptions{MaxOverflow: 1.5}, 1<<20, nil), "MaxOverflow (1.5) must be 0 to 1"},
-		"shared":                   {open(cache.ResidentOptions{}, 1<<20, func(_ *cache.Table, o *cache.Options) { o.Shared = true }), "must not be resident in a cache with Shared"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: %v", name, c.err)

@@ -341,7 +341,13 @@ func (c *Cache) ownCounts(s *Stats) {
 			s.Tables = append(s.Tables, TableStats{Name: t.Name, Codec: codecName(t), DType: t.DType, RowBytes: t.Tier.RowBytes()})
 		}
 		s.Tables[i].Rows, s.Tables[i].Capacity = t.Tier.Rows(), t.Tier.Capacity()
-		s.Tables[i].count(t.Counts.Totals())
+		done := t.Counts.Totals()
+		s.Tables[i].count(done)
+		if r := s.Tables[i].Resident; r != nil {
+			own := *r
+			own.OverflowReads, own.OverflowBytesRead = done.Overflow, done.HostBytes
+			s.Tables[i].Resident = &own
+		}
 	}
 	for i, d := range set.Devices {
 		d.SettleFinished()

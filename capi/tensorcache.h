@@ -492,7 +492,7 @@ TC_API tc_status tc_refresh(tc_cache *cache);
 /* Moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length that tc_open would choose for the rows
  * as they are now. Row lengths limit it. It returns when all rows have moved; gathers go on meanwhile, and tc_update of the table waits some
  * milliseconds at a time. The GPU memory stays the same: a target that is longer than it was taken for (tc_table.resident_max_target) is
- * TC_ERROR_BUDGET. TC_ERROR_CLOSED: the cache was closed meanwhile. Of an attached cache it is TC_ERROR_ARGUMENT: the owner retargets. */
+ * TC_ERROR_BUDGET. TC_ERROR_CLOSED: the cache was closed meanwhile. The rows of an attached cache are moved by the owner. */
 TC_API tc_status tc_retarget(tc_cache *cache, int32_t table, int64_t target);
 
 /* Sets gpu_memory. It returns once rows have given way. TC_ERROR_BUDGET and TC_ERROR_OUT_OF_MEMORY change nothing. */

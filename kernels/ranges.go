@@ -50,6 +50,16 @@ func NewRanges(whole *Range) *Ranges {
 	return r
 }
 
+// RangesAt returns ranges as another process has them: all by number, and what Now returns there.
+func RangesAt(all [buddy.MaxRanges]*Range, only int, changes uint64) *Ranges {
+	r := &Ranges{}
+	for i, of := range all {
+		r.all[i].Store(of)
+	}
+	r.use.Store(&rangeUse{only, changes})
+	return r
+}
+
 // Of returns the range with a number, nil if there is none.
 func (r *Ranges) Of(number int) *Range { return r.all[number].Load() }
 
@@ -76,6 +86,12 @@ func (r *Ranges) Use(only int) uint64 {
 
 // Only returns the number of the range that all rows are in, -1 if their words say in which.
 func (r *Ranges) Only() int { return r.use.Load().only }
+
+// Now returns Only, and what Use returned when that was set.
+func (r *Ranges) Now() (only int, changes uint64) {
+	use := r.use.Load()
+	return use.only, use.changes
+}
 
 // Image writes the ranges to host memory of RangesBytes, as Directory is to have them.
 func (r *Ranges) Image(t *Resident, to []byte) {

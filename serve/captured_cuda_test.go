@@ -298,6 +298,58 @@ func TestGPU_CapturedAttached(t *testing.T) {
 	}
 }
 
+// TestGPU_CapturedResident: replays of a resident table return its rows while it moves from target to target and is updated, and both processes count
+// what they read from overflow places.
+func TestGPU_CapturedResident(t *testing.T) {
+	d := gputest.Open(t)
+	const rows, n = 3000, 300
+	c := open(t, rows, func(o *cache.Options) { shared(o); onGPU(o); residentRows(o) })
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	r := rand.New(rand.NewPCG(1, 7))
+	first := mustCapture(t, a, d, n)
+	for _, target := range []int{64, 16, 48} {
+		moved := make(chan error, 1)
+		go func() { moved <- c.Retarget(ctx, 0, target) }()
+		for range 5 {
+			checkReplay(t, first, rows, r)
+		}
+		if err := <-moved; err != nil {
+			t.Fatal(err)
+		}
+		checkReplay(t, first, rows, r)
+		second := mustCapture(t, a, d, n) // by the ranges that there are now
+		checkReplay(t, second, rows, r)
+		if err := errors.Join(first.batch.Wait(), second.batch.Wait()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all rows are in their own places", func() bool {
+		s, err := c.Stats()
+		return err != nil || s.OverlayRows == 0
+	})
+	before, err := a.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkReplay(t, first, rows, r)
+	if err := first.batch.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	now, err := a.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const replays = 3*7 + 1
+	for who, of := range map[string][2]*cache.Stats{"client": {&before, &now}, "owner": {before.Machine, now.Machine}} {
+		was, is := of[0].Tables[0], of[1].Tables[0]
+		if is.Gathers != replays || is.Hits != replays*n || is.Misses != 0 || of[1].Devices[0].Misses != 0 ||
+			is.Resident.OverflowReads-was.Resident.OverflowReads != n || is.Resident.OverflowBytesRead-was.Resident.OverflowBytesRead != n*16 {
+			t.Errorf("%s: %d Gathers, %d hits, %d misses; of the last one %d overflow reads of %d B", who, is.Gathers, is.Hits, is.Misses,
+				is.Resident.OverflowReads-was.Resident.OverflowReads, is.Resident.OverflowBytesRead-was.Resident.OverflowBytesRead)
+		}
+	}
+}
+
 // TestGPU_CapturedPages: replays of a client of a cache of a table of pages wait for rows that the owner reads, or fail as the owner says.
 func TestGPU_CapturedPages(t *testing.T) {
 	d := gputest.Open(t)

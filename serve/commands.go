@@ -32,7 +32,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		}
 	}
 	switch m.Method {
-	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Snapshot:
+	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Snapshot:
 		end, err := s.beginChange()
 		if err != nil {
 			return nil, err
@@ -98,6 +98,12 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 			return nil, err
 		}
 		return nil, s.o.Commands.SetBudget(ctx, b.Bytes)
+	case wire.Retarget:
+		var r wire.RetargetRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return nil, s.cache.Retarget(ctx, r.Table, r.Target)
 	case wire.Snapshot:
 		var p wire.SnapshotRequest
 		if err := wire.Decode(m.Body, &p); err != nil {

@@ -103,9 +103,11 @@ func TestGPU_ModelMillion(t *testing.T) {
 func modelOnGPU(t *testing.T, role string, batches int) {
 	gputest.Require(t)
 	batches = gputest.Few(batches, 300)
-	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
+	for name, change := range map[string]func(*cache.Options){
+		"in place": func(o *cache.Options) {}, "packed": func(o *cache.Options) { o.Host.Tier = cache.Packed }, "resident": resident,
+	} {
 		t.Run(name, func(t *testing.T) {
-			runModel(t, role, batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = tier })
+			runModel(t, role, batches, func(o *cache.Options) { onGPU(o); change(o) })
 		})
 	}
 }
@@ -120,4 +122,10 @@ func TestGPU_ClientKilled(t *testing.T) {
 func TestGPU_OwnerKilled(t *testing.T) {
 	gputest.Require(t)
 	killOwner(t, "cuda")
+}
+
+// TestGPU_ResidentClientKilled is TestResident_ClientKilled on a GPU.
+func TestGPU_ResidentClientKilled(t *testing.T) {
+	gputest.Require(t)
+	killClients(t, 2, "gather", func(o *cache.Options) { residentRows(o); onGPU(o) })
 }

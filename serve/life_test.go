@@ -59,6 +59,9 @@ func init() {
 		if err != nil {
 			return err
 		}
+		if len(args) > 2 {
+			table = table.ResidentWith(cache.ResidentOptions{Target: 16})
+		}
 		c, err := cache.New(cache.Options{
 			Tables: []cache.Table{table}, Budget: lifeRows * 32, Codec: "ibp8", Devices: cache.DeviceOptions{Backend: cache.Backend(args[1])}, Shared: true,
 		})
@@ -274,9 +277,9 @@ func TestClient_Evicted(t *testing.T) {
 // TestOwner_Killed: when the owner is killed, clients go on reading, say so, and refuse changes; they attach by themselves when an owner is back.
 func TestOwner_Killed(t *testing.T) { killOwner(t, "host") }
 
-func killOwner(t *testing.T, backend string) {
+func killOwner(t *testing.T, own ...string) {
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
-	owner := start(t, "own", address, backend)
+	owner := start(t, append([]string{"own", address}, own...)...)
 	owner.expect("ready")
 	c, err := cache.Attach(ctx, address, cache.AttachOptions{})
 	if err != nil {
@@ -316,7 +319,7 @@ func killOwner(t *testing.T, backend string) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		owner = start(t, "own", address, backend)
+		owner = start(t, append([]string{"own", address}, own...)...)
 		owner.expect("ready")
 		until(t, "the client has attached again", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
 		if err := c.Gather(ctx, 0, []int64{7}, got); err != nil || got[0] != 7*8 { // the new owner knows nothing of the update

@@ -269,14 +269,24 @@ func runModel(t *testing.T, role string, batches int, change func(*cache.Options
 			}
 		}()
 	}
+	first, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resident, moves := first.Tables[0].Resident != nil, make(chan int, 1)
+	if resident {
+		go func() { moves <- retargets(t, c, func() bool { return int(ended.Load()) == len(clients) }) }()
+	} else {
+		moves <- 0
+	}
 	r := rand.New(rand.NewPCG(9, 9))
 	own, budget := int64(0), int64(modelBudget)
 	for n := 0; int(ended.Load()) < len(clients); n++ {
 		var err error
-		switch r.IntN(40) {
-		case 0:
+		switch step := r.IntN(40); {
+		case step == 0:
 			err = c.Invalidate(0, []int64{r.Int64N(modelRows), r.Int64N(modelRows)})
-		case 1:
+		case step == 1 && !resident:
 			if budget < 1<<20 {
 				budget += 10 << 10
 			}
@@ -308,7 +318,10 @@ func runModel(t *testing.T, role string, batches int, change func(*cache.Options
 	if one.Lookups != lookups || one.Gathers != gathers || one.Hits < hits {
 		t.Errorf("%d lookups, %d hits, %d Gathers; %d, at least %d and %d were made", one.Lookups, one.Hits, one.Gathers, lookups, hits, gathers)
 	}
-	t.Logf("%d rows looked up, %d updated, %d rows, %d cycles, budget %d", one.Lookups, all.Changes.UpdatedRows, one.Rows, all.Changes.Cycles, all.BudgetBytes)
+	t.Logf("%d rows looked up, %d updated, %d rows, %d cycles, %d moves, budget %d", one.Lookups, all.Changes.UpdatedRows, one.Rows, all.Changes.Cycles, <-moves, all.BudgetBytes)
+	if resident {
+		checkOverflow(t, c)
+	}
 	return lookups
 }
 
@@ -319,6 +332,10 @@ func TestModel_Processes(t *testing.T) {
 		"in place": func(o *cache.Options) {},
 		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
 		"devices":  func(o *cache.Options) { o.Devices.Count = 2 },
+		"resident on devices": func(o *cache.Options) {
+			resident(o)
+			o.Devices.Count = 2
+		},
 	} {
 		t.Run(name, func(t *testing.T) { runModel(t, "model", 5000, change) })
 	}

@@ -46,6 +46,8 @@ type Table struct {
 	Codec    string `json:"codec,omitempty"` // "": all rows are raw
 	// Partial says that the host tier may hold a part of the rows only: the owner reads the others.
 	Partial bool `json:"partial,omitempty"`
+	// Resident says that all rows lie in device memory: Layout.Residents.
+	Resident bool `json:"resident,omitempty"`
 	// MetaFrom and MetaBytes say where the codec's metadata are in the region Welcome.Codecs.
 	MetaFrom  int64 `json:"meta_from,omitempty"`
 	MetaBytes int64 `json:"meta_bytes,omitempty"`
@@ -86,6 +88,27 @@ type Layout struct {
 	// Paused says that no batch may begin until a later layout: rows of a device that has failed are being withdrawn.
 	Paused  bool         `json:"paused,omitempty"`
 	Devices []DeviceView `json:"devices"`
+	// Residents are the resident tables, by table: null for others.
+	Residents []*Resident `json:"residents,omitempty"`
+}
+
+// Resident is where the rows of a resident table lie: docs/format/buddy.md. Lists are by device.
+type Resident struct {
+	Slots  []uint64 `json:"slots"`
+	Words  []uint64 `json:"words"`
+	Ranges []Range  `json:"ranges"`
+	// Only is the number of the range that all rows are in, or -1: their words say in which. Changes counts how often it was set.
+	Only    int    `json:"only"`
+	Changes uint64 `json:"changes"`
+}
+
+// Range is kernels.Range.
+type Range struct {
+	Number   int      `json:"number"`
+	Target   int      `json:"target"`
+	Slot     int64    `json:"slot"`
+	Overflow int64    `json:"overflow"`
+	Buddy    []uint64 `json:"buddy"`
 }
 
 // DeviceView is what the batches of one device read by.

@@ -7,7 +7,7 @@ import (
 )
 
 // Version is the version of the protocol, of the board and of all formats in shared memory. Owner and client must have the same.
-const Version = 2
+const Version = 3
 
 // Message is a request, an answer or a notice.
 type Message struct {
@@ -66,6 +66,7 @@ const (
 	Prefetch     = "prefetch"   // RowsRequest
 	Refresh      = "refresh"
 	SetBudget    = "budget"   // BudgetRequest
+	Retarget     = "retarget" // RetargetRequest
 	Snapshot     = "snapshot" // SnapshotRequest
 	Drain        = "drain"
 	Cancel       = "cancel" // a notice: CancelNotice
@@ -111,6 +112,12 @@ type AbsentRows struct {
 // BudgetRequest is the new budget of a device in bytes.
 type BudgetRequest struct {
 	Bytes int64 `json:"bytes"`
+}
+
+// RetargetRequest has the target that a resident table is to move to, in bytes; 0 leaves the choice to the owner.
+type RetargetRequest struct {
+	Table  int `json:"table"`
+	Target int `json:"target"`
 }
 
 // SnapshotRequest has the path of the file to write, "" for the one that the owner is configured with.

@@ -136,7 +136,7 @@ func (s *Session) openRing(d *read.Device, i int) error {
 }
 
 // readByLocked has batches that begin from now on read by a layout, and lets the owner know.
-func (s *Session) readByLocked(l *wire.Layout) error {
+func (s *Session) readByLocked(l *wire.Layout) (err error) {
 	if len(l.Devices) != len(s.Set.Devices) {
 		return fmt.Errorf("cache: layout %d of %d devices must be of %d", l.Generation, len(l.Devices), len(s.Set.Devices))
 	}
@@ -180,6 +180,17 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 			tables[i] = append(tables[i], &read.TableView{Rows: rows, Rejected: at(t.Rejected), Oversize: at(t.Oversize)})
 		}
 	}
+	residents := make([]*kernels.Resident, len(s.Set.Tables))
+	of = s.firstSeen()
+	for j := range residents {
+		if !s.welcome.Tables[j].Resident {
+			continue
+		}
+		s.keepResidentLocked(l, j)
+		if residents[j], err = s.residentOf(l, j, at); err != nil {
+			return err
+		}
+	}
 	if failed != nil {
 		return failed
 	}
@@ -192,8 +203,13 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 	var shares []*transfer.ShareTable
 	for i, d := range s.Set.Devices {
 		for j, t := range tables[i] {
-			if s.mu.layout != nil && s.mu.layout.Devices[i].Tables[j] == l.Devices[i].Tables[j] {
+			if s.mu.layout != nil && s.mu.layout.Devices[i].Tables[j] == l.Devices[i].Tables[j] && sameResident(s.mu.layout, l, j) {
 				continue
+			}
+			if residents[j] != nil {
+				if t.Resident, err = s.residentOnLocked(residents[j], i, j); err != nil {
+					return err
+				}
 			}
 			if old := d.Table(j); old != nil {
 				shares = append(shares, old.Share)
@@ -219,7 +235,7 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 // setTable gives a device its view of a table, with the codec that it has had so far.
 func (s *Session) setTable(d *read.Device, i int, t *read.TableView) (err error) {
 	if old := d.Table(i); old != nil {
-		d.SetTable(i, old.With(t.Rows, t.Rejected, t.Oversize))
+		d.SetTable(i, old.With(t))
 		return nil
 	}
 	if t.Codec, err = kernels.AttachCodec(d.Device, s.codecs[i]); err != nil {

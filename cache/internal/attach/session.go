@@ -54,12 +54,14 @@ type Session struct {
 		sync.Mutex
 		open    bool // devices are ready for batches
 		regions map[uint64]*region
-		newest  *wire.Layout
-		layout  *wire.Layout // that batches read by
-		resume  func()       // lets batches begin again; nil: they may
-		goesOn  bool         // it is not paused any more
-		closed  bool
-		err     error // why a layout could not be mapped
+		// directories are what GPUs read of the ranges of resident tables, by device and table. They stay where they are for captured batches.
+		directories map[[2]int]device.Buffer
+		newest      *wire.Layout
+		layout      *wire.Layout // that batches read by
+		resume      func()       // lets batches begin again; nil: they may
+		goesOn      bool         // it is not paused any more
+		closed      bool
+		err         error // why a layout could not be mapped
 	}
 	remaps sync.WaitGroup // freeing of memory that no batch reads any more
 	stop   chan struct{}  // ends settling
@@ -80,7 +82,7 @@ var ErrSchema = errors.New("cache: the owner has other tables")
 // Open attaches to the owner at an address.
 func Open(ctx context.Context, address string, o Options) (_ *Session, err error) {
 	s := &Session{stop: make(chan struct{})}
-	s.mu.regions = map[uint64]*region{}
+	s.mu.regions, s.mu.directories = map[uint64]*region{}, map[[2]int]device.Buffer{}
 	if s.peer, s.Owner, err = wire.Dial(ctx, address, o.Name, s.notice); err != nil {
 		return nil, err
 	}
@@ -116,7 +118,7 @@ func (s *Session) check(before *Session) error {
 	}
 	if before != nil {
 		same := func(a, b wire.Table) bool {
-			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity && a.Partial == b.Partial
+			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity && a.Partial == b.Partial && a.Resident == b.Resident
 		}
 		if !slices.EqualFunc(before.welcome.Tables, w.Tables, same) || len(before.welcome.Devices) != len(w.Devices) {
 			return ErrSchema
@@ -157,6 +159,9 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 			continue
 		}
 		one := &read.Table{Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c)}
+		if t.Resident {
+			one.WantResident = new(read.ResidentOptions)
+		}
 		if t.Partial {
 			one.Absent = o.Absent(i, t.RowBytes)
 		}
@@ -336,6 +341,9 @@ func (s *Session) Close() {
 	}
 	for _, r := range s.mu.regions {
 		s.freeLocked(r)
+	}
+	for at, b := range s.mu.directories {
+		s.Set.Devices[at[0]].Device.Free(b)
 	}
 	if s.Set != nil {
 		for _, d := range s.Set.Devices {

@@ -122,6 +122,13 @@ func (l *Lane) Passed(n uint64) bool { return l.Ended.Load() >= n }
 type Totals struct {
 	Gathers, Hits, PeerHits, HostBytes int64
 	Reasons                            [slab.NumReasons]int64
+	// Overflow is the part of Hits that were read from overflow places of a resident table, too. Boards have it as a reason: see OfResident.
+	Overflow int64
+}
+
+// OfResident turns what a board has of a resident table to totals: there are no misses, and the reason slab.Oversize counts Overflow.
+func (t *Totals) OfResident() {
+	t.Overflow, t.Reasons = t.Reasons[slab.Oversize], [slab.NumReasons]int64{}
 }
 
 // Add adds other to t.
@@ -130,6 +137,7 @@ func (t *Totals) Add(other *Totals) {
 	t.Hits += other.Hits
 	t.PeerHits += other.PeerHits
 	t.HostBytes += other.HostBytes
+	t.Overflow += other.Overflow
 	for r, n := range other.Reasons {
 		t.Reasons[r] += n
 	}

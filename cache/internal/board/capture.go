@@ -57,7 +57,8 @@ func (c *Capture) Begin(table int) (from uint64) {
 	return c.Ended.Load()
 }
 
-// Load returns the table of the batch that has the place, and what its replays have counted. ok is false if the place has changed all the time.
+// Load returns the table of the batch that has the place, and what its replays have counted: hits are the rows that are neither out of range nor counted by a
+// reason. ok is false if the place has changed all the time.
 func (c *Capture) Load() (table uint64, t Totals, ok bool) {
 	for range loads {
 		before, of := c.Ended.Load(), c.table.Load()
@@ -66,7 +67,6 @@ func (c *Capture) Load() (table uint64, t Totals, ok bool) {
 		for i := range slab.NumReasons {
 			t.Reasons[i] = from[4+i].Load()
 		}
-		t.PeerHits = min(t.PeerHits, t.Hits)
 		// Else the copy may be the one that is written now, or of another batch, or cleared in part.
 		if c.Ended.Load() == before && c.table.Load() == of && of>>32&1 == 0 {
 			return uint64(uint32(of)), t, true

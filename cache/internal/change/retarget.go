@@ -109,7 +109,7 @@ func (w *Writer) move(ctx context.Context, table, target int) error {
 	r := w.set.Tables[table].Resident
 	spans := r.Spans()
 	if len(spans) == 1 && spans[0].Target == target && r.Rows.Ranges.Only() >= 0 {
-		return nil
+		return w.dropUnused(ctx, table)
 	}
 	up, local := fits(spans, target, true), r.Rows.LocalRows(0)
 	to, err := w.rangeFor(ctx, table, target)
@@ -136,7 +136,7 @@ func (w *Writer) move(ctx context.Context, table, target int) error {
 		}
 		done += n
 	}
-	return w.endMove(table, to)
+	return w.endMove(ctx, table, to)
 }
 
 // rangeFor returns the range that rows are to move to, and lets batches know that words name several. It is a new one, unless an earlier call was
@@ -148,6 +148,9 @@ func (w *Writer) rangeFor(ctx context.Context, table, target int) (read.Span, er
 		if s.Target == target && s.All {
 			return s, nil
 		}
+	}
+	if err := w.dropUnused(ctx, table); err != nil { // of a call that was held back
+		return read.Span{}, err
 	}
 	to, err := r.NewRange(w.set.Devices[0].Device, w.store.Nodes.Tier, target, 0, r.Rows.LocalRows(0), 0)
 	if err != nil {
@@ -163,10 +166,10 @@ func (w *Writer) rangeFor(ctx context.Context, table, target int) (read.Span, er
 	// Batches that have begun read by other ranges, and kernels that began meanwhile may have found those in caches.
 	for range 2 {
 		if err == nil {
-			err = w.set.WaitEpoch(ctx)
+			err = w.epoch(ctx)
 		}
 	}
-	if err != nil {
+	if err != nil && !w.set.Shared { // else other processes may have mapped it: dropUnused of a later call frees it
 		r.Rows.Ranges.Set(number, nil)
 		r.Drop(to) // no word names it
 	}
@@ -182,6 +185,7 @@ func (w *Writer) showRanges(table, only int) error {
 	}
 	ranges, image := w.set.Tables[table].Resident.Rows.Ranges, make([]byte, kernels.RangesBytes)
 	changes := ranges.Use(only)
+	w.set.Renew()
 	const front = 8
 	return w.failLocked(w.mu.index.onMirrors(func(i int, m *mirror) error {
 		d := w.set.Devices[i]
@@ -195,25 +199,71 @@ func (w *Writer) showRanges(table, only int) error {
 }
 
 // endMove has batches read by the one range, and gives back what the others had. REQUIRES: all rows are there or on their way.
-func (w *Writer) endMove(table int, to read.Span) error {
+func (w *Writer) endMove(ctx context.Context, table int, to read.Span) error {
 	r := w.set.Tables[table].Resident
 	to.From, to.To = 0, r.Rows.LocalRows(0)
 	r.SetSpans([]read.Span{to})
 	if err := w.showRanges(table, to.Number); err != nil {
 		return err
 	}
-	if err := w.set.WaitEpoch(w.life); err != nil {
+	return w.dropUnused(ctx, table)
+}
+
+// dropUnused gives back the memory of ranges that no row is in, as words of batches that have begun from now on say.
+func (w *Writer) dropUnused(ctx context.Context, table int) error {
+	r := w.set.Tables[table].Resident
+	unused := map[int]*kernels.Range{}
+	for n := range buddy.MaxRanges {
+		if of := r.Rows.Ranges.Of(n); of != nil && !r.Uses(of) {
+			unused[n] = of
+		}
+	}
+	if len(unused) == 0 {
+		return nil
+	}
+	if err := w.epoch(ctx); err != nil {
 		return err
 	}
-	for n := range buddy.MaxRanges {
-		of := r.Rows.Ranges.Of(n)
-		if of == nil || n == to.Number {
-			continue
-		}
+	for n := range unused {
 		r.Rows.Ranges.Set(n, nil)
+	}
+	if w.set.Shared { // other processes give the memory up
+		w.set.Renew()
+		if err := w.epoch(ctx); err != nil {
+			for n, of := range unused {
+				r.Rows.Ranges.Set(n, of) // for the next call
+			}
+			return err
+		}
+	}
+	for _, of := range unused {
 		r.Drop(of)
 	}
 	return nil
+}
+
+// epoch is Set.WaitEpoch that also ends when another process has held it back for too long.
+func (w *Writer) epoch(ctx context.Context) error {
+	r := w.set.Readers()
+	if r == nil {
+		return w.set.WaitEpoch(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	passed := make(chan error, 1)
+	go func() { passed <- w.set.WaitEpoch(ctx) }()
+	for {
+		select {
+		case err := <-passed:
+			return err
+		case <-time.After(heldInterval):
+		}
+		if err := r.Held(); err != nil {
+			stop()
+			<-passed
+			return err
+		}
+	}
 }
 
 // windowShare is the share of the overlay, one in so much, that a window takes.
@@ -240,6 +290,10 @@ func (w *Writer) moveWindow(ctx context.Context, table int, to read.Span, done i
 	before := r.Spans()
 	for d := 0; d < int(devices); d += together {
 		b, err := w.beginMove(ctx, table, to, d, min(d+together, int(devices)))
+		for d > 0 && err != nil && w.life.Err() == nil && w.Err() == nil { // another process holds it back
+			time.Sleep(heldInterval)
+			b, err = w.beginMove(ctx, table, to, d, min(d+together, int(devices)))
+		}
 		if err == nil {
 			if err = w.stage(r, b, before); err == nil {
 				err = w.publishMove(ctx, table, b, to)
@@ -419,6 +473,9 @@ func (w *Writer) retargeting(table int) {
 		}
 		before := t.Resident.Target()
 		if err := w.Retarget(w.life, table, 0); err != nil {
+			if readers := w.set.Readers(); readers != nil && readers.Held() != nil { // for a while
+				return
+			}
 			failed = over
 			w.watch.Log.Warn("resident table not moved to another target", "table", t.Name, slog.Any("error", err))
 			return

@@ -90,6 +90,7 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		}
 		bytes += n
 		t.Resident = read.NewResident(layout, choice, t.WantResident.MaxOverflow, parts)
+		t.Resident.Shared = f.set.Shared
 		for i, n := range lengths {
 			if n < 0 {
 				n = int32(t.Tier.RowBytes())
@@ -203,7 +204,7 @@ func (f *filler) placeTable(t *read.Table) (err error) {
 			{&r.Slots[i], max(at+slab.TailSlack, slotsBytes(t, r.LocalRows(0), nil)), "slots of a resident table"},
 			{&r.Words[i], max(buddy.WordBytes, r.WordsBytes(i)), "words of a resident table"},
 		} {
-			if *b.to, err = d.Alloc(b.bytes, b.what); err != nil {
+			if *b.to, err = device.Alloc(d, f.set.Shared, b.bytes, b.what); err != nil {
 				return err
 			}
 			t.Resident.OwnDevice(d, *b.to)

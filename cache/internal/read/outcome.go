@@ -85,7 +85,7 @@ func (o *Outcome) report(l *lane, table, n int) error {
 // reportReplays is report for several batches of n rows together, but nothing is learnt of them.
 func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	t := d.set.Tables[table]
-	if t.Resident != nil {
+	if t.WantResident != nil {
 		o.Overflow, o.Reasons = o.Reasons[slab.Oversize], [slab.NumReasons]int64{}
 	}
 	t.Counts.add(o, batches)
@@ -150,7 +150,7 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.elsewhere)
-	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, Absent: c.absent.Load(), Overflow: c.overflow.Load()}
+	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, Absent: c.absent.Load(), Overflow: c.overflow.Load() + more.Overflow}
 	for r := range c.reasons {
 		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]
 		t.Misses += t.Reasons[r]

@@ -51,6 +51,11 @@ func (r *Resident) At(local int64) Span {
 	return all[sort.Search(len(all)-1, func(i int) bool { return local < all[i].To })]
 }
 
+// Uses says whether rows are in a range.
+func (r *Resident) Uses(of *kernels.Range) bool {
+	return slices.ContainsFunc(r.Spans(), func(s Span) bool { return s.Range == of })
+}
+
 // Target returns the mean bytes of a slot.
 func (r *Resident) Target() float64 {
 	sum, rows := int64(0), int64(0)
@@ -88,7 +93,7 @@ func (r *Resident) NewRange(home device.Device, nodes []int, target int, from, t
 		return n, nil
 	}
 	for d := range r.Rows.Devices {
-		b, _, err := device.AllocHostOn(home, nodes, (to-from)*over+slab.TailSlack, "buddy memory")
+		b, _, err := device.AllocHost(home, r.Shared, nodes, (to-from)*over+slab.TailSlack, "buddy memory")
 		if err != nil {
 			r.Drop(n)
 			return nil, err

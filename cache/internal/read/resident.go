@@ -32,6 +32,7 @@ type Resident struct {
 	rows   []uint32
 	memory *numa.Memory
 	owned  []ownedBuffer
+	Shared bool // its memory is allocated so that other processes can map it
 	spans  atomic.Pointer[[]Span]
 	// Gate is held for reading while updates are published, and for writing while a window of rows is taken to another range.
 	Gate sync.RWMutex

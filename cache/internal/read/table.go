@@ -26,7 +26,8 @@ type Table struct {
 	// Absent reads the rows that batches do not find in the host tier, nil if it holds all: Cold, or, in a client, the owner.
 	Absent Absentees
 
-	// WantResident, if not nil, says that the table is resident, and Resident is where its rows lie, once they are there. The tier is vacated then.
+	// WantResident, if not nil, says that the table is resident, and Resident is where its rows lie, once they are there. The tier is vacated then. In a
+	// client Resident is nil: the views of its devices say where rows lie.
 	WantResident *ResidentOptions
 	Resident     *Resident
 
@@ -94,10 +95,10 @@ func (t *TableView) WithRows(rows kernels.HostRows) *TableView {
 	return v
 }
 
-// With returns the view for memory that lies elsewhere.
-func (t *TableView) With(rows kernels.HostRows, rejected, oversize device.Buffer) *TableView {
-	v := t.WithRows(rows)
-	v.Rejected, v.Oversize = rejected, oversize
+// With returns the view for memory that lies elsewhere: that of the other view.
+func (t *TableView) With(other *TableView) *TableView {
+	v := t.WithRows(other.Rows)
+	v.Rejected, v.Oversize, v.Resident = other.Rejected, other.Oversize, other.Resident
 	return v
 }
 

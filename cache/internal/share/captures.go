@@ -12,6 +12,16 @@ const captures = 1024
 // placeOf returns a device's place on the guest's board.
 func (g *Guest) placeOf(device, i int) *board.Capture { return g.board.Capture(device*captures + i) }
 
+// counted returns the table of the captured batch that has a place, and what its replays have counted. ok is false if the place has changed all the time.
+func (w *Owner) counted(c *board.Capture) (table uint64, t board.Totals, ok bool) {
+	if table, t, ok = c.Load(); table < uint64(len(w.set.Tables)) && w.set.Tables[table].Resident != nil {
+		t.Hits += t.Misses()
+		t.OfResident()
+	}
+	t.PeerHits = min(t.PeerHits, t.Hits)
+	return table, t, ok
+}
+
 // replaysLocked calls f for each place of a device that has been used.
 func (g *Guest) replaysLocked(device int, f func(*board.Capture)) {
 	for i := range g.board.Used(device, captures) {
@@ -23,7 +33,7 @@ func (g *Guest) replaysLocked(device int, f func(*board.Capture)) {
 func (g *Guest) capturedLocked(device, table int) (t board.Totals, ok bool) {
 	t, ok = g.vacated[device][table], true
 	g.replaysLocked(device, func(c *board.Capture) {
-		of, one, whole := c.Load()
+		of, one, whole := g.owner.counted(c)
 		if ok = ok && whole; of == uint64(table) {
 			t.Add(&one)
 		}
@@ -57,7 +67,7 @@ func (g *Guest) Vacate(device, from, count int) error {
 	counted := make([]board.Totals, len(w.set.Tables))
 	for i := from; i < from+count; i++ {
 		c := g.placeOf(device, i)
-		table, t, ok := c.Load()
+		table, t, ok := w.counted(c)
 		if !ok || c.Running() != 0 || table >= uint64(len(counted)) {
 			return fmt.Errorf("cache: place (%d of device %d) must be of a captured batch none of whose replays runs", i, device)
 		}

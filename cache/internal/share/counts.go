@@ -21,6 +21,9 @@ func (g *Guest) countsLocked(device, table int) board.Totals {
 		return *was
 	}
 	now, ok := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
+	if g.owner.set.Tables[table].Resident != nil {
+		now.OfResident()
+	}
 	replays, whole := g.capturedLocked(device, table)
 	now.Add(&replays)
 	switch {
@@ -55,6 +58,6 @@ func believable(was, now *board.Totals, age time.Duration) bool {
 			return false
 		}
 	}
-	return in(was.Gathers, now.Gathers, mostRows) && in(was.Hits, now.Hits, mostRows) && in(was.PeerHits, now.PeerHits, mostRows) &&
+	return in(was.Overflow, now.Overflow, mostRows) && now.Overflow <= now.Hits && in(was.Gathers, now.Gathers, mostRows) && in(was.Hits, now.Hits, mostRows) && in(was.PeerHits, now.PeerHits, mostRows) &&
 		now.PeerHits <= now.Hits && in(was.HostBytes, now.HostBytes, mostBytes)
 }
