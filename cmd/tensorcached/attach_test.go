@@ -73,3 +73,37 @@ func TestRun_Attached(t *testing.T) {
 		t.Errorf("after the owner's end: %q", out[:64])
 	}
 }
+
+// TestRun_Resident: processes that are attached and clients of Redis read a resident table beside a cached one, and have it moved to longer slots.
+func TestRun_Resident(t *testing.T) {
+	t.Parallel()
+	socket := "unix:" + t.TempDir() + "/s"
+	p := start(t, "--table", "file="+features(t, "users.npy", 1000, 16)+",codec=none,resident=32,max_target=48", "--features", features(t, "items.npy", 100, 16),
+		"--device", "host", "--budget", "80KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := cache.Attach(ctx, socket, cache.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for table, name := range []string{"users", "items"} {
+		row := make([]byte, 64)
+		if err := c.Gather(ctx, table, []int64{77}, row); err != nil || binary.LittleEndian.Uint32(row) != 16*77 {
+			t.Errorf("%s: %v, %x", name, err, row)
+		}
+		if got := p.inline("GET " + name + ":77"); got != "$64\r\n"+string(row)+"\r\n+OK\r\n" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if err := c.Retarget(ctx, 0, 48); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Retarget(ctx, 0, 64); !errors.Is(err, cache.ErrBudget) {
+		t.Errorf("slots longer than memory was taken for: %v", err)
+	}
+	s, err := c.Stats()
+	if r := s.Tables[0].Resident; err != nil || r == nil || r.TargetBytes != 48 || r.MaxTargetBytes != 48 || r.OverflowRows != 1000 || s.Tables[1].Resident != nil {
+		t.Errorf("%v, %+v", err, r)
+	}
+}

@@ -8,9 +8,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // TableSpec describes a table: a file, or, without one, a table that begins without rows.
@@ -19,6 +23,9 @@ type TableSpec struct {
 	Capacity          int64 // rows that it has room for; 0: those of the file
 	DType             string
 	Columns           int
+	// Resident has all rows in device memory, in slots as Slots says.
+	Resident bool
+	Slots    cache.ResidentOptions
 }
 
 // parseTable reads a table as --table has it: key=value between commas, with CSV's quotes.
@@ -60,9 +67,16 @@ func parseTable(text string) (t TableSpec, err error) {
 			if t.Columns, err = strconv.Atoi(value); err != nil || t.Columns < 1 {
 				return t, fmt.Errorf("columns (%q) must be a number of elements", value)
 			}
+		case "resident", "max_target", "max_overflow", "retarget":
+			if err := t.parseResident(key, value); err != nil {
+				return t, err
+			}
 		default:
-			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype or columns", key)
+			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow or retarget", key)
 		}
+	}
+	if !t.Resident && t.Slots != (cache.ResidentOptions{}) {
+		return t, errors.New("max_target, max_overflow and retarget must be of a table with resident")
 	}
 	switch empty := t.DType != "" || t.Columns != 0; {
 	case t.File != "" && empty:
@@ -71,6 +85,35 @@ func parseTable(text string) (t TableSpec, err error) {
 		return t, errors.New("a table must have a file, or else name, dtype, columns and capacity")
 	}
 	return t, nil
+}
+
+// parseResident reads one of the keys of a resident table.
+func (t *TableSpec) parseResident(key, value string) (err error) {
+	slot := func(what string, to *int) error {
+		n, err := humanize.ParseBytes(value)
+		if err != nil || n == 0 || n%buddy.MinTarget != 0 || n > uint64(buddy.MaxTarget(slab.MaxRowBytes)) {
+			return fmt.Errorf("%s (%q) must be %sbytes of a slot: a multiple of %d up to %d", key, value, what, buddy.MinTarget, buddy.MaxTarget(slab.MaxRowBytes))
+		}
+		*to = int(n)
+		return nil
+	}
+	switch key {
+	case "resident":
+		if t.Resident = true; value != "auto" {
+			return slot("auto, or ", &t.Slots.Target)
+		}
+	case "max_target":
+		return slot("", &t.Slots.MaxTarget)
+	case "max_overflow":
+		if t.Slots.MaxOverflow, err = strconv.ParseFloat(value, 64); err != nil || !(t.Slots.MaxOverflow > 0 && t.Slots.MaxOverflow <= 1) {
+			return fmt.Errorf("max_overflow (%q) must be a share of the rows, above 0 and at most 1", value)
+		}
+	case "retarget":
+		if t.Slots.Retarget, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("retarget (%q) must be true or false", value)
+		}
+	}
+	return nil
 }
 
 func dtypeOf(name string) dtype.Type {
@@ -109,6 +152,9 @@ func (t *TableSpec) open() (cache.Table, error) {
 	}
 	if err != nil {
 		return table, err
+	}
+	if t.Resident {
+		table = table.ResidentWith(t.Slots)
 	}
 	return table.WithName(t.name()).WithCodec(cache.Codec(t.Codec)).WithCapacity(t.Capacity), nil
 }
