@@ -110,8 +110,9 @@ func TestDeploy_Dockerfile(t *testing.T) {
 				t.Errorf("%s: %v", line, err)
 			}
 		case words[0] == "COPY" && strings.HasPrefix(words[1], "--from="):
-			if !stages[strings.TrimPrefix(words[1], "--from=")] || words[2] != "/src/build/tensorcached" {
-				t.Errorf("%s copies from no stage, or not the binary", line)
+			from := []string{"/src/build/tensorcached", "/etc/ssl/certs/ca-certificates.crt"}
+			if !stages[strings.TrimPrefix(words[1], "--from=")] || !slices.Contains(from, words[2]) {
+				t.Errorf("%s copies from no stage, or neither the binary nor the certificates", line)
 			}
 		case words[0] == "COPY":
 			if _, err := os.Stat(filepath.Join("../..", words[1])); err != nil {
