@@ -219,3 +219,60 @@ func TestLoss_OfClient(t *testing.T) {
 		t.Errorf("Gather without devices: %v", err)
 	}
 }
+
+// TestLoss_ResidentOfOwner: when the owner loses a device that has rows of a resident table, Gathers of the table fail in clients, too, in those that attach
+// afterwards among them, and rows of other tables are served.
+func TestLoss_ResidentOfOwner(t *testing.T) {
+	const rows, rowBytes, n = 600, 64, 2
+	m := newModel(rows, rows, rowBytes)
+	owner := openFaulty(t, nil)
+	c := newCache(t, cache.Options{
+		Tables:  []cache.Table{fromBytes(t, "x", m.source(), rowBytes), fromBytes(t, "y", m.source(), rowBytes).ResidentWith(cache.ResidentOptions{Target: 32})},
+		Budget:  40_000,
+		Devices: cache.DeviceOptions{Count: n, Backend: "host"}, Shared: true,
+	})
+	s, err := serve.Listen(c, serve.Options{Address: "unix:" + filepath.Join(t.TempDir(), "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client := &faulty{}
+	cache.AttachHostWith(t, client.open)
+	attach := func() *cache.Cache {
+		t.Helper()
+		a, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { a.Close() })
+		return a
+	}
+	first := attach()
+	ids, out := allRows(rows), make([]byte, rows*rowBytes)
+	read := func(a *cache.Cache, table int) error {
+		return m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, table, rows, out) }, ids)
+	}
+	if err := errors.Join(read(first, 0), read(first, 1)); err != nil {
+		t.Fatal(err)
+	}
+	owner.lose(0)
+	if err := c.On(0).Gather(ctx, 0, ids, out); !errors.Is(err, cache.ErrDevice) {
+		t.Fatal(err)
+	}
+	settled(t, c, 0)
+	for begun := time.Now(); first.Gather(ctx, 1, ids, out) == nil; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the client reads on")
+		}
+	}
+	for i, a := range []*cache.Cache{first, attach()} {
+		for range n {
+			if err := a.Gather(ctx, 1, ids, out); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 0: the owner has lost it") {
+				t.Errorf("client %d: %v", i, err)
+			}
+			if err := read(a, 0); err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+		}
+	}
+}

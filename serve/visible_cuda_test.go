@@ -77,7 +77,7 @@ func init() {
 			if err != nil {
 				return err
 			}
-			if a, b := s.Devices[0], s.Devices[1]; !a.Lost || b.Lost || a.Gathers != 0 || b.LocalHits == 0 || b.PeerHits == 0 || b.Misses == 0 {
+			if a, b := s.Devices[0], s.Devices[1]; !a.Lost || b.Lost || a.Gathers != 0 || b.LocalHits == 0 || b.PeerHits == 0 || (b.Misses == 0) != (s.Tables[0].Resident != nil) {
 				return fmt.Errorf("%+v", s.Devices)
 			}
 		}
@@ -110,6 +110,7 @@ func TestGPUs_VisibleToClient(t *testing.T) {
 		"in place": func(o *cache.Options) {},
 		"packed":   func(o *cache.Options) { o.Codec, o.Host.Tier = "ibp8", cache.Packed },
 		"samples":  func(o *cache.Options) { o.Refresh.Accesses, o.Refresh.Keys = 1, 1 },
+		"resident": residentRows,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := open(t, visibleRows, func(o *cache.Options) {
@@ -129,7 +130,11 @@ func TestGPUs_VisibleToClient(t *testing.T) {
 			}
 			read()
 			for i := range int64(3) {
-				if err := errors.Join(c.SetBudget(ctx, visibleRows*(18+i)), c.Refresh(ctx)); err != nil { // new memory
+				if name == "resident" {
+					if err := c.Retarget(ctx, 0, []int{64, 16, 48}[i]); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := errors.Join(c.SetBudget(ctx, visibleRows*(18+i)), c.Refresh(ctx)); err != nil { // new memory
 					t.Fatal(err)
 				}
 				read()

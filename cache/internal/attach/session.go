@@ -138,7 +138,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 	s.Set.Lose = s.lose
 	for i, d := range s.Set.Devices {
 		if s.isHidden(i) {
-			d.SetLost(errHidden)
+			d.SetHidden(errHidden)
 		} else if s.seen == nil {
 			s.seen = d.Device
 		}

@@ -231,7 +231,7 @@ func (s *Set) residentOn(t *TableView) error {
 		return nil
 	}
 	for _, d := range s.Devices[:t.Resident.Devices] {
-		if d.IsLost() {
+		if d.IsLost() && !d.hidden.Load() {
 			return d.LostError()
 		}
 	}

@@ -99,11 +99,18 @@ func (d *Device) IsLost() bool { return d.lost.Load() }
 
 // SetLost gives the device up. why is the error with which it has failed. REQUIRES: batches are paused. One goroutine at a time may call it.
 func (d *Device) SetLost(why error) {
+	d.hidden.Store(false)
 	if !d.IsLost() {
 		d.lostBy = why
 		d.lost.Store(true)
 		d.set.generation.Add(1)
 	}
+}
+
+// SetHidden has no batch run on the device, as SetLost, though its memory can be read. REQUIRES: as SetLost.
+func (d *Device) SetHidden(why error) {
+	d.SetLost(why)
+	d.hidden.Store(true)
 }
 
 // LostError is the error of calls for a device that has failed.
