@@ -129,3 +129,9 @@ func TestGPU_ResidentClientKilled(t *testing.T) {
 	gputest.Require(t)
 	killClients(t, 2, "gather", func(o *cache.Options) { residentRows(o); onGPU(o) })
 }
+
+// TestGPU_ResidentPooled is TestResident_Pooled on a GPU.
+func TestGPU_ResidentPooled(t *testing.T) {
+	gputest.Require(t)
+	pooledResident(t, onGPU)
+}

@@ -157,3 +157,44 @@ func TestResident_RetargetByClient(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestResident_Pooled: a client adds up rows of a resident table as its owner does, in whatever slots they lie.
+func TestResident_Pooled(t *testing.T) { pooledResident(t, func(*cache.Options) {}) }
+
+func pooledResident(t *testing.T, change func(*cache.Options)) {
+	const rows, columns, bag = 2000, 48, 10
+	r := rand.New(rand.NewPCG(5, 6))
+	values := make([]float32, rows*columns)
+	for i := range values {
+		values[i] = float32(r.NormFloat64())
+	}
+	c := open(t, 1, func(o *cache.Options) {
+		table, err := cache.FromSlice("sums", values, columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Tables = []cache.Table{table.WithCodec("rank").ResidentWith(cache.ResidentOptions{Target: 64, MaxTarget: 160})}
+		o.Budget, o.Shared = 1<<20, true
+		change(o)
+	})
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	ids := make([]int64, 100*bag)
+	var want [100 * columns]float32
+	for i := range ids {
+		ids[i] = r.Int64N(rows)
+		for k := range columns {
+			want[i/bag*columns+k] += values[ids[i]*columns+int64(k)]
+		}
+	}
+	for _, target := range []int{64, 160, 32} {
+		if err := c.Retarget(ctx, 0, target); err != nil {
+			t.Fatal(err)
+		}
+		for who, of := range map[string]*cache.Cache{"owner": c, "client": a} {
+			var sums [len(want)]float32
+			if err := of.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, cache.AsBytes(sums[:])); err != nil || sums != want {
+				t.Errorf("target %d: %s: %v, sums are others", target, who, err)
+			}
+		}
+	}
+}

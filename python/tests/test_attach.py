@@ -96,7 +96,8 @@ def test_several_tables(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
         pytest.skip(f"no tensorcached at {OWNER}: make service")
     np.save(f"{tmp_path}/a.npy", rows)
     np.save(f"{tmp_path}/b.npy", rows[:100, :7].astype(np.float64))
-    command = [OWNER, "--features", f"{tmp_path}/a.npy,{tmp_path}/b.npy", "--budget", "256KiB", "--device", "host", "--listen", f"unix:{tmp_path}/s"]
+    tables = ["--table", f"file={tmp_path}/a.npy,codec=ibp4,resident=64,max_target=96", "--features", f"{tmp_path}/b.npy"]
+    command = [OWNER, *tables, "--budget", "1MiB", "--device", "host", "--listen", f"unix:{tmp_path}/s"]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert owner.stdout is not None and "ready" in owner.stdout.readline()
@@ -104,6 +105,14 @@ def test_several_tables(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
             assert list(x) == ["a", "b"] and tuple(x["b"].shape) == (100, 7)
             assert np.array_equal(on_host(x["a"][np.array([4999, 0])]), rows[[4999, 0]])
             assert np.array_equal(on_host(x["b"][np.array([99])]), rows[99:100, :7].astype(np.float64))
+            x["a"].retarget(96)  # by the owner
+            assert np.array_equal(on_host(x["a"][np.arange(5000)]), rows)
+            stats = x["a"].stats()
+            assert stats["resident"]["target_bytes"] == 96 and stats["misses"] == 0 and stats["hits"] == 5002
+            with pytest.raises(tensorcache.ArgumentError, match="must be at most 96 B"):
+                x["a"].retarget(112)
+            with pytest.raises(tensorcache.ArgumentError, match="table b must be resident"):
+                x["b"].retarget()
     finally:
         owner.kill()
         owner.wait()
