@@ -86,6 +86,9 @@ func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
 		if t.adopt == nil && c.opts.Host.Memory > 0 {
 			limit -= int64(tableBytes(t))
 		}
+		if limit < 0 && t.resident != nil {
+			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as resident table %s while it is loaded", c.opts.Host.Memory, t.name)
+		}
 		if limit < 0 {
 			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
 		}

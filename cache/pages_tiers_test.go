@@ -217,6 +217,10 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: host memory (102400 B) must hold all rows of tables that are not of pages, as table plain: cachebench pack makes pages" {
 		t.Errorf("error %v", err)
 	}
+	o.Tables = []cache.Table{fromBytes(t, "full", data, rowBytes).Resident()}
+	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: host memory (102400 B) must hold all rows of tables that are not of pages, as resident table full while it is loaded" {
+		t.Errorf("error %v", err)
+	}
 }
 
 // TestDocs_MetricsOfPages: a cache of a table of pages has the metrics that docs/tracing.md lists for it, and sampled batches say what they waited for.
