@@ -15,7 +15,8 @@ import (
 // ResidentOptions say how a table is resident. The zero value of a field is its default.
 type ResidentOptions struct {
 	// Target is the bytes of each row's slot in device memory, a multiple of 16. Targets above the row bytes are taken for these, rounded up to 16.
-	// Default: the target with the least expected time of a row within the budget.
+	// Default: the target with the least expected time of a row within the budget, or up to 12 of them, by range of rows, where rows of different
+	// lengths follow each other and that saves enough.
 	Target int
 	// MaxTarget is the largest target, in bytes, that Retarget can move the table to: so much device memory is taken for each row. Targets above the row
 	// bytes are taken for these, rounded up to 16. Default: the target at first.
@@ -26,8 +27,8 @@ type ResidentOptions struct {
 	Retarget bool
 }
 
-// Resident returns the table as one whose rows all lie in device memory, compressed, in slots of one length, which New chooses. What a longer row
-// has beyond its slot lies in page-locked host memory. Nothing is admitted or evicted, and every lookup hits. The rows are divided over all
+// Resident returns the table as one whose rows all lie in device memory, compressed, in slots of one length, or of one for each range of rows, which New
+// chooses. What a longer row has beyond its slot lies in page-locked host memory. Nothing is admitted or evicted, and every lookup hits. The rows are divided over all
 // devices, which must read each other's memory; if a device is lost, batches of the table fail. Resident tables take their device memory from the
 // budget first, and cached tables have the rest.
 func (t Table) Resident() Table { return t.ResidentWith(ResidentOptions{}) }
@@ -67,12 +68,12 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 	return &want
 }
 
-// Retarget moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, to those that New would choose for the rows as they are
-// now. Targets above the row bytes are taken for these, rounded up to 16. It returns when all rows have moved. Gathers do not wait for it, and Updates
+// Retarget moves all rows of a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the one length that New would choose for
+// the rows as they are now. Targets above the row bytes are taken for these, rounded up to 16. It returns when all rows have moved. Gathers do not wait for it, and Updates
 // of the table wait while a part of it moves, some milliseconds at a time.
 //
-// Slots move in place: the device memory that the table takes stays the same. A target larger than the first one needs ResidentOptions.MaxTarget; else
-// the error wraps ErrBudget. Host memory for what is longer than the slots is taken anew, and the old memory is freed at the end. When ctx ends, or
+// Slots move in place: the device memory that the table takes stays the same. A target larger than the first one, or than the mean of the first ones, needs
+// ResidentOptions.MaxTarget; else the error wraps ErrBudget. Host memory for what is longer than the slots is taken anew, and the old memory is freed at the end. When ctx ends, or
 // the cache is closed, some rows have moved; a later Retarget moves the others, also after an error that wraps ErrHeld. Moves of a table run one at a time.
 func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 	if err := c.enter(); err != nil {
@@ -99,9 +100,10 @@ func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 
 // ResidentStats say how the rows of a resident table lie.
 type ResidentStats struct {
-	// TargetBytes is the length of a slot, the mean of all slots while they have several. OverflowRows are the rows whose stored form is longer, by
-	// OverflowBytes together. PastMaxOverflow says that these are a larger share of the rows than MaxOverflow: Retarget would help.
+	// TargetBytes is the length of a slot, the mean of all slots if they have several, as Ranges says then; else Ranges is nil. OverflowRows are the rows
+	// whose stored form is longer, by OverflowBytes together. PastMaxOverflow says that these are a larger share of the rows than MaxOverflow: Retarget would help.
 	TargetBytes                 int
+	Ranges                      []ResidentRange
 	OverflowRows, OverflowBytes int64
 	PastMaxOverflow             bool
 	// MaxTargetBytes is the largest target that Retarget can move the table to: as long are the slots that device memory was taken for.
@@ -112,6 +114,25 @@ type ResidentStats struct {
 	Gain float64
 	// OverflowReads counts the lookups of rows that were longer than their slots, and OverflowBytesRead what was read of them from overflow places.
 	OverflowReads, OverflowBytesRead int64
+}
+
+// ResidentRange is rows of a resident table whose slots have one length: Rows of them, up to the table's capacity, from FirstRow on.
+type ResidentRange struct {
+	FirstRow, Rows int64
+	TargetBytes    int
+}
+
+// residentRanges returns the ranges of a table in the order of their rows, nil if there is one.
+func residentRanges(r *read.Resident) (all []ResidentRange) {
+	spans, devices := r.Spans(), int64(r.Rows.Devices)
+	if len(spans) == 1 {
+		return nil
+	}
+	for _, s := range spans {
+		first := s.From * devices
+		all = append(all, ResidentRange{first, min(s.To*devices, r.Rows.Rows) - first, s.Target})
+	}
+	return all
 }
 
 // sub returns s with the counters of earlier statistics subtracted.
@@ -132,7 +153,7 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 		return nil
 	}
 	s := &ResidentStats{
-		TargetBytes: int(r.Target() + 0.5), DeviceBytes: r.DeviceBytes(), BuddyBytes: r.BuddyBytes(), Gain: float64(r.Rows.RowBytes) / r.Target(),
+		TargetBytes: int(r.Target() + 0.5), Ranges: residentRanges(r), DeviceBytes: r.DeviceBytes(), BuddyBytes: r.BuddyBytes(), Gain: float64(r.Rows.RowBytes) / r.Target(),
 		OverflowReads: done.Overflow, OverflowBytesRead: done.HostBytes,
 	}
 	s.OverflowRows, s.OverflowBytes = r.Overflow()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -148,7 +149,7 @@ func TestGPU_ResidentCounts(t *testing.T) {
 			want = *stats(t, c).Tables[0].Resident
 			continue
 		}
-		if got := *stats(t, c).Tables[0].Resident; got != want || got.OverflowReads == 0 {
+		if got := *stats(t, c).Tables[0].Resident; !reflect.DeepEqual(got, want) || got.OverflowReads == 0 {
 			t.Errorf("counted %+v, want %+v", got, want)
 		}
 		b := captureBatch(t, c, gpu, ids, rowBytes)

@@ -10,7 +10,6 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
-	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // CompressConfig says which codecs to try on which table.
@@ -161,7 +160,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 	lengths := make([]int, part) // 0: raw
 	var encoding, decoding time.Duration
 	var bytes, storedBytes int64
-	histogram := buddy.NewHistogram(t.RowBytes)
+	all := make([]int32, 0, t.Rows) // stored lengths
 	// A pass encodes and decodes. A slow encoder whose rows stay raw would take a thousand passes until the copies were measured for long.
 	for bytes == 0 || min(encoding, decoding) < minTime && encoding+decoding < 10*minTime {
 		first := bytes == 0
@@ -190,7 +189,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 				if n == 0 || n > t.RowBytes { // a baseline's may be longer than the row, which would then stay raw
 					n = t.RowBytes
 				}
-				histogram.Add(n, 1)
+				all = append(all, int32(n))
 			}
 			if fault := firstDifference(t, from, decoded[:len(rows)], bound); fault != "" && (res.RoundTrip == "ok" || res.RoundTrip == RoundTripLossy) {
 				res.RoundTrip = fault
@@ -198,7 +197,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 		}
 	}
 	res.EncodeGBPerSecond, res.DecodeGBPerSecond = float64(bytes)/1e9/encoding.Seconds(), float64(bytes)/1e9/decoding.Seconds()
-	res.Buddy = buddySlots(histogram)
+	res.Buddy = buddySlots(all, t.RowBytes)
 	res.Ratio = ratio(int64(len(t.Data)), storedBytes)
 	res.SavingPercent = 100 * (1 - float64(storedBytes)/float64(len(t.Data)))
 	return res, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -12,10 +13,12 @@ import (
 type PlannedResident struct {
 	// TargetBytes is the length of a slot: the one with the least expected time within the budget, or, where the table does not fit, the least that leaves
 	// at most 30 % of the rows longer. OverflowRatio is the share of rows that are longer, OverflowLookups the share of the lookups of such rows.
-	TargetBytes     int     `json:"target_bytes"`
-	OverflowRatio   float64 `json:"overflow_ratio"`
-	OverflowLookups float64 `json:"overflow_lookup_ratio"`
-	CapacityGain    float64 `json:"capacity_gain"`
+	TargetBytes int `json:"target_bytes"`
+	// Ranges are there if the table would have several targets, of which TargetBytes is the mean.
+	Ranges          []statjson.ResidentRange `json:"ranges,omitempty"`
+	OverflowRatio   float64                  `json:"overflow_ratio"`
+	OverflowLookups float64                  `json:"overflow_lookup_ratio"`
+	CapacityGain    float64                  `json:"capacity_gain"`
 	// BudgetBytes is what it takes of each device, BuddyBytes the host memory of overflow places.
 	BudgetBytes int64 `json:"budget_bytes"`
 	BuddyBytes  int64 `json:"buddy_bytes"`
@@ -33,36 +36,35 @@ type PlannedResident struct {
 // resident plans the table as a resident one. available is what the devices' memory leaves for a budget, if GPUMemory is given.
 func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *PlannedResident {
 	t, times := p.base.table, buddy.Times{Hit: s.cost.Hit, Overflow: s.cost.Miss}
-	h := buddy.NewHistogram(t.RowBytes)
-	for _, n := range s.stored {
-		h.Add(int(n), 1)
+	layout := buddy.Layout{RowBytes: t.RowBytes, Rows: int64(t.Rows), Devices: int(s.devices)}
+	stored := make([]int32, len(s.stored))
+	for i, n := range s.stored {
+		stored[i] = int32(n)
 	}
-	of := func(target int) buddy.Layout {
-		return buddy.Layout{Target: target, RowBytes: t.RowBytes, Rows: int64(t.Rows), Devices: int(s.devices)}
+	beside := slab.TailSlack + hashmap.LayoutFor(1).Bytes() + slab.TailSlack + layout.WordsBytes(0) // the slots
+	within := max(0, available)
+	if p.cfg.GPUMemory == 0 {
+		least, _ := buddy.ChooseParts(layout, stored, 0, buddy.Threshold, times)
+		within = max(plan.BudgetBytes, beside+least.SlotsBytes())
 	}
-	fixed := slab.TailSlack + hashmap.LayoutFor(1).Bytes()
-	least := h.Least(buddy.Threshold)
-	within := max(plan.BudgetBytes, fixed+of(least.Target).DeviceBytes(0))
-	if p.cfg.GPUMemory > 0 {
-		within = max(0, available)
-	}
-	rows := of(least.Target).LocalRows(0)
-	most := int(min((within-fixed-slab.TailSlack)/max(1, rows)-buddy.WordBytes, int64(buddy.MaxTarget(t.RowBytes))))
-	choice, fits := h.Choose(most, buddy.Threshold, times)
-	if !fits {
-		choice = least
-	}
-	layout := of(choice.Target)
+	choice, fits := buddy.ChooseParts(layout, stored, max(0, within-beside), buddy.Threshold, times)
 	r := &PlannedResident{
-		TargetBytes: choice.Target, OverflowRatio: choice.Overflow, CapacityGain: choice.Gain, BudgetBytes: fixed + layout.DeviceBytes(0), Within: within, Fits: fits,
+		TargetBytes: choice.Target, Ranges: rangesOf(layout, choice.Parts), OverflowRatio: choice.Overflow, CapacityGain: choice.Gain,
+		BudgetBytes: beside + choice.SlotsBytes(), Within: within, Fits: fits,
 	}
-	for d := range layout.Devices {
-		r.BuddyBytes += layout.BuddyBytes(d)
+	for _, part := range choice.Parts {
+		if over := int64(buddy.Over(part.Target, t.RowBytes)); over > 0 {
+			r.BuddyBytes += int64(layout.Devices) * ((part.To-part.From)*over + slab.TailSlack)
+		}
 	}
 	lookups, over, seconds := int64(0), int64(0), 0.0
+	part := choice.Parts
 	for row, n := range p.counts {
+		for layout.Local(int64(row)) >= part[0].To {
+			part = part[1:]
+		}
 		lookups += n
-		if more := int(s.stored[row]) - choice.Target; n > 0 && more > 0 {
+		if more := int(s.stored[row]) - part[0].Target; n > 0 && more > 0 {
 			over += n
 			seconds += float64(n) * s.cost.Miss(more)
 		}

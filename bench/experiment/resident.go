@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -16,7 +17,7 @@ import (
 // Layouts of the tables of a run.
 const (
 	CachedLayout = "cached" // some rows in device memory, found by a hashmap
-	BuddyLayout  = "buddy"  // all rows in device memory, in slots of one length: cache.Table.Resident
+	BuddyLayout  = "buddy"  // all rows in device memory, in slots of fixed length: cache.Table.Resident
 )
 
 // Resident says how a run is to lay its tables out.
@@ -32,6 +33,8 @@ type Resident struct {
 // ResidentInfo says how a resident table lies. Bytes are of all devices together.
 type ResidentInfo struct {
 	TargetBytes int `json:"target_bytes"`
+	// Ranges are there if the table has several targets, of which TargetBytes is the mean.
+	Ranges []statjson.ResidentRange `json:"ranges,omitempty"`
 	// OverflowRows are longer than their slot, by OverflowBytes together.
 	OverflowRows  int64 `json:"overflow_rows"`
 	OverflowBytes int64 `json:"overflow_bytes"`
@@ -52,7 +55,7 @@ func residentInfo(s *cache.ResidentStats) *ResidentInfo {
 	if s == nil {
 		return nil
 	}
-	return &ResidentInfo{s.TargetBytes, s.OverflowRows, s.OverflowBytes, s.MaxTargetBytes, s.PastMaxOverflow, s.DeviceBytes, s.BuddyBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
+	return &ResidentInfo{s.TargetBytes, statjson.RangesOf(s.Ranges), s.OverflowRows, s.OverflowBytes, s.MaxTargetBytes, s.PastMaxOverflow, s.DeviceBytes, s.BuddyBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
 }
 
 // BuddySlots is what Buddy slots make of a codec at the paper's threshold: at most 30 % of the rows are longer than the target.
@@ -61,11 +64,36 @@ type BuddySlots struct {
 	// OverflowRatio is the share of rows that are longer, 0 to 1, and CapacityGain row bytes ÷ target.
 	OverflowRatio float64 `json:"overflow_ratio"`
 	CapacityGain  float64 `json:"capacity_gain"`
+	// Ranges are there if New would give ranges of rows targets of their own, to save memory. RangesCapacityGain is row bytes ÷ their mean.
+	Ranges             []statjson.ResidentRange `json:"ranges,omitempty"`
+	RangesCapacityGain float64                  `json:"ranges_capacity_gain,omitempty"`
 }
 
-func buddySlots(h *buddy.Histogram) BuddySlots {
-	c := h.Least(buddy.Threshold)
-	return BuddySlots{c.Target, c.Overflow, c.Gain}
+// buddySlots returns the choice for rows of these stored lengths.
+func buddySlots(stored []int32, rowBytes int) BuddySlots {
+	h := buddy.NewHistogram(rowBytes)
+	for _, n := range stored {
+		h.Add(int(n), 1)
+	}
+	one := h.Least(buddy.Threshold)
+	slots := BuddySlots{TargetBytes: one.Target, OverflowRatio: one.Overflow, CapacityGain: one.Gain}
+	layout := buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}
+	if c, _ := buddy.ChooseParts(layout, stored, math.MaxInt64, buddy.Threshold, buddy.Times{}); len(c.Parts) > 1 {
+		slots.Ranges, slots.RangesCapacityGain = rangesOf(layout, c.Parts), c.Gain
+	}
+	return slots
+}
+
+// rangesOf returns parts of a table as ranges of its rows, nil if there is one.
+func rangesOf(l buddy.Layout, parts []buddy.Part) (all []statjson.ResidentRange) {
+	for _, p := range parts {
+		first := p.From * int64(l.Devices)
+		all = append(all, statjson.ResidentRange{FirstRow: first, Rows: min(p.To*int64(l.Devices), l.Rows) - first, TargetBytes: p.Target})
+	}
+	if len(all) == 1 {
+		return nil
+	}
+	return all
 }
 
 // target returns Target in bytes, 0 for a choice.

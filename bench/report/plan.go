@@ -91,6 +91,14 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 	return out.err
 }
 
+// slots names the length of slots, the mean of several.
+func slots(target, ranges int) string {
+	if ranges > 1 {
+		return fmt.Sprintf("%s B in %d ranges", count(int64(target)), ranges)
+	}
+	return count(int64(target)) + " B"
+}
+
 // planResident prints the table as a resident one with each codec, beside a cache of the first policy.
 func (p *printer) planResident(r *experiment.PlanResult) {
 	t := newTable("resident (run --layout buddy)", "slot", "longer", "gain", "budget", "host", "within", "ns/row", "cached ns/row", "faster", "because")
@@ -107,7 +115,7 @@ func (p *printer) planResident(r *experiment.PlanResult) {
 			budget += " (does not fit)"
 		}
 		t.AppendRow(table.Row{
-			plan.Codec, count(int64(one.TargetBytes)) + " B", percent(one.OverflowRatio), fmt.Sprintf("%.2f", one.CapacityGain), budget, bytesOf(one.BuddyBytes), bytesOf(one.Within),
+			plan.Codec, slots(one.TargetBytes, len(one.Ranges)), percent(one.OverflowRatio), fmt.Sprintf("%.2f", one.CapacityGain), budget, bytesOf(one.BuddyBytes), bytesOf(one.Within),
 			fmt.Sprintf("%.2f", one.PredictedRowNS), fmt.Sprintf("%.2f", one.CachedRowNS), one.Faster, one.Why,
 		})
 	}

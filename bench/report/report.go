@@ -86,7 +86,7 @@ func resident(out *printer, r *experiment.ResidentInfo) {
 	if r == nil {
 		return
 	}
-	out.line("resident", "slots of %s B hold %s of rows a byte; %s on the devices, %s beside", count(int64(r.TargetBytes)), fmt.Sprintf("%.2f B", r.CapacityGain), bytesOf(r.DeviceBytes), bytesOf(r.BuddyBytes))
+	out.line("resident", "slots of %s hold %s of rows a byte; %s on the devices, %s beside", slots(r.TargetBytes, len(r.Ranges)), fmt.Sprintf("%.2f B", r.CapacityGain), bytesOf(r.DeviceBytes), bytesOf(r.BuddyBytes))
 	out.line("overflow", "%s are longer, by %s together; %s lookups read %s from overflow places", plural(int(r.OverflowRows), "row", "rows"), bytesOf(r.OverflowBytes), count(r.OverflowReads), bytesOf(r.OverflowBytesRead))
 }
 

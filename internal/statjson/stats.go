@@ -59,17 +59,34 @@ type Stats struct {
 	Machine *Stats `json:"machine,omitempty"`
 }
 
+// ResidentRange is rows of a resident table that have one target.
+type ResidentRange struct {
+	FirstRow    int64 `json:"first_row"`
+	Rows        int64 `json:"rows"`
+	TargetBytes int   `json:"target_bytes"`
+}
+
+// RangesOf returns the ranges of a resident table.
+func RangesOf(all []cache.ResidentRange) (list []ResidentRange) {
+	for _, r := range all {
+		list = append(list, ResidentRange(r))
+	}
+	return list
+}
+
 // Resident says how a resident table lies, and what batches read beyond its slots: cache.ResidentStats.
 type Resident struct {
-	TargetBytes       int   `json:"target_bytes"`
-	OverflowRows      int64 `json:"overflow_rows"`
-	OverflowBytes     int64 `json:"overflow_bytes"`
-	MaxTargetBytes    int   `json:"max_target_bytes"`
-	PastMaxOverflow   bool  `json:"past_max_overflow"`
-	DeviceBytes       int64 `json:"device_bytes"`
-	BuddyBytes        int64 `json:"buddy_bytes"`
-	OverflowReads     int64 `json:"overflow_reads"`
-	OverflowBytesRead int64 `json:"overflow_bytes_read"`
+	TargetBytes int `json:"target_bytes"`
+	// Ranges are there if the table has several targets, of which TargetBytes is the mean.
+	Ranges            []ResidentRange `json:"ranges,omitempty"`
+	OverflowRows      int64           `json:"overflow_rows"`
+	OverflowBytes     int64           `json:"overflow_bytes"`
+	MaxTargetBytes    int             `json:"max_target_bytes"`
+	PastMaxOverflow   bool            `json:"past_max_overflow"`
+	DeviceBytes       int64           `json:"device_bytes"`
+	BuddyBytes        int64           `json:"buddy_bytes"`
+	OverflowReads     int64           `json:"overflow_reads"`
+	OverflowBytesRead int64           `json:"overflow_bytes_read"`
 }
 
 // Refresh counts what refresh cycles did.
@@ -210,7 +227,7 @@ func ofTable(t *cache.TableStats) Table {
 		s.Tiers = TiersOf(&t.Tiers)
 	}
 	if r := t.Resident; r != nil {
-		s.Resident = &Resident{r.TargetBytes, r.OverflowRows, r.OverflowBytes, r.MaxTargetBytes, r.PastMaxOverflow, r.DeviceBytes, r.BuddyBytes, r.OverflowReads, r.OverflowBytesRead}
+		s.Resident = &Resident{r.TargetBytes, RangesOf(r.Ranges), r.OverflowRows, r.OverflowBytes, r.MaxTargetBytes, r.PastMaxOverflow, r.DeviceBytes, r.BuddyBytes, r.OverflowReads, r.OverflowBytesRead}
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason

@@ -30,13 +30,24 @@ func (h *Histogram) Rows() int64 { return h.rows }
 
 // Choice is a target and what it amounts to.
 type Choice struct {
+	// Target is in bytes, the mean of all slots of a device if parts have several.
 	Target int
+	// Parts are all local numbers of a table in their order, at most 12 parts. Choices of a Histogram have none.
+	Parts []Part
 	// Overflow is the share of rows, 0 to 1, that have bytes beyond the target.
 	Overflow float64
 	// Gain is how many bytes of rows one byte of slots holds: row bytes ÷ target.
 	Gain float64
 	// Seconds is the expected time of a row that is read, if all rows are read as often.
 	Seconds float64
+}
+
+// SlotsBytes returns the bytes of the slots of Parts on the first device, without slack: no other device has more.
+func (c *Choice) SlotsBytes() (n int64) {
+	for _, p := range c.Parts {
+		n += (p.To - p.From) * int64(p.Target)
+	}
+	return n
 }
 
 // Times are the times that a row takes. Slots and overflow places are read at the same time: the longer of the sums of both counts.
@@ -58,7 +69,9 @@ func (h *Histogram) Of(target int, t Times) Choice {
 		}
 	}
 	rows := float64(max(1, h.rows))
-	return Choice{target, float64(over) / rows, float64(h.rowBytes) / float64(target), max(t.Hit, seconds/rows)}
+	return Choice{
+		Target: target, Overflow: float64(over) / rows, Gain: float64(h.rowBytes) / float64(target), Seconds: max(t.Hit, seconds/rows),
+	}
 }
 
 // Least returns the least target that leaves at most the given share of rows, 0 to 1, with overflow: the paper's choice.

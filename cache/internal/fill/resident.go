@@ -55,49 +55,35 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 	})
 	left := float64(budget - others)
 	for _, t := range all {
-		h := buddy.NewHistogram(t.Tier.RowBytes())
-		lengths := f.lengthsOf(t)
-		for _, n := range lengths {
-			if n < 0 {
-				n = int32(t.Tier.RowBytes())
-			}
-			h.Add(int(n), 1)
+		lengths, room := f.lengthsOf(t), left-float64(bytes)
+		layout, err := buddy.NewLayout(buddy.MaxTarget(t.Tier.RowBytes()), t.Tier.RowBytes(), t.Tier.Capacity(), len(devices))
+		if err != nil {
+			return 0, fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		if len(lengths) == 0 { // rows to come are raw: there is nothing to train a codec on
-			h.Add(t.Tier.RowBytes(), 1)
-		}
-		room := left - float64(bytes)
+		local := layout.LocalRows(0)
+		beside := slab.TailSlack + max(buddy.WordBytes, layout.WordsBytes(0)) // the slots
 		if t.WantResident.Target == 0 {
 			if share == 0 { // the first of them
 				share = room * raw / (raw + cached)
 			}
-			room = share * float64(t.Tier.Capacity()) * float64(t.Tier.RowBytes()) / raw
-			room = max(room, min(left-float64(bytes), float64(f.deviceBytes(t, h.Least(t.WantResident.MaxOverflow).Target))))
+			room = min(room, share*float64(t.Tier.Capacity())*float64(t.Tier.RowBytes())/raw)
 		}
-		choice, err := f.targetOf(t, h, room)
+		choice, err := f.targetsOf(t, layout, lengths, room-float64(beside), left-float64(bytes)-float64(beside))
 		if err != nil {
 			return 0, err
 		}
-		layout, err := buddy.NewLayout(choice.Target, t.Tier.RowBytes(), t.Tier.Capacity(), len(devices))
-		if err != nil {
-			return 0, fmt.Errorf("cache: table %s: %w", t.Name, err)
-		}
-		parts := []buddy.Part{{From: 0, To: layout.LocalRows(0), Target: choice.Target}}
-		n := slotsBytes(t, layout.LocalRows(0), parts) + max(buddy.WordBytes, layout.WordsBytes(0))
+		n := slotsBytes(t, local, choice.Parts) + beside - slab.TailSlack
 		if float64(n) > left-float64(bytes) {
-			return 0, fmt.Errorf("%w: table %s, resident with slots of %d B, takes %d B of each device: Budget (%d B) must be at least %d B",
-				place.ErrBudget, t.Name, max(choice.Target, t.WantResident.MaxTarget), n, budget, others+bytes+n)
+			return 0, fmt.Errorf("%w: table %s, resident with slots of %s, takes %d B of each device: Budget (%d B) must be at least %d B",
+				place.ErrBudget, t.Name, slotsText(&choice, t.WantResident.MaxTarget), n, budget, others+bytes+n)
 		}
 		bytes += n
-		t.Resident = read.NewResident(layout, choice, t.WantResident.MaxOverflow, parts)
+		t.Resident = read.NewResident(layout, choice, t.WantResident.MaxOverflow)
 		t.Resident.Shared = f.set.Shared
 		for i, n := range lengths {
-			if n < 0 {
-				n = int32(t.Tier.RowBytes())
-			}
 			t.Resident.Set(int64(i), int(n))
 		}
-		f.o.Log.Info("table made resident", "table", t.Name, "target", choice.Target, "overflow", choice.Overflow, "gain", choice.Gain)
+		f.o.Log.Info("table made resident", "table", t.Name, "target", choice.Target, "ranges", len(choice.Parts), "overflow", choice.Overflow, "gain", choice.Gain)
 	}
 	return bytes, nil
 }
@@ -122,47 +108,53 @@ func (f *filler) cachedLeast() (int64, error) {
 	return s.Fixed + s.Smallest + hashmap.LayoutFor(1).Bytes(), nil
 }
 
-// deviceBytes returns what a table with a target takes of a device.
-func (f *filler) deviceBytes(t *read.Table, target int) int64 {
-	l := buddy.Layout{Target: target, RowBytes: t.Tier.RowBytes(), Rows: t.Tier.Capacity(), Devices: len(f.set.Devices)}
-	return l.DeviceBytes(0)
-}
-
-// targetOf returns the target of a table that has so much room on each device.
-func (f *filler) targetOf(t *read.Table, h *buddy.Histogram, room float64) (buddy.Choice, error) {
+// targetsOf returns the targets of a table whose slots may take room bytes of each device or, if that is less than they need at least, most bytes.
+func (f *filler) targetsOf(t *read.Table, l buddy.Layout, lengths []int32, room, most float64) (buddy.Choice, error) {
 	cost := f.store.Costs[slices.Index(f.set.Tables, t)]
 	times := buddy.Times{Hit: cost.Hit, Overflow: cost.Miss}
 	if want := t.WantResident.Target; want != 0 {
 		if want%buddy.MinTarget != 0 || want < buddy.MinTarget {
 			return buddy.Choice{}, fmt.Errorf("cache: table %s: target (%d B) must be a positive multiple of %d", t.Name, want, buddy.MinTarget)
 		}
-		return h.Of(min(want, buddy.MaxTarget(t.Tier.RowBytes())), times), nil
+		return buddy.ChooseOne(l, lengths, want, times), nil
 	}
-	perRow := f.deviceBytes(t, buddy.MinTarget) - slab.TailSlack
-	rows := (t.Tier.Capacity() + int64(len(f.set.Devices)) - 1) / int64(len(f.set.Devices))
-	most := 0
-	if rows > 0 && room > float64(perRow) {
-		most = int(min((room-slab.TailSlack)/float64(rows)-buddy.WordBytes, slab.MaxRowBytes+1))
-	} else if rows == 0 {
-		most = buddy.MinTarget
+	c, ok := buddy.ChooseParts(l, lengths, int64(max(0, room)), t.WantResident.MaxOverflow, times)
+	if least := c.SlotsBytes(); !ok && float64(least) <= most {
+		c, ok = buddy.ChooseParts(l, lengths, least, t.WantResident.MaxOverflow, times)
 	}
-	c, ok := h.Choose(most, t.WantResident.MaxOverflow, times)
 	if !ok {
-		least := h.Least(t.WantResident.MaxOverflow).Target
 		others, err := f.cachedLeast()
 		if err != nil {
 			return c, err
 		}
-		return c, fmt.Errorf("%w: table %s, resident with at most %g %% of overflowing rows, needs slots of %d B, %d B of each device: with this table alone Budget (%d B) must be at least %d B",
-			place.ErrBudget, t.Name, 100*t.WantResident.MaxOverflow, least, f.deviceBytes(t, least), slices.Min(f.o.Budgets), others+f.deviceBytes(t, least))
+		n := c.SlotsBytes() + slab.TailSlack + l.WordsBytes(0)
+		return c, fmt.Errorf("%w: table %s, resident with at most %g %% of overflowing rows, needs slots of %s, %d B of each device: with this table alone Budget (%d B) must be at least %d B",
+			place.ErrBudget, t.Name, 100*t.WantResident.MaxOverflow, slotsText(&c, 0), n, slices.Min(f.o.Budgets), others+n)
 	}
 	return c, nil
 }
 
-// lengthsOf reads the stored lengths of a table's rows, -1 for rows that do not read back.
+// slotsText names the lengths of slots, of which the longest has at least so many bytes.
+func slotsText(c *buddy.Choice, least int) string {
+	lo, hi := c.Parts[0].Target, least
+	for _, p := range c.Parts {
+		lo, hi = min(lo, p.Target), max(hi, p.Target)
+	}
+	if least > 0 || lo == hi {
+		return fmt.Sprintf("%d B", hi)
+	}
+	return fmt.Sprintf("%d to %d B", lo, hi)
+}
+
+// lengthsOf reads the stored lengths of a table's rows. Rows that do not read back are taken for raw ones.
 func (f *filler) lengthsOf(t *read.Table) []int32 {
 	lengths := make([]int32, t.Tier.Rows())
 	t.Tier.StoredLengths(f.o.Context, lengths)
+	for i, n := range lengths {
+		if n < 0 {
+			lengths[i] = int32(t.Tier.RowBytes())
+		}
+	}
 	return lengths
 }
 

@@ -23,8 +23,6 @@ type ResidentOptions struct {
 // Resident is where the rows of a resident table lie. Batches read Rows; the writer changes the rest.
 type Resident struct {
 	Rows *kernels.Resident
-	// Choice is the target and what was expected of it, of the rows as loaded.
-	Choice buddy.Choice
 	// MaxOverflow is the share of rows that may have overflow before the table should be moved to another target.
 	MaxOverflow float64
 	// rows has 32 bits for each row up to the capacity. The lower 20 are its stored length; raw rows have the row bytes. The others are the number of the
@@ -49,12 +47,13 @@ type ownedBuffer struct {
 	buffer device.Buffer
 }
 
-// NewResident returns a resident table without memory, all of whose rows are raw. It has one span for each of parts.
-func NewResident(layout buddy.Layout, choice buddy.Choice, maxOverflow float64, parts []buddy.Part) *Resident {
-	r := &Resident{Rows: &kernels.Resident{Layout: layout}, Choice: choice, MaxOverflow: maxOverflow}
-	spans := make([]Span, len(parts))
-	for i, p := range parts {
-		spans[i] = Span{From: p.From, To: p.To, Number: i, Range: &kernels.Range{Target: p.Target}, All: len(parts) == 1}
+// NewResident returns a resident table without memory, all of whose rows are raw. It has one span for each part of the choice.
+func NewResident(layout buddy.Layout, choice buddy.Choice, maxOverflow float64) *Resident {
+	layout.Target = choice.Parts[0].Target // of all rows, if the parts are one
+	r := &Resident{Rows: &kernels.Resident{Layout: layout}, MaxOverflow: maxOverflow}
+	spans := make([]Span, len(choice.Parts))
+	for i, p := range choice.Parts {
+		spans[i] = Span{From: p.From, To: p.To, Number: i, Range: &kernels.Range{Target: p.Target}, All: len(spans) == 1}
 	}
 	r.spans.Store(&spans)
 	r.rows, r.memory = numa.Make[uint32](layout.Rows)
