@@ -172,3 +172,15 @@ func TestGPU_ResidentCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestGPU_ResidentInRanges is TestResident_ReadsInRanges on a GPU, and on several.
+func TestGPU_ResidentInRanges(t *testing.T) {
+	gputest.Require(t)
+	readsInRanges(t, "ibp4", 256, 1, onCUDA)
+}
+
+func TestGPUs_ResidentInRanges(t *testing.T) {
+	eachCount(t, func(t *testing.T, n int) {
+		readsInRanges(t, "zipnn", 100, n, func(o *cache.Options) { o.Devices.Backend = cache.BackendCUDA })
+	})
+}

@@ -219,7 +219,7 @@ typedef struct tc_table {
 	int64_t capacity;  /* rows for which there is room, so that tc_update can append; default: rows */
 	const char *codec; /* default: the config's */
 
-	/* Not 0: all rows lie in GPU memory, compressed, in slots of one length, and what longer rows have beyond lies in page-locked host memory.
+	/* Not 0: all rows lie in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond lies in page-locked host memory.
 	 * Nothing is admitted or evicted, and every lookup hits. Not for pages and TC_MEMORY_ADOPT. */
 	int32_t resident;
 	int32_t resident_target;   /* bytes of a slot, a multiple of 16; default: chosen by the expected time of a row within gpu_memory */

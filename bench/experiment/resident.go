@@ -64,9 +64,8 @@ type BuddySlots struct {
 	// OverflowRatio is the share of rows that are longer, 0 to 1, and CapacityGain row bytes ÷ target.
 	OverflowRatio float64 `json:"overflow_ratio"`
 	CapacityGain  float64 `json:"capacity_gain"`
-	// Ranges are there if New would give ranges of rows targets of their own, to save memory. RangesCapacityGain is row bytes ÷ their mean.
-	Ranges             []statjson.ResidentRange `json:"ranges,omitempty"`
-	RangesCapacityGain float64                  `json:"ranges_capacity_gain,omitempty"`
+	// Ranges are there if a target for each of several ranges of rows would save enough memory beside that.
+	Ranges []statjson.ResidentRange `json:"ranges,omitempty"`
 }
 
 // buddySlots returns the choice for rows of these stored lengths.
@@ -79,7 +78,7 @@ func buddySlots(stored []int32, rowBytes int) BuddySlots {
 	slots := BuddySlots{TargetBytes: one.Target, OverflowRatio: one.Overflow, CapacityGain: one.Gain}
 	layout := buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}
 	if c, _ := buddy.ChooseParts(layout, stored, math.MaxInt64, buddy.Threshold, buddy.Times{}); len(c.Parts) > 1 {
-		slots.Ranges, slots.RangesCapacityGain = rangesOf(layout, c.Parts), c.Gain
+		slots.Ranges = rangesOf(layout, c.Parts)
 	}
 	return slots
 }

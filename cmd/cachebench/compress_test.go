@@ -26,6 +26,11 @@ func compress(t *testing.T, flags ...string) []experiment.CodecResult {
 		t.Fatalf("%v in %q", err, out)
 	}
 	for _, o := range objects {
+		if o, ok := o.(map[string]any); ok {
+			if b, ok := o["buddy"].(map[string]any); ok {
+				delete(b, "ranges") // of some tables
+			}
+		}
 		checkKeys(t, o, compressKeys)
 	}
 	results := decode[[]experiment.CodecResult](t, out)

@@ -80,7 +80,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
-	f.StringVar(&cfg.Layout, "layout", "", "cached: some rows in device memory; buddy: all rows, compressed, in slots of one length (default: cached)")
+	f.StringVar(&cfg.Layout, "layout", "", "cached: some rows in device memory; buddy: all rows, compressed, in slots of fixed length (default: cached)")
 	f.StringVar(&cfg.Target, "target", "", "bytes of a slot, a multiple of 16, with --layout buddy; auto: the cache chooses (default: auto)")
 	f.Float64Var(&cfg.Overflow, "overflow", 0, "most rows longer than their slot, 0 to 1, with --target auto (default: 0.3)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")

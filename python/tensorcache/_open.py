@@ -125,7 +125,7 @@ def open(
     capacity
         Rows for which there is room, so that ``update`` can append; for several tables a dict.
     resident
-        True keeps all rows in GPU memory, compressed, in slots of one length, and what longer rows have beyond them in page-locked host memory: for
+        True keeps all rows in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond them in page-locked host memory: for
         tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
         ``tensorcache.Resident`` has more options. For several tables a dict.
     dtype
