@@ -3,6 +3,7 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -195,6 +197,42 @@ func pooledResident(t *testing.T, change func(*cache.Options)) {
 			if err := of.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, cache.AsBytes(sums[:])); err != nil || sums != want {
 				t.Errorf("target %d: %s: %v, sums are others", target, who, err)
 			}
+		}
+	}
+}
+
+// TestResident_AttachedRanges: a client reads a table whose ranges of rows have targets of their own, and goes on when it moves to one.
+func TestResident_AttachedRanges(t *testing.T) {
+	const rows, rowBytes = 600, 64
+	data := make([]byte, rows*rowBytes) // the first half shrinks to nothing
+	r := rand.New(rand.NewPCG(22, 80))
+	for i := range data[rows/2*rowBytes:] {
+		data[rows/2*rowBytes+i] = byte(r.Uint32())
+	}
+	c := open(t, rows, func(o *cache.Options) {
+		shared(o)
+		table, err := cache.FromBytes("features", dtype.Float32, data, rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Tables = []cache.Table{table.WithCodec("ibp").Resident()}
+		o.Budget = 1 << 20
+	})
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	ids, out := make([]int64, rows), make([]byte, len(data))
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	for moved := range 2 {
+		if s, err := a.Stats(); err != nil || (len(s.Tables[0].Resident.Ranges) > 1) != (moved == 0) {
+			t.Fatalf("moved: %v; %v, %+v", moved == 1, err, s.Tables[0].Resident)
+		}
+		clear(out)
+		if err := a.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, data) {
+			t.Fatalf("moved: %v; wrong rows, %v", moved == 1, err)
+		}
+		if err := c.Retarget(ctx, 0, 16); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
