@@ -173,3 +173,15 @@ func BenchmarkChooseParts(b *testing.B) {
 		ChooseParts(l, stored, 500<<20, 0.1, times)
 	}
 }
+
+// Rows that become longer little by little have a few ranges, as one for each length would save little more.
+func TestChooseParts_HasFewRanges(t *testing.T) {
+	stored := make([]int32, 64_000)
+	for i := range stored {
+		stored[i] = int32(1 + i*256/len(stored))
+	}
+	c, ok := ChooseParts(layout(t, 256, int64(len(stored)), 1), stored, math.MaxInt64, 0, Times{})
+	if !ok || len(c.Parts) < 2 || len(c.Parts) > 4 || c.Target > 192 {
+		t.Errorf("%+v, %v", c, ok)
+	}
+}
