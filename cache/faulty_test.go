@@ -60,6 +60,7 @@ type faultyDevice struct {
 	lost  atomic.Bool
 	mu    sync.Mutex
 	slab  device.Buffer
+	buddy int64 // bytes of overflow places that it has been asked for
 }
 
 func (d *faultyDevice) Err() error {
@@ -78,10 +79,13 @@ func (d *faultyDevice) Alloc(bytes int64, what string) (device.Buffer, error) {
 		return device.Buffer{}, err
 	}
 	b, err := d.Device.Alloc(bytes, what)
-	if what == "slab" {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch what {
+	case "slab":
 		d.slab = b
+	case "buddy memory":
+		d.buddy += bytes
 	}
 	return b, err
 }

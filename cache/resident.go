@@ -1,8 +1,10 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"go.opentelemetry.io/otel/metric"
 
@@ -25,10 +27,25 @@ type ResidentOptions struct {
 	MaxOverflow float64
 	// Retarget has the table moved by itself to another target when more rows than MaxOverflow are longer than the target.
 	Retarget bool
+	// Buddy says where what is longer than the slots lies. Default BuddyHost.
+	Buddy BuddyMemory
 }
 
+// BuddyMemory says in which memory the overflow places of a resident table lie: what rows have beyond their slots.
+type BuddyMemory string
+
+const (
+	// BuddyHost is page-locked host memory.
+	BuddyHost BuddyMemory = read.BuddyHost
+	// BuddyPeer is memory of devices: the overflow places of a device's rows lie on another one, that with the most budget left, or on the device itself
+	// where no other has enough. New and Retarget fail with ErrBudget if the budgets have no room. A lost device takes them along, as it does slots.
+	BuddyPeer BuddyMemory = read.BuddyPeer
+	// BuddyAuto is BuddyPeer where the cache has several devices, no cached tables, which would use the budget, and enough of it; else BuddyHost.
+	BuddyAuto BuddyMemory = read.BuddyAuto
+)
+
 // Resident returns the table as one whose rows all lie in device memory, compressed, in slots of one length, or of one for each range of rows, which New
-// chooses. What a longer row has beyond its slot lies in page-locked host memory. Nothing is admitted or evicted, and every lookup hits. The rows are divided over all
+// chooses. What a longer row has beyond its slot lies in page-locked host memory, or on another device (ResidentOptions.Buddy). Nothing is admitted or evicted, and every lookup hits. The rows are divided over all
 // devices, which must read each other's memory; if a device is lost, batches of the table fail. Resident tables take their device memory from the
 // budget first, and cached tables have the rest.
 func (t Table) Resident() Table { return t.ResidentWith(ResidentOptions{}) }
@@ -48,6 +65,8 @@ func (t Table) validateResident() error {
 		return fmt.Errorf("cache: table %s: MaxTarget (%d B) must be a multiple of %d, or 0", t.name, o.MaxTarget, buddy.MinTarget)
 	case !(o.MaxOverflow >= 0 && o.MaxOverflow <= 1):
 		return fmt.Errorf("cache: table %s: MaxOverflow (%v) must be 0 to 1", t.name, o.MaxOverflow)
+	case !slices.Contains([]BuddyMemory{"", BuddyHost, BuddyPeer, BuddyAuto}, o.Buddy):
+		return fmt.Errorf("cache: table %s: Buddy (%q) must be %s, %s or %s", t.name, o.Buddy, BuddyHost, BuddyPeer, BuddyAuto)
 	case t.below != nil:
 		return fmt.Errorf("cache: table %s: must not be of pages to be resident", t.name)
 	case t.adopt != nil:
@@ -61,7 +80,9 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 	if o == nil {
 		return nil
 	}
-	want := read.ResidentOptions(*o)
+	want := read.ResidentOptions{
+		Target: o.Target, MaxTarget: o.MaxTarget, MaxOverflow: o.MaxOverflow, Retarget: o.Retarget, Buddy: string(cmp.Or(o.Buddy, BuddyHost)),
+	}
 	if want.MaxOverflow == 0 {
 		want.MaxOverflow = buddy.Threshold
 	}
@@ -73,8 +94,9 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 // of the table wait while a part of it moves, some milliseconds at a time.
 //
 // Slots move in place: the device memory that the table takes stays the same. A target larger than the first one, or than the mean of the first ones, needs
-// ResidentOptions.MaxTarget; else the error wraps ErrBudget. Host memory for what is longer than the slots is taken anew, and the old memory is freed at the end. When ctx ends, or
-// the cache is closed, some rows have moved; a later Retarget moves the others, also after an error that wraps ErrHeld. Moves of a table run one at a time.
+// ResidentOptions.MaxTarget; else the error wraps ErrBudget. Memory for what is longer than the slots is taken anew, from the budget if it is on devices, and
+// the old memory is freed at the end. When ctx ends, or the cache is closed, some rows have moved; a later Retarget moves the others, also after an error
+// that wraps ErrHeld. Moves of a table run one at a time.
 func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -108,8 +130,9 @@ type ResidentStats struct {
 	PastMaxOverflow             bool
 	// MaxTargetBytes is the largest target that Retarget can move the table to: as long are the slots that device memory was taken for.
 	MaxTargetBytes int
-	// DeviceBytes is the device memory of slots and words, and BuddyBytes the host memory of the overflow places.
-	DeviceBytes, BuddyBytes int64
+	// DeviceBytes is the device memory of slots and words. BuddyBytes is the memory of the overflow places: PeerBytes of it lie on devices, and the others
+	// in host memory.
+	DeviceBytes, BuddyBytes, PeerBytes int64
 	// Gain is row bytes ÷ TargetBytes: how many bytes of rows one byte of slots holds.
 	Gain float64
 	// OverflowReads counts the lookups of rows that were longer than their slots, and OverflowBytesRead what was read of them from overflow places.
@@ -153,9 +176,11 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 		return nil
 	}
 	s := &ResidentStats{
-		TargetBytes: int(r.Target() + 0.5), Ranges: residentRanges(r), DeviceBytes: r.DeviceBytes(), BuddyBytes: r.BuddyBytes(), Gain: float64(r.Rows.RowBytes) / r.Target(),
+		TargetBytes: int(r.Target() + 0.5), Ranges: residentRanges(r), DeviceBytes: r.DeviceBytes(), Gain: float64(r.Rows.RowBytes) / r.Target(),
 		OverflowReads: done.Overflow, OverflowBytesRead: done.HostBytes,
 	}
+	host, devices := r.BuddyBytes()
+	s.BuddyBytes, s.PeerBytes = host+devices, devices
 	s.OverflowRows, s.OverflowBytes = r.Overflow()
 	s.PastMaxOverflow, s.MaxTargetBytes = r.Past(t.Tier.Rows()), r.MostTarget()
 	return s
@@ -166,6 +191,7 @@ func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.
 	target := f.Level("tensorcache.resident.target", "By", "Bytes of a row's slot.")
 	limit := f.Level("tensorcache.resident.target.limit", "By", "Bytes of the longest slots that Retarget can give the rows.")
 	usage := f.Level("tensorcache.resident.usage", "By", "Bytes of slots and words on all devices.")
+	peers := f.Level("tensorcache.resident.peer.usage", "By", "Bytes of overflow places on devices.")
 	rows := f.Level("tensorcache.resident.overflow.rows", "{row}", "Rows that are longer than their slot.")
 	past := f.Level("tensorcache.resident.overflow.exceeded", "{table}", "1 while more rows than MaxOverflow are longer than their slot, else 0.")
 	reads := f.Counter("tensorcache.resident.overflow.reads", "{row}", "Lookups of rows that are longer than their slot.")
@@ -178,6 +204,7 @@ func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.
 		o.ObserveInt64(target, int64(s.TargetBytes), of)
 		o.ObserveInt64(limit, int64(s.MaxTargetBytes), of)
 		o.ObserveInt64(usage, s.DeviceBytes, of)
+		o.ObserveInt64(peers, s.PeerBytes, of)
 		o.ObserveInt64(rows, s.OverflowRows, of)
 		exceeded := int64(0)
 		if s.PastMaxOverflow {

@@ -125,6 +125,64 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 	}
 }
 
+// TestGPUs_ResidentOnPeers: with overflow places in GPUs' memory, every GPU reads what a plain array has, while rows are updated and move
+// to other targets, and counts what the host counts.
+func TestGPUs_ResidentOnPeers(t *testing.T) {
+	eachCount(t, func(t *testing.T, n int) {
+		const rows, rowBytes, batch = 400, 256, 150
+		r := rand.New(rand.NewPCG(22, uint64(n)))
+		model := residentRows(rows, rowBytes, r)
+		var caches []*cache.Cache
+		for _, backend := range []cache.Backend{cache.BackendHost, cache.BackendCUDA} {
+			caches = append(caches, openResident(t, model, rowBytes, "ibp4", cache.ResidentOptions{Target: 48, MaxTarget: 160, Buddy: cache.BuddyPeer}, n, func(o *cache.Options) {
+				o.Devices.Backend = backend
+				o.Host.Overlay = 20 * (rowBytes + 200)
+			}))
+		}
+		check := func() {
+			t.Helper()
+			ids, out := make([]int64, batch), make([]byte, batch*rowBytes)
+			for _, c := range caches {
+				for i := range n {
+					for j := range ids {
+						ids[j] = int64(r.IntN(rows))
+					}
+					if err := c.On(i).Gather(ctx, 0, ids, out); err != nil {
+						t.Fatal(err)
+					}
+					checkRows(t, model, rowBytes, ids, out)
+				}
+				checkModel(t, c, model, rowBytes)
+			}
+		}
+		check()
+		for _, target := range []int{48, 16, 160} {
+			ids := r.Perm(rows)[:rows/2]
+			numbers, fresh := make([]int64, len(ids)), residentRows(len(ids), rowBytes, r)
+			for i, id := range ids {
+				numbers[i] = int64(id)
+				copy(model[id*rowBytes:], fresh[i*rowBytes:][:rowBytes])
+			}
+			for _, c := range caches {
+				if err := c.Update(ctx, 0, numbers, fresh); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Retarget(ctx, 0, target); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check()
+		}
+		for _, c := range caches {
+			checkResidentStats(t, c, model, rowBytes)
+			s := stats(t, c).Tables[0]
+			if s.Resident.PeerBytes == 0 || s.Resident.PeerBytes != s.Resident.BuddyBytes || s.HostBytesMoved != 0 || s.Resident.OverflowBytesRead == 0 {
+				t.Errorf("%+v, %d B moved over the link", *s.Resident, s.HostBytesMoved)
+			}
+		}
+	})
+}
+
 // TestGPU_ResidentCounts: batches and replays count reads of overflow places as the host does.
 func TestGPU_ResidentCounts(t *testing.T) {
 	gpu := gputest.Open(t)

@@ -68,7 +68,7 @@ func openResident(t *testing.T, data []byte, rowBytes int, codec cache.Codec, o 
 }
 
 // A resident table reads as a plain array does under random updates: every codec, rows of 4 to 8,192 bytes, every target from 16 bytes to the row bytes,
-// 1 to 8 devices.
+// 1 to 8 devices, with overflow places in host memory and on devices.
 func TestResident_ReadsAsAnArray(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 4))
 	for _, codec := range append(registry.Concrete(), registry.None) {
@@ -86,7 +86,11 @@ func TestResident_ReadsAsAnArray(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d/target=%d/devices=%d", codec, rowBytes, target, devices), func(t *testing.T) {
 				model := bytes.Clone(data)
-				c := openResident(t, data, rowBytes, cache.Codec(codec), cache.ResidentOptions{Target: target}, devices, func(o *cache.Options) {
+				o := cache.ResidentOptions{Target: target}
+				if rowBytes%8 == 4 && devices > 1 {
+					o.Buddy = cache.BuddyPeer
+				}
+				c := openResident(t, data, rowBytes, cache.Codec(codec), o, devices, func(o *cache.Options) {
 					o.Host.Overlay = int64(4 * (rowBytes + 200)) // few places, so that updates wait for epochs
 				})
 				check := func() {
@@ -161,7 +165,7 @@ func checkResidentStats(t *testing.T, c *cache.Cache, rows []byte, rowBytes int)
 	if got := one.Resident; got.OverflowRows != want.OverflowRows || got.OverflowBytes != want.OverflowBytes || one.StoredBytes != stored {
 		t.Errorf("%+v, %d stored bytes; the rows say %+v, %d", got, one.StoredBytes, want, stored)
 	}
-	if s.MetadataBytes+s.PayloadBytes+s.ResidentBytes > s.BudgetBytes || s.ResidentBytes != one.Resident.DeviceBytes {
+	if s.MetadataBytes+s.PayloadBytes+s.ResidentBytes > s.BudgetBytes || s.ResidentBytes != one.Resident.DeviceBytes+one.Resident.PeerBytes {
 		t.Errorf("%d + %d + %d bytes of a budget of %d", s.MetadataBytes, s.PayloadBytes, s.ResidentBytes, s.BudgetBytes)
 	}
 }
@@ -488,8 +492,8 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, want := recorder.collect(t), map[string]int64{
-		"target": 32, "target.limit": 48, "usage": s.Tables[0].Resident.DeviceBytes, "overflow.rows": rows, "overflow.exceeded": 1, "overflow.reads": 30,
-		"overflow.bytes": 30 * 32,
+		"target": 32, "target.limit": 48, "usage": s.Tables[0].Resident.DeviceBytes, "peer.usage": s.Tables[0].Resident.PeerBytes, "overflow.rows": rows,
+		"overflow.exceeded": 1, "overflow.reads": 30, "overflow.bytes": 30 * 32,
 	}
 	for name, value := range want {
 		if n, ok := got["tensorcache.resident."+name+"{tensorcache.table.name=features}"]; !ok || n != float64(value) {
@@ -508,30 +512,34 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 // on, and neither Update nor Close waits for ever.
 func TestResident_LosesItsRowsWithADevice(t *testing.T) {
 	const rows, rowBytes = 300, 64
-	f := openFaulty(t, nil)
-	data := make([]byte, rows*rowBytes)
-	for i := range data {
-		data[i] = byte(i * i >> 3)
-	}
-	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 32}, 3, func(o *cache.Options) {
-		o.Tables = append(o.Tables, fromBytes(t, "cached", data, rowBytes))
-		o.Budget = 20_000
-	})
-	out := make([]byte, len(data))
-	for table := range 2 {
-		if err := c.Gather(ctx, table, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
-			t.Fatalf("table %d: %v", table, err)
-		}
-	}
-	f.lose(1)
-	if err := c.Gather(ctx, 1, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
-		t.Errorf("the cached table: %v", err)
-	}
-	if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrDevice) {
-		t.Errorf("the resident table: %v", err)
-	}
-	if err := c.Update(ctx, 0, allRows(rows), data); err != nil {
-		t.Errorf("an update: %v", err)
+	for _, in := range []cache.BuddyMemory{cache.BuddyHost, cache.BuddyPeer} {
+		t.Run(string(in), func(t *testing.T) {
+			f := openFaulty(t, nil)
+			data := make([]byte, rows*rowBytes)
+			for i := range data {
+				data[i] = byte(i * i >> 3)
+			}
+			c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 32, Buddy: in}, 3, func(o *cache.Options) {
+				o.Tables = append(o.Tables, fromBytes(t, "cached", data, rowBytes))
+				o.Budget = 20_000
+			})
+			out := make([]byte, len(data))
+			for table := range 2 {
+				if err := c.Gather(ctx, table, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+					t.Fatalf("table %d: %v", table, err)
+				}
+			}
+			f.lose(1)
+			if err := c.Gather(ctx, 1, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+				t.Errorf("the cached table: %v", err)
+			}
+			if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrDevice) {
+				t.Errorf("the resident table: %v", err)
+			}
+			if err := c.Update(ctx, 0, allRows(rows), data); err != nil {
+				t.Errorf("an update: %v", err)
+			}
+		})
 	}
 }
 

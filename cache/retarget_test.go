@@ -56,7 +56,11 @@ func TestRetarget_ReadsAsAnArray(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d/devices=%d/overlay=%d", codec, rowBytes, devices, overlay), func(t *testing.T) {
 				model := bytes.Clone(data)
 				capacity := rows + r.IntN(50)
-				c := openResident(t, data, rowBytes, codec, cache.ResidentOptions{Target: 16 * (1 + r.IntN(buddy.MaxTarget(rowBytes)/16)), MaxTarget: buddy.MaxTarget(rowBytes)}, devices, func(o *cache.Options) {
+				o := cache.ResidentOptions{Target: 16 * (1 + r.IntN(buddy.MaxTarget(rowBytes)/16)), MaxTarget: buddy.MaxTarget(rowBytes)}
+				if i%2 == 0 && devices > 1 {
+					o.Buddy = cache.BuddyPeer
+				}
+				c := openResident(t, data, rowBytes, codec, o, devices, func(o *cache.Options) {
 					o.Host.Overlay = overlay
 					o.Tables[0] = o.Tables[0].WithCapacity(int64(capacity))
 				})

@@ -18,8 +18,8 @@ import (
 // finished.
 type Stats struct {
 	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
-	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows, and ResidentBytes that of the slots and words of resident
-	// tables. MetadataBytes + PayloadBytes + ResidentBytes ≤ BudgetBytes.
+	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows, and ResidentBytes that of resident tables: slots, words, and
+	// overflow places on devices. MetadataBytes + PayloadBytes + ResidentBytes ≤ BudgetBytes.
 	BudgetBytes, MetadataBytes, PayloadBytes, ResidentBytes int64
 	// CodecBytes is the codec metadata of all tables on one device. IndexBytes is the memory of the packed host tiers' indices on all
 	// devices. Both are device memory outside the budget.
@@ -28,7 +28,7 @@ type Stats struct {
 	// bytes for each row of the largest batch. StagingBytes is page-locked and device memory through which batches for Go memory pass
 	// if the device cannot address Go memory: at most 4 batches at a time, with 64 MiB of output each, or one row if it is longer.
 	ScratchBytes, StagingBytes int64
-	// HostBytes is the memory of the host tiers. HostMemory has the memory nodes where it lies.
+	// HostBytes is the memory of the host tiers, and of the overflow places of resident tables there. HostMemory has the memory nodes where it lies.
 	HostBytes  int64
 	HostMemory HostMemory
 	// LoadPeakBytes is how much more of the process's memory was in physical memory at a time until New returned than when it was called.
@@ -124,7 +124,7 @@ type TableStats struct {
 	MissesByReason [slab.NumReasons]int64
 	// Tiers says what lies in the host tier, and what was read from below it.
 	Tiers TierStats
-	// HostBytesMoved is the stored bytes of the missed rows.
+	// HostBytesMoved is the stored bytes of the missed rows, and what was read of overflow places in host memory.
 	HostBytesMoved int64
 	// Resident says how the rows of a resident table lie, nil for other tables.
 	Resident *ResidentStats
@@ -287,8 +287,8 @@ func (c *Cache) tableStats(s *Stats) {
 		one.count(done)
 		one.Tiers = tierStats(t)
 		if one.Resident = residentStats(t, done); one.Resident != nil {
-			s.ResidentBytes += one.Resident.DeviceBytes
-			s.HostBytes += one.Resident.BuddyBytes
+			s.ResidentBytes += one.Resident.DeviceBytes + one.Resident.PeerBytes
+			s.HostBytes += one.Resident.BuddyBytes - one.Resident.PeerBytes
 		}
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
@@ -368,7 +368,7 @@ func (c *Cache) ownCounts(s *Stats) {
 // count sets the counters of batches.
 func (t *TableStats) count(done read.TableTotals) {
 	t.Gathers, t.Lookups, t.Hits, t.Misses = done.Gathers, done.Hits+done.Misses, done.Hits, done.Misses
-	t.LocalHits, t.PeerHits, t.MissesByReason, t.HostBytesMoved = done.Hits-done.PeerHits, done.PeerHits, done.Reasons, done.HostBytes
+	t.LocalHits, t.PeerHits, t.MissesByReason, t.HostBytesMoved = done.Hits-done.PeerHits, done.PeerHits, done.Reasons, done.HostBytes-done.PeerBytes
 }
 
 // changes returns the counters of changes.

@@ -16,6 +16,16 @@ type Range struct {
 	// a range need not have that row.
 	Slot, Overflow int64
 	Buddy          [slab.MaxSlabs]device.Buffer // of each device's rows; empty if the slots hold every row
+	// Peers has, for each device, the one in whose memory Buddy is; nil: it is page-locked host memory.
+	Peers []int
+}
+
+// Writer returns the device that writes the overflow places of a device's rows: the one whose memory they are in or, of host memory, the device itself.
+func (r *Range) Writer(device int) int {
+	if r.Peers == nil {
+		return device
+	}
+	return r.Peers[device]
 }
 
 // SlotOf returns the byte offset of a slot in the slots of its device, given the row's local number.

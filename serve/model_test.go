@@ -333,8 +333,8 @@ func TestModel_Processes(t *testing.T) {
 		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
 		"devices":  func(o *cache.Options) { o.Devices.Count = 2 },
 		"resident on devices": func(o *cache.Options) {
-			resident(o)
-			o.Devices.Count = 2
+			o.Tables[0] = o.Tables[0].ResidentWith(cache.ResidentOptions{Target: 48, MaxTarget: 96, Buddy: cache.BuddyPeer})
+			o.Budget, o.Refresh, o.Devices.Count = 1<<20, cache.RefreshOptions{}, 2
 		},
 	} {
 		t.Run(name, func(t *testing.T) { runModel(t, "model", 5000, change) })

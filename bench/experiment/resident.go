@@ -41,7 +41,7 @@ type ResidentInfo struct {
 	// MaxTargetBytes is the largest target that the table can move to. PastMaxOverflow says that more rows than --overflow are longer than their slot.
 	MaxTargetBytes  int  `json:"max_target_bytes"`
 	PastMaxOverflow bool `json:"past_max_overflow"`
-	// DeviceBytes is the memory of slots and words, BuddyBytes the host memory of overflow places.
+	// DeviceBytes is the memory of slots and words, BuddyBytes the host memory of overflow places: runs have none on devices.
 	DeviceBytes int64 `json:"device_bytes"`
 	BuddyBytes  int64 `json:"buddy_bytes"`
 	// CapacityGain is row bytes ÷ target.

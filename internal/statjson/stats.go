@@ -85,6 +85,7 @@ type Resident struct {
 	PastMaxOverflow   bool            `json:"past_max_overflow"`
 	DeviceBytes       int64           `json:"device_bytes"`
 	BuddyBytes        int64           `json:"buddy_bytes"`
+	PeerBytes         int64           `json:"peer_bytes"` // of BuddyBytes: on devices
 	OverflowReads     int64           `json:"overflow_reads"`
 	OverflowBytesRead int64           `json:"overflow_bytes_read"`
 }
@@ -227,7 +228,7 @@ func ofTable(t *cache.TableStats) Table {
 		s.Tiers = TiersOf(&t.Tiers)
 	}
 	if r := t.Resident; r != nil {
-		s.Resident = &Resident{r.TargetBytes, RangesOf(r.Ranges), r.OverflowRows, r.OverflowBytes, r.MaxTargetBytes, r.PastMaxOverflow, r.DeviceBytes, r.BuddyBytes, r.OverflowReads, r.OverflowBytesRead}
+		s.Resident = &Resident{r.TargetBytes, RangesOf(r.Ranges), r.OverflowRows, r.OverflowBytes, r.MaxTargetBytes, r.PastMaxOverflow, r.DeviceBytes, r.BuddyBytes, r.PeerBytes, r.OverflowReads, r.OverflowBytesRead}
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason

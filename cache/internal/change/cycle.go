@@ -11,7 +11,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
-	"github.com/tensorcache/tensorcache/slab"
 )
 
 // cycleState is the state of cycles. Its lock makes them run one at a time.
@@ -175,14 +174,15 @@ func (w *Writer) limit(budget int64) error {
 		w.cycle.most = budget
 	}
 	s := w.store.Space.Load()
-	payload := (max(0, budget) - s.Fixed - s.Layout.Bytes()) &^ (slab.Align - 1)
-	if payload < s.Smallest {
-		return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", place.ErrBudget, budget, s.Smallest, s.Fixed+s.Layout.Bytes())
+	for i, d := range w.set.Devices {
+		if !d.IsLost() && s.PayloadOf(i, max(0, budget)) < s.Smallest {
+			return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", place.ErrBudget, budget, s.Smallest, s.Fixed+s.Buddy[i]+s.Layout.Bytes())
+		}
 	}
 	w.mu.Lock()
 	for i, d := range w.set.Devices {
-		if s := w.store.Slabs[i]; !d.IsLost() {
-			s.Limit = min(payload, s.Slots.Capacity())
+		if of := w.store.Slabs[i]; !d.IsLost() {
+			of.Limit = min(s.PayloadOf(i, budget), of.Slots.Capacity())
 		}
 	}
 	total := w.store.Capacity(w.store.Limits())

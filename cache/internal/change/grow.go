@@ -75,8 +75,7 @@ func (g *growth) plan(budget int64) {
 	}
 	s.Payload = slices.Clone(s.Payload)
 	for i, b := range s.Budgets {
-		payload := (b - s.Fixed - s.Layout.Bytes()) &^ (slab.Align - 1)
-		s.Payload[i] = max(s.Payload[i], min(payload, most, slab.MaxBytes-slab.TailSlack-w.store.Overlay.In(i)))
+		s.Payload[i] = max(s.Payload[i], min(s.PayloadOf(i, b), most, slab.MaxBytes-slab.TailSlack-w.store.Overlay.In(i)))
 	}
 }
 

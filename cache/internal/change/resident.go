@@ -354,7 +354,9 @@ func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 			slot[d] = append(slot[d], kernels.ScatterItem{To: uint64(of.SlotOf(local)), From: at, Bytes: uint32(head)})
 			if n > head {
 				over[of.Number][d] = append(over[of.Number][d], kernels.ScatterItem{To: uint64(of.OverflowOf(local, r.RowBytes)), From: at + uint32(head), Bytes: uint32(n - head)})
-				bytes += int64(n - head)
+				if of.Peers == nil {
+					bytes += int64(n - head)
+				}
 			}
 		}
 		return func() {
@@ -371,8 +373,10 @@ func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 	return w.mu.index.onMirrors(func(i int, m *mirror) error {
 		err := m.scatter(r.Slots[i], from, slots[i])
 		for n := range overs {
-			if len(overs[n][i]) > 0 {
-				err = errors.Join(err, m.scatter(r.Ranges.Of(n).Buddy[i], from, overs[n][i]))
+			for d, items := range overs[n] {
+				if of := r.Ranges.Of(n); len(items) > 0 && of.Writer(d) == i {
+					err = errors.Join(err, m.scatter(of.Buddy[d], from, items))
+				}
 			}
 		}
 		return err

@@ -152,14 +152,13 @@ func (w *Writer) rangeFor(ctx context.Context, table, target int) (read.Span, er
 	if err := w.dropUnused(ctx, table); err != nil { // of a call that was held back
 		return read.Span{}, err
 	}
-	to, err := r.NewRange(w.set.Devices[0].Device, w.store.Nodes.Tier, target, 0, r.Rows.LocalRows(0), 0)
-	if err != nil {
-		return read.Span{}, err
-	}
 	number := r.Rows.Ranges.Free()
 	if number < 0 {
-		r.Drop(to)
 		return read.Span{}, fmt.Errorf("cache: table %s: ranges must be at most %d: call Retarget for one of the targets that it has", t.Name, buddy.MaxRanges)
+	}
+	to, err := w.newRange(t, target)
+	if err != nil {
+		return read.Span{}, err
 	}
 	r.Rows.Ranges.Set(number, to)
 	err = w.showRanges(table, -1)
@@ -171,7 +170,7 @@ func (w *Writer) rangeFor(ctx context.Context, table, target int) (read.Span, er
 	}
 	if err != nil && !w.set.Shared { // else other processes may have mapped it: dropUnused of a later call frees it
 		r.Rows.Ranges.Set(number, nil)
-		r.Drop(to) // no word names it
+		w.dropRange(r, to) // no word names it
 	}
 	return read.Span{Number: number, Range: to, All: true}, err
 }
@@ -237,7 +236,7 @@ func (w *Writer) dropUnused(ctx context.Context, table int) error {
 		}
 	}
 	for _, of := range unused {
-		r.Drop(of)
+		w.dropRange(r, of)
 	}
 	return nil
 }
@@ -392,7 +391,17 @@ func (w *Writer) stage(r *read.Resident, b *residentBatch, spans []read.Span) er
 				return err
 			}
 		}
-		overs := s.Buddy[d].Bytes()
+		overs := s.Buddy[d]
+		if over := int64(buddy.Over(s.Target, r.Rows.RowBytes)); over > 0 {
+			overs = overs.Slice(s.OverflowOf(local, r.Rows.RowBytes), s.OverflowOf(local+int64(n), r.Rows.RowBytes))
+		}
+		rest := overs.Bytes()
+		if rest == nil && overs.Size() > 0 {
+			rest = make([]byte, overs.Size())
+			if err := device.Download(w.set.Devices[s.Writer(d)].Device, rest, overs); err != nil {
+				return err
+			}
+		}
 		for j := range n {
 			stored := r.Stored(b.rows[i+j])
 			if stored == 0 { // nobody has written it
@@ -401,7 +410,7 @@ func (w *Writer) stage(r *read.Resident, b *residentBatch, spans []read.Span) er
 			b.stored[i+j] = uint32(stored)
 			at := to[b.place(i+j).Offset:]
 			if head := copy(at, from[j*s.Target:][:min(stored, s.Target)]); head < stored {
-				copy(at[head:], overs[s.OverflowOf(local+int64(j), r.Rows.RowBytes):][:stored-head])
+				copy(at[head:], rest[j*buddy.Over(s.Target, r.Rows.RowBytes):][:stored-head])
 			}
 		}
 		i += n

@@ -63,7 +63,8 @@ type filler struct {
 	chosen, hosts, rings []uint64
 	room, ringRoom       []int64
 
-	fits []bool // whether a Partial host tier has room for all rows of its table
+	peers map[*read.Table][]int // by device: which one has the overflow places of its rows of a resident table; none: host memory
+	fits  []bool                // whether a Partial host tier has room for all rows of its table
 	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
@@ -170,11 +171,11 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		o.Context = context.Background()
 	}
 	f := &filler{o: o, set: store.Set, store: store}
-	resident, err := f.chooseResident()
+	resident, buddies, err := f.chooseResident()
 	if err != nil {
 		return nil, err
 	}
-	space, err := place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables, resident)
+	space, err := place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables, resident, buddies)
 	if err != nil {
 		return nil, err
 	}
@@ -402,7 +403,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			for q, members := range topology.Cliques {
 				room, takes := int64(0), int64(n)
 				for _, i := range members {
-					room += max(0, s.PayloadFor(s.Budgets[i], entries+1))
+					room += max(0, s.PayloadFor(i, entries+1))
 				}
 				if bytes+int64(n) <= hot {
 					takes *= int64(len(members))
@@ -541,7 +542,10 @@ func (f *filler) observeRestored() ([]uint64, error) {
 // is, it looks at none.
 func (f *filler) markOversize(offered []read.Bitset) error {
 	s := f.store.Space.Load()
-	largest := s.PayloadFor(slices.Max(s.Budgets), 1)
+	largest := int64(0)
+	for i := range s.Budgets {
+		largest = max(largest, s.PayloadFor(i, 1))
+	}
 	for i, t := range f.set.Tables {
 		if t.WantResident != nil || int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {
 			continue

@@ -18,9 +18,10 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// chooseResident chooses the targets of the resident tables, and returns the bytes that slots and words take on a device, at most. They come
-// first: cached tables have what is left of the budget.
-func (f *filler) chooseResident() (bytes int64, err error) {
+// chooseResident chooses the targets of the resident tables and where their overflow places lie. It returns the bytes that slots and words take on a
+// device, at most, and those that overflow places take of each. They come first: cached tables have what is left of the budget.
+func (f *filler) chooseResident() (bytes int64, buddies []int64, err error) {
+	buddies = make([]int64, len(f.set.Devices))
 	var all []*read.Table
 	share, raw, cached := 0.0, 0.0, 0.0 // raw bytes of resident tables without a target, and of cached ones
 	for _, t := range f.set.Tables {
@@ -35,18 +36,18 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		all = append(all, t)
 	}
 	if len(all) == 0 {
-		return 0, nil
+		return 0, buddies, nil
 	}
 	devices := make([]device.Device, len(f.set.Devices))
 	for i, d := range f.set.Devices {
 		devices[i] = d.Device
 	}
 	if cliques := place.FindCliques(devices); len(cliques) > 1 {
-		return 0, fmt.Errorf("cache: table %s: devices of a resident table (%d) must all read each other's memory: their sets are %v", all[0].Name, len(devices), cliques)
+		return 0, nil, fmt.Errorf("cache: table %s: devices of a resident table (%d) must all read each other's memory: their sets are %v", all[0].Name, len(devices), cliques)
 	}
 	others, err := f.cachedLeast()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	budget := slices.Min(f.o.Budgets)
 	// First those whose targets are given, so that the others share what is left.
@@ -58,7 +59,7 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		lengths, room := f.lengthsOf(t), left-float64(bytes)
 		layout, err := buddy.NewLayout(buddy.MaxTarget(t.Tier.RowBytes()), t.Tier.RowBytes(), t.Tier.Capacity(), len(devices))
 		if err != nil {
-			return 0, fmt.Errorf("cache: table %s: %w", t.Name, err)
+			return 0, nil, fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
 		local := layout.LocalRows(0)
 		beside := slab.TailSlack + max(buddy.WordBytes, layout.WordsBytes(0)) // the slots
@@ -70,11 +71,11 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		}
 		choice, err := f.targetsOf(t, layout, lengths, room-float64(beside), left-float64(bytes)-float64(beside))
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		n := slotsBytes(t, local, choice.Parts) + beside - slab.TailSlack
 		if float64(n) > left-float64(bytes) {
-			return 0, fmt.Errorf("%w: table %s, resident with slots of %s, takes %d B of each device: Budget (%d B) must be at least %d B",
+			return 0, nil, fmt.Errorf("%w: table %s, resident with slots of %s, takes %d B of each device: Budget (%d B) must be at least %d B",
 				place.ErrBudget, t.Name, slotsText(&choice, t.WantResident.MaxTarget), n, budget, others+bytes+n)
 		}
 		bytes += n
@@ -85,7 +86,41 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 		}
 		f.o.Log.Info("table made resident", "table", t.Name, "target", choice.Target, "ranges", len(choice.Parts), "overflow", choice.Overflow, "gain", choice.Gain)
 	}
-	return bytes, nil
+	for i, b := range f.o.Budgets {
+		buddies[i] = b - others - bytes
+	}
+	f.peers = map[*read.Table][]int{}
+	for _, t := range all {
+		if err := f.choosePeers(t, buddies, cached > 0); err != nil {
+			return 0, nil, err
+		}
+	}
+	for i, b := range f.o.Budgets {
+		buddies[i] = b - others - bytes - buddies[i]
+	}
+	return bytes, buddies, nil
+}
+
+// choosePeers chooses where the overflow places of a table's rows lie, and takes them from room, the bytes left of each device's budget. beside says
+// that cached tables have a use for these.
+func (f *filler) choosePeers(t *read.Table, room []int64, beside bool) error {
+	want, bytes, most := t.WantResident.Buddy, int64(0), slices.Max(room)
+	for _, s := range t.Resident.Spans() {
+		bytes += t.Resident.RangeBytes(s.Target, s.To-s.From)
+	}
+	if want == read.BuddyPeer && len(room) == 1 {
+		return fmt.Errorf("cache: table %s: Buddy (%s) needs at least 2 devices, there is 1", t.Name, want)
+	}
+	if want == read.BuddyHost || bytes == 0 || want == read.BuddyAuto && (beside || len(room) == 1) {
+		return nil
+	}
+	peers, ok := buddy.Peers(bytes, room)
+	if !ok && want == read.BuddyPeer {
+		return fmt.Errorf("%w: table %s, resident with overflow places on peers, needs %d B for those of each of the %d devices: slots leave at most %d B of a budget",
+			place.ErrBudget, t.Name, bytes, len(room), max(0, most))
+	}
+	f.peers[t] = peers
+	return nil
 }
 
 // slotsBytes returns the bytes of a device's slots: they have room for the parts, and for all of its rows with the largest target that the table may
@@ -101,7 +136,7 @@ func slotsBytes(t *read.Table, local int64, parts []buddy.Part) int64 {
 
 // cachedLeast returns the bytes of a device that cached tables need at least, and what the slab and the hashmap take without any.
 func (f *filler) cachedLeast() (int64, error) {
-	s, err := place.NewSpace([]int64{math.MaxInt64 / 4}, true, f.set.Tables, 0)
+	s, err := place.NewSpace([]int64{math.MaxInt64 / 4}, true, f.set.Tables, 0, []int64{0})
 	if err != nil {
 		return 0, err
 	}
@@ -177,10 +212,10 @@ func (f *filler) placeResident() error {
 }
 
 func (f *filler) placeTable(t *read.Table) (err error) {
-	r, home := t.Resident.Rows, f.set.Devices[0].Device
+	r, buddies := t.Resident.Rows, read.BuddyPlaces{Peers: f.peers[t], Nodes: f.store.Nodes.Tier}
 	spans, at := slices.Clone(t.Resident.Spans()), int64(0)
 	for i, s := range spans {
-		if spans[i].Range, err = t.Resident.NewRange(home, f.store.Nodes.Tier, s.Target, s.From, s.To, at); err != nil {
+		if spans[i].Range, err = t.Resident.NewRange(f.set, buddies, s.Target, s.From, s.To, at); err != nil {
 			return err
 		}
 		at += (s.To - s.From) * int64(s.Target)
@@ -239,14 +274,25 @@ func (f *filler) writeResident(t *read.Table, i int) error {
 
 func (f *filler) writeSpan(t *read.Table, i int, s read.Span) error {
 	r, d := t.Resident.Rows, f.set.Devices[i].Device
-	target := int64(s.Target)
+	target, over := int64(s.Target), int64(0)
 	s.To = min(s.To, r.LocalRows(i))
+	overs := s.Buddy[i].Bytes()
+	if s.Buddy[i].Size() > 0 {
+		over = int64(buddy.Over(s.Target, r.RowBytes))
+	}
+	far := over > 0 && overs == nil // through host memory, as slots that are not there
 	slotsOf := func(from, to int64) device.Buffer { return r.Slots[i].Slice(s.SlotOf(from), s.SlotOf(to)) }
 	wordsOf := func(from, to int64) device.Buffer { return r.Words[i].Slice(from*buddy.WordBytes, to*buddy.WordBytes) }
-	part, there := max(1, min(s.To-s.From, residentChunk/target)), r.Slots[i].Bytes() != nil
+	oversOf := func(from, to int64) device.Buffer {
+		return s.Buddy[i].Slice(s.OverflowOf(from, r.RowBytes), s.OverflowOf(to, r.RowBytes))
+	}
+	part, there := max(1, min(s.To-s.From, residentChunk/max(target, over))), r.Slots[i].Bytes() != nil
 	var slots, words []byte
 	if !there { // through host memory
 		slots, words = make([]byte, part*target), make([]byte, part*buddy.WordBytes)
+	}
+	if far {
+		overs = make([]byte, part*over)
 	}
 	var failed atomic.Pointer[error]
 	for from := s.From; from < s.To; from += part {
@@ -254,12 +300,15 @@ func (f *filler) writeSpan(t *read.Table, i int, s read.Span) error {
 		if there {
 			slots, words = slotsOf(from, to).Bytes(), wordsOf(from, to).Bytes()
 		}
+		if over > 0 && !far {
+			overs = oversOf(from, to).Bytes()
+		}
 		host.Workers(f.o.Workers).For(int(to-from), 4096, func(a, b int) {
 			if f.o.Context.Err() != nil {
 				return
 			}
 			for n := int64(a); n < int64(b); n++ {
-				if err := writeRow(t, i, from+n, s, slots[n*target:][:target], words[n*buddy.WordBytes:]); err != nil {
+				if err := writeRow(t, i, from+n, s, slots[n*target:][:target], overs[n*over:][:over], words[n*buddy.WordBytes:]); err != nil {
 					failed.CompareAndSwap(nil, &err)
 				}
 			}
@@ -267,10 +316,15 @@ func (f *filler) writeSpan(t *read.Table, i int, s read.Span) error {
 		if err := failed.Load(); err != nil {
 			return *err
 		}
+		n := to - from
+		if far {
+			if err := device.Upload(f.set.Devices[s.Writer(i)].Device, oversOf(from, to), overs[:n*over]); err != nil {
+				return err
+			}
+		}
 		if there {
 			continue
 		}
-		n := to - from
 		if err := errors.Join(
 			device.Upload(d, slotsOf(from, to), slots[:n*target]),
 			device.Upload(d, wordsOf(from, to), words[:n*buddy.WordBytes]),
@@ -282,13 +336,8 @@ func (f *filler) writeSpan(t *read.Table, i int, s read.Span) error {
 }
 
 // writeRow writes the row with a local number on device i to its slot, its overflow place and its word.
-func writeRow(t *read.Table, i int, local int64, s read.Span, slot, word []byte) error {
-	r := t.Resident.Rows
-	row, at := r.Row(i, local), (*uint64)(unsafe.Pointer(unsafe.SliceData(word)))
-	var overflow []byte
-	if b := s.Buddy[i].Bytes(); b != nil {
-		overflow = b[s.OverflowOf(local, r.RowBytes):][:buddy.Over(s.Target, r.RowBytes)]
-	}
+func writeRow(t *read.Table, i int, local int64, s read.Span, slot, overflow, word []byte) error {
+	row, at := t.Resident.Rows.Row(i, local), (*uint64)(unsafe.Pointer(unsafe.SliceData(word)))
 	if row >= t.Tier.Rows() {
 		clear(slot)
 		clear(overflow)

@@ -12,6 +12,7 @@ import (
 // Space is the division of the devices' budgets, in bytes of each device. It is not changed while the cache serves, but replaced.
 type Space struct {
 	Budgets []int64
+	Buddy   []int64        // of each device, for overflow places of resident tables
 	Fixed   int64          // for tail slack, resident tables, and row bits: compressed, rejected and, if there are any, oversize
 	Layout  hashmap.Layout // of the hashmap, on every device
 	Payload []int64        // for slots
@@ -19,17 +20,23 @@ type Space struct {
 	Smallest, Entries int64
 }
 
-// PayloadFor returns the bytes that a budget leaves for slots if the hashmap has the given number of entries. They may be negative.
-func (s *Space) PayloadFor(budget, entries int64) int64 {
-	entries = max(entries, s.Entries)
-	return (budget - s.Fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
+// PayloadFor returns the bytes that a device's budget leaves for slots if the hashmap has the given number of entries. They may be negative.
+func (s *Space) PayloadFor(device int, entries int64) int64 {
+	return s.payload(device, s.Budgets[device], hashmap.LayoutFor(max(entries, s.Entries)))
+}
+
+// PayloadOf returns the bytes that a budget for a device leaves for slots beside the hashmap. They may be negative.
+func (s *Space) PayloadOf(device int, budget int64) int64 { return s.payload(device, budget, s.Layout) }
+
+func (s *Space) payload(device int, budget int64, of hashmap.Layout) int64 {
+	return (budget - s.Fixed - s.Buddy[device] - of.Bytes()) &^ (slab.Align - 1)
 }
 
 // Payloads returns PayloadFor of each device's budget, at least 0.
 func (s *Space) Payloads(entries int64) []int64 {
 	all := make([]int64, len(s.Budgets))
-	for i, b := range s.Budgets {
-		all[i] = max(0, s.PayloadFor(b, entries))
+	for i := range s.Budgets {
+		all[i] = max(0, s.PayloadFor(i, entries))
 	}
 	return all
 }
@@ -38,9 +45,9 @@ func (s *Space) Payloads(entries int64) []int64 {
 var ErrBudget = errors.New("cache: budget too small")
 
 // NewSpace returns the space of the devices' budgets, each of which must hold at least one row. single says that all budgets are the
-// same, for the error's text. resident is what resident tables take of each.
-func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64) (*Space, error) {
-	s := &Space{Budgets: budgets, Fixed: slab.TailSlack + resident}
+// same, for the error's text. resident is what slots and words of resident tables take of each, and buddy what their overflow places do.
+func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64, buddy []int64) (*Space, error) {
+	s := &Space{Budgets: budgets, Buddy: buddy, Fixed: slab.TailSlack + resident}
 	smallest := int64(0)
 	for _, t := range tables {
 		if t.WantResident != nil {
@@ -56,8 +63,8 @@ func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64
 		}
 	}
 	for i, b := range s.Budgets {
-		if s.PayloadFor(b, 1) < smallest {
-			least, of := smallest+s.Fixed+hashmap.LayoutFor(1).Bytes(), ""
+		if s.PayloadFor(i, 1) < smallest {
+			least, of := smallest+s.Fixed+s.Buddy[i]+hashmap.LayoutFor(1).Bytes(), ""
 			if !single {
 				of = fmt.Sprintf(" of device %d", i)
 			}
@@ -102,8 +109,8 @@ func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 		rows += most
 	}
 	var budget, devices float64
-	for _, b := range s.Budgets {
-		budget += float64(b - s.Fixed)
+	for i, b := range s.Budgets {
+		budget += float64(b - s.Fixed - s.Buddy[i])
 		devices++
 	}
 	// Slots that equal rows share are needed in whole, however few of these rows are cached.

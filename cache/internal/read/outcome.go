@@ -16,6 +16,7 @@ type Outcome struct {
 	Hits, Misses int64
 	PeerHits     int64 // hits in slabs of other devices
 	HostBytes    int64 // stored bytes of the missed rows; of a resident table, bytes read from overflow places
+	PeerBytes    int64 // of HostBytes: bytes read from overflow places in devices' memory
 	Overflow     int64 // hits of a resident table that were read from their overflow places too
 	Reasons      [slab.NumReasons]int64
 	// Absent is the part of the misses that the host tier did not hold. Failed of them could not be read.
@@ -87,6 +88,9 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	t := d.set.Tables[table]
 	if t.WantResident != nil {
 		o.Overflow, o.Reasons = o.Reasons[slab.Oversize], [slab.NumReasons]int64{}
+		if t.Resident != nil && t.Resident.OnPeers() {
+			o.PeerBytes = o.HostBytes
+		}
 	}
 	t.Counts.add(o, batches)
 	d.Counts.add(o, batches)
@@ -114,14 +118,15 @@ func (o *Outcome) verdict(t *Table, n int64) error {
 type TableCounts struct {
 	Cached atomic.Int64 // rows that are admitted now; the writer's
 
-	gathers, hits, peerHits, hostBytes, absent, overflow atomic.Int64
-	reasons                                              [slab.NumReasons]atomic.Int64
-	elsewhere                                            func() board.Totals // what other processes have counted; nil: nothing
+	gathers, hits, peerHits, hostBytes, peerBytes, absent, overflow atomic.Int64
+	reasons                                                         [slab.NumReasons]atomic.Int64
+	elsewhere                                                       func() board.Totals // what other processes have counted; nil: nothing
 }
 
 // TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
 type TableTotals struct {
 	Gathers, Hits, PeerHits, Misses, HostBytes int64
+	PeerBytes                                  int64 // of HostBytes: bytes read from overflow places in devices' memory
 	Absent                                     int64 // of Misses: rows that the host tier did not hold
 	Overflow                                   int64 // of Hits: rows of a resident table that were read from their overflow places too
 	Reasons                                    [slab.NumReasons]int64
@@ -134,6 +139,9 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 		c.peerHits.Add(o.PeerHits)
 	}
 	c.hostBytes.Add(o.HostBytes)
+	if o.PeerBytes != 0 {
+		c.peerBytes.Add(o.PeerBytes)
+	}
 	if o.Overflow != 0 {
 		c.overflow.Add(o.Overflow)
 	}
@@ -150,7 +158,10 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.elsewhere)
-	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, Absent: c.absent.Load(), Overflow: c.overflow.Load() + more.Overflow}
+	t := TableTotals{
+		Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, PeerBytes: c.peerBytes.Load(),
+		Absent: c.absent.Load(), Overflow: c.overflow.Load() + more.Overflow,
+	}
 	for r := range c.reasons {
 		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]
 		t.Misses += t.Reasons[r]

@@ -3,6 +3,7 @@ package read
 import (
 	"slices"
 	"sort"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -84,46 +85,59 @@ func (r *Resident) Past(rows int64) bool {
 	return float64(r.overflowRows.Load()) > r.MaxOverflow*float64(rows)
 }
 
-// NewRange returns a range with buddy memory of its own: page-locked memory that home allocates on the given memory nodes. slot is the offset in each
-// device's slots at which the slot of local number from lies.
-func (r *Resident) NewRange(home device.Device, nodes []int, target int, from, to, slot int64) (*kernels.Range, error) {
-	over := int64(buddy.Over(target, r.Rows.RowBytes))
-	n := &kernels.Range{Target: target, Slot: slot - from*int64(target), Overflow: -from * over}
+// BuddyPlaces say where buddy memory is taken.
+type BuddyPlaces struct {
+	// Peers has, for each device, the one in whose memory the overflow places of its rows lie; nil: page-locked memory, on the given memory nodes.
+	Peers []int
+	Nodes []int
+}
+
+// RangeBytes returns the bytes of buddy memory for so many rows of one device: 0 if slots of target bytes hold every row.
+func (r *Resident) RangeBytes(target int, rows int64) int64 {
+	over := buddy.Over(target, r.Rows.RowBytes)
 	if over == 0 {
-		return n, nil
+		return 0
 	}
+	return rows*int64(over) + slab.TailSlack
+}
+
+// NewRange returns a range with buddy memory of its own. slot is the offset in each device's slots at which the slot of local number from lies.
+func (r *Resident) NewRange(s *Set, places BuddyPlaces, target int, from, to, slot int64) (*kernels.Range, error) {
+	n := &kernels.Range{Target: target, Slot: slot - from*int64(target), Overflow: -from * int64(buddy.Over(target, r.Rows.RowBytes)), Peers: places.Peers}
+	bytes := r.RangeBytes(target, to-from)
 	for d := range r.Rows.Devices {
-		b, _, err := device.AllocHost(home, r.Shared, nodes, (to-from)*over+slab.TailSlack, "buddy memory")
+		if bytes == 0 {
+			break
+		}
+		home, count, err := s.Devices[0].Device, &r.hostBytes, error(nil)
+		if places.Peers == nil {
+			n.Buddy[d], _, err = device.AllocHost(home, r.Shared, places.Nodes, bytes, "buddy memory")
+		} else {
+			p := places.Peers[d]
+			home, count = s.Devices[p].Device, &r.peerBytes[p]
+			n.Buddy[d], err = device.Alloc(home, r.Shared, bytes, "buddy memory")
+		}
 		if err != nil {
 			r.Drop(n)
 			return nil, err
 		}
-		n.Buddy[d] = b
-		r.Own(home, b)
-		r.buddyBytes.Add(b.Size())
+		r.owned = append(r.owned, ownedBuffer{home, n.Buddy[d], count})
+		count.Add(bytes)
 	}
 	return n, nil
 }
 
-// Release returns the memory of a range that the table no longer owns. REQUIRES: no row lies there.
-func (r *Resident) Release(of *kernels.Range) (all []device.Buffer, home device.Device) {
-	for _, b := range of.Buddy {
-		if i := slices.IndexFunc(r.owned, func(o ownedBuffer) bool {
-			return b.Size() > 0 && o.buffer.Addr() == b.Addr() && o.buffer.Size() == b.Size()
-		}); i >= 0 {
-			home = r.owned[i].device
-			r.owned = slices.Delete(r.owned, i, i+1)
-			r.buddyBytes.Add(-b.Size())
-			all = append(all, b)
-		}
-	}
-	return all, home
-}
-
-// Drop frees the memory of a range that no batch has seen.
+// Drop frees the buddy memory of a range. REQUIRES: no batch reads there.
 func (r *Resident) Drop(of *kernels.Range) {
-	all, home := r.Release(of)
-	for _, b := range all {
-		home.Free(b)
+	for _, b := range of.Buddy {
+		i := slices.IndexFunc(r.owned, func(o ownedBuffer) bool {
+			return b.Size() > 0 && o.buffer.Addr() == b.Addr() && unsafe.SliceData(o.buffer.Bytes()) == unsafe.SliceData(b.Bytes())
+		})
+		if i < 0 {
+			continue
+		}
+		r.owned[i].device.Free(b)
+		r.owned[i].counted.Add(-b.Size())
+		r.owned = slices.Delete(r.owned, i, i+1)
 	}
 }

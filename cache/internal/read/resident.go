@@ -18,7 +18,15 @@ type ResidentOptions struct {
 	MaxTarget   int     // the largest target for which slots have room
 	MaxOverflow float64 // share of rows that may have overflow where the target is chosen
 	Retarget    bool    // by itself, when more rows have overflow
+	Buddy       string  // one of the next constants
 }
+
+// Values of ResidentOptions.Buddy. Package cache documents them.
+const (
+	BuddyHost = "host"
+	BuddyPeer = "peer"
+	BuddyAuto = "auto"
+)
 
 // Resident is where the rows of a resident table lie. Batches read Rows; the writer changes the rest.
 type Resident struct {
@@ -37,14 +45,16 @@ type Resident struct {
 	// Mover is held by a move to another target.
 	Mover sync.Mutex
 
-	deviceBytes, buddyBytes atomic.Int64
+	deviceBytes, hostBytes atomic.Int64
+	peerBytes              [slab.MaxSlabs]atomic.Int64 // buddy memory on each device
 	// Of the rows of the table: those with overflow, and its bytes.
 	overflowRows, overflowBytes atomic.Int64
 }
 
 type ownedBuffer struct {
-	device device.Device
-	buffer device.Buffer
+	device  device.Device
+	buffer  device.Buffer
+	counted *atomic.Int64 // that has its bytes; nil: none
 }
 
 // NewResident returns a resident table without memory, all of whose rows are raw. It has one span for each part of the choice.
@@ -63,12 +73,12 @@ func NewResident(layout buddy.Layout, choice buddy.Choice, maxOverflow float64) 
 // OwnDevice is Own for device memory that the budget pays for.
 func (r *Resident) OwnDevice(d device.Device, b device.Buffer) {
 	r.deviceBytes.Add(b.Size())
-	r.Own(d, b)
+	r.owned = append(r.owned, ownedBuffer{d, b, &r.deviceBytes})
 }
 
 // Own has Free free a buffer.
 func (r *Resident) Own(d device.Device, b device.Buffer) {
-	r.owned = append(r.owned, ownedBuffer{d, b})
+	r.owned = append(r.owned, ownedBuffer{device: d, buffer: b})
 }
 
 // Free frees the memory. It ignores nil.
@@ -191,11 +201,34 @@ func (r *Resident) Overflow() (rows, bytes int64) {
 	return r.overflowRows.Load(), r.overflowBytes.Load()
 }
 
-// DeviceBytes returns the bytes of slots and words on all devices, and BuddyBytes those of buddy memory.
+// DeviceBytes returns the bytes of slots and words on all devices.
 func (r *Resident) DeviceBytes() int64 { return r.deviceBytes.Load() }
 
-// BuddyBytes is documented at DeviceBytes.
-func (r *Resident) BuddyBytes() int64 { return r.buddyBytes.Load() }
+// BuddyBytes returns the bytes of buddy memory: page-locked host memory, and the memory of devices.
+func (r *Resident) BuddyBytes() (host, devices int64) {
+	var by [slab.MaxSlabs]int64
+	r.AddPeerBytes(by[:])
+	for _, n := range by {
+		devices += n
+	}
+	return r.hostBytes.Load(), devices
+}
+
+// OnPeers says whether all overflow places lie on devices.
+func (r *Resident) OnPeers() bool {
+	host, devices := r.BuddyBytes()
+	return host == 0 && devices > 0
+}
+
+// AddPeerBytes adds the bytes of buddy memory on each device. It ignores nil.
+func (r *Resident) AddPeerBytes(to []int64) {
+	if r == nil {
+		return
+	}
+	for i := range to {
+		to[i] += r.peerBytes[i].Load()
+	}
+}
 
 // GrownResident notes that a resident table has become longer than so many rows: those that nobody has written are raw zeros, and may be in the overlay on
 // their way to another target. Tier.Grow has counted all of them as raw.
