@@ -214,18 +214,7 @@ func (r *runner) buddyOverflow() {
 			n := r.o.Batch
 			out := r.alloc(int64(n * x.table.RowBytes))
 			split := n * share / 100
-			t := r.batches(func(set uint64) []int64 {
-				rng := rand.New(rand.NewPCG(set, 7))
-				all := make([]int64, n)
-				for i := range all {
-					all[i] = rng.Int64N(x.rows/10)*10 + rng.Int64N(rawOfTen)
-					if i >= split {
-						all[i] = rng.Int64N(x.rows/10)*10 + rawOfTen + rng.Int64N(10-rawOfTen)
-					}
-				}
-				rng.Shuffle(n, func(a, b int) { all[a], all[b] = all[b], all[a] })
-				return all
-			})
+			t := x.overflowing(n, split)
 			inside := r.batches(func(set uint64) []int64 {
 				rng := rand.New(rand.NewPCG(set, 8))
 				all := make([]int64, n)
@@ -255,6 +244,46 @@ func (r *runner) buddyOverflow() {
 			res.Detail += fmt.Sprintf("; with prefetches %.1f µs", early*1e6)
 			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes in host memory; slots alone %.1f µs, overflow places alone %.1f µs (%.1f M/s)",
 				share, over, all*1e6, link*1e6, float64(pieces.size())/1e6/link)
+			r.add(res)
+			r.freeFrom(kept)
+		}
+	})
+}
+
+// overflowing returns batches of n rows of a table that has rows stored raw: so many of them have bytes in buddy memory.
+func (x *resident) overflowing(n, over int) turns {
+	return x.batches(func(set uint64) []int64 {
+		rng := rand.New(rand.NewPCG(set, 7))
+		all := make([]int64, n)
+		for i := range all {
+			all[i] = rng.Int64N(x.rows/10)*10 + rng.Int64N(rawOfTen)
+			if i >= over {
+				all[i] = rng.Int64N(x.rows/10)*10 + rawOfTen + rng.Int64N(10-rawOfTen)
+			}
+		}
+		rng.Shuffle(n, func(a, b int) { all[a], all[b] = all[b], all[a] })
+		return all
+	})
+}
+
+// buddyPeers reads the batches of buddyOverflow with buddy memory on another GPU, beside the same in page-locked memory. The slots are in the first
+// GPU's memory.
+func (r *runner) buddyPeers() {
+	r.eachResident(true, []cache.Codec{codecName, "rank"}, func(x *resident, codec cache.Codec) {
+		host := x.table.Buddy[0]
+		peer := get(r.peer.Alloc(host.Size(), "benchmark's buddy memory"))
+		defer r.peer.Free(peer)
+		must(device.Upload(r.peer, peer, host.Bytes()))
+		kept := len(r.buffers)
+		for _, share := range buddyShares {
+			n := r.o.Batch
+			out, t := r.alloc(int64(n*x.table.RowBytes)), x.overflowing(n, n*share/100)
+			x.table.Buddy[0] = host
+			link := x.time(t, out)
+			x.table.Buddy[0] = peer
+			res := x.result("buddy-peers", codec, n, x.time(t, out))
+			res.Baseline, res.BaselineValue = "the same with buddy memory in page-locked memory", float64(n*x.table.RowBytes)/1e9/link
+			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes on the other GPU; in page-locked memory %.1f µs", share, x.table.Over(), link*1e6)
 			r.add(res)
 			r.freeFrom(kept)
 		}

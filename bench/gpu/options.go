@@ -47,11 +47,11 @@ var Cases = []string{
 	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "memory", "training-fetch",
 	"pooled-hits", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
 	"buddy-hits", "buddy-overflow", "buddy-budget", "buddy-updates",
-	"peer-hits", "pair-throughput", "pair-placement", "pair-refresh",
+	"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh",
 }
 
 // PairCases are the cases that need two GPUs that read each other's memory.
-var PairCases = []string{"peer-hits", "pair-throughput", "pair-placement", "pair-refresh"}
+var PairCases = []string{"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh"}
 
 // ngramCases are measured together, on one table.
 var ngramCases = []string{"ngram-decode", "ngram-prefill"}

@@ -177,7 +177,7 @@ python | loop)
 	;;
 pair)
 	tests tests-pair 240 1 -run '^TestGPUs_' ./*.test
-	bench pair 240 peer-hits,pair-throughput,pair-placement,pair-refresh
+	bench pair 240 peer-hits,buddy-peers,pair-throughput,pair-placement,pair-refresh
 	;;
 esac
 pack last
