@@ -196,6 +196,40 @@ func (f *faults) page(ctx context.Context, page uint32) error {
 	return nil
 }
 
+// A page that cannot be read, of which New wants rows for the ring of the host tier only, is for the batches that want its rows to report.
+func TestFromPages_RingPageFails(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	var f faults
+	table := packed(t, data, pagedRowBytes, "none", f.page)
+	var mu sync.Mutex
+	var read []uint32
+	f.set(func(_ context.Context, page uint32) error {
+		mu.Lock()
+		defer mu.Unlock()
+		read = append(read, page)
+		return nil
+	})
+	o := cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}}
+	if err := overPages(t, table, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	bad := slices.Max(read) // without a ranking, slabs and the main region have the first rows
+	f.set(func(_ context.Context, page uint32) error {
+		if page == bad {
+			return errors.New("the drive is on fire")
+		}
+		return nil
+	})
+	c := overPages(t, table, o)
+	rows := slices.DeleteFunc(allOf(pagedRows), func(row int64) bool { return table.PageOf(row) == bad })
+	check(t, c, data, rows)
+	var page *pages.PageError
+	err := c.Gather(ctx, 0, allOf(pagedRows), make([]byte, pagedRows*pagedRowBytes))
+	if !errors.As(err, &page) || page.Page != bad {
+		t.Errorf("error %v, want one of page %d", err, bad)
+	}
+}
+
 // TestFromPages_PageFails: a page that cannot be read fails the batches that need it, with an error that names tier, page and cause. The other rows of
 // the batch are right, those of the page are zeros, and later batches find all.
 func TestFromPages_PageFails(t *testing.T) {

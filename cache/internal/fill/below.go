@@ -132,7 +132,7 @@ func byPage(rows []int64, t *cold.Table) []int64 {
 }
 
 // fillHosts fills the Partial host tiers: their main regions with the rows that the ranking has first, their rings with those that follow. Otherwise the ring would
-// be empty until batches have read as many rows from below.
+// be empty until batches have read as many rows from below. A ring may stay empty: rows that cannot be read for it are for the batches that want them to report.
 func (f *filler) fillHosts() error {
 	if err := f.fromBelow(f.hosts, func(p *part) error {
 		t := f.set.Tables[p.table]
@@ -141,10 +141,15 @@ func (f *filler) fillHosts() error {
 	}); err != nil {
 		return err
 	}
-	return f.fromBelow(f.rings, func(p *part) error {
+	err := f.fromBelow(f.rings, func(p *part) error {
 		f.set.Tables[p.table].Tier.FillAhead(p.memory, p.rows)
 		return nil
 	})
+	if err != nil && f.o.Context.Err() == nil {
+		f.o.Log.Warn("rings of host tiers are not full: rows cannot be read", "error", err)
+		return nil
+	}
+	return err
 }
 
 // admitBelow gives the rows of f.chosen places in slabs and writes them there.
