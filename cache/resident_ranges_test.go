@@ -28,12 +28,13 @@ func classesOfRows(r *rand.Rand, each, rowBytes int, random ...float64) []byte {
 // readsInRanges has New choose the targets of a table whose classes of rows shrink differently, and compares it with a plain array while rows of any class are
 // updated, the table grows to its capacity, and it moves to one target.
 func readsInRanges(t *testing.T, codec cache.Codec, rowBytes, devices int, more func(*cache.Options)) {
+	lie := []cache.BuddyMemory{cache.BuddyHost, cache.BuddyPeer}[min(devices-1, rowBytes/4%2)] // both kinds are met among the row lengths
 	r := rand.New(rand.NewPCG(22, uint64(60+devices)))
 	each := 130 * devices
 	model := classesOfRows(r, each, rowBytes, 0, 1, 0.3)
 	rows := len(model) / rowBytes
 	capacity := rows + r.IntN(100)
-	c := openResident(t, bytes.Clone(model), rowBytes, codec, cache.ResidentOptions{MaxTarget: buddy.MaxTarget(rowBytes)}, devices, func(o *cache.Options) {
+	c := openResident(t, bytes.Clone(model), rowBytes, codec, cache.ResidentOptions{MaxTarget: buddy.MaxTarget(rowBytes), Buddy: lie}, devices, func(o *cache.Options) {
 		if more != nil {
 			more(o)
 		}
