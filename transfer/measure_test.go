@@ -465,7 +465,7 @@ func TestMeasure_OnGPU(t *testing.T) {
 	if strings.Contains(os.Getenv("LD_LIBRARY_PATH"), "emulator") {
 		limit(t, 10*time.Minute)
 	}
-	for _, mode := range []Mode{InPlace, Packed} {
+	for _, mode := range []Mode{InPlace, Packed}[:gputest.Few(2, 1)] {
 		o := autoOptions()
 		o.Mode, o.Terms.Batch = mode, 1024
 		if mode == InPlace {
