@@ -14,6 +14,8 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -83,8 +85,24 @@ func (r *runner) timeOf(c *cache.Cache, source []byte, rowBytes, before int, t t
 	return seconds
 }
 
+// managed returns managed memory with the data, of which so many of the first bytes are advised and prefetched to the device, and the others to the
+// host, where the device reads them over the link. It is nil if the GPU and the host cannot use managed memory at the same time.
+func (r *runner) managed(source []byte, hot int64) *device.Buffer {
+	b, err := r.d.AllocManaged(int64(len(source)), "benchmark")
+	if errors.Is(err, cuda.ErrUnsupported) {
+		return nil
+	}
+	must(err)
+	r.buffers = append(r.buffers, b)
+	copy(b.Bytes(), source)
+	must(r.d.SettleManaged(b, hot))
+	return &b
+}
+
 // buddyBudget reads a table 1.3 times as large as the budget, all of it resident, at several skews: beside a plain gather from a table that
-// fits, a cache with the same budget, and uncompressed rows, the hot ones in the device's memory and the others read over the link.
+// fits, a cache with the same budget, and uncompressed rows, the hot ones in the device's memory and the others read over the link: from
+// page-locked memory, and as managed memory. A device of the budget's size is emulated by where rows are told to lie, so that no more managed
+// memory is allocated than the GPU has free.
 func (r *runner) buddyBudget() {
 	half := r.halfRows()
 	for _, rowBytes := range budgetRows {
@@ -118,6 +136,8 @@ func (r *runner) buddyBudget() {
 			}
 		}
 		placesMem, hotMem := r.put(asBytes(places)), half.mem.Slice(0, hot*int64(rowBytes))
+		managed := r.managed(source, int64(float64(len(source))/overBudget))
+		kept = len(r.buffers)
 		for i, exponent := range budgetSkews {
 			out := r.alloc(int64(r.o.Batch * rowBytes))
 			plain := batches[i].plain(half.mem, out, rowBytes)
@@ -126,14 +146,22 @@ func (r *runner) buddyBudget() {
 				k.(*kernels.Gather).Hot, k.(*kernels.Gather).Places = hotMem, placesMem
 			}
 			speed := func(seconds float64) float64 { return float64(r.o.Batch*rowBytes) / 1e9 / seconds }
-			r.add(Result{
+			link := speed(r.launches(mixed))
+			res := Result{
 				Case: "buddy-budget", RowBytes: rowBytes, Codec: budgetCodec, TableBytes: int64(len(source)), Batch: r.o.Batch, Unit: "GB/s", DType: "bfloat16",
 				Value: speed(own[i]), Baseline: "plain gather, uncompressed, of a table that fits", BaselineValue: speed(r.launches(plain)),
-				Further: []Further{{"cached, the same budget", speed(cached[i])}, {"zero-copy, hot rows in device memory, uncompressed", speed(r.launches(mixed))}},
+				Further: []Further{{Cached, speed(cached[i])}, {HotZeroCopy, link}},
 				Detail: fmt.Sprintf("skew %g, table 1.3 × budget, target %d, %.1f %% of the rows overflow; cached %.1f GB/s, zero-copy with hot rows %.1f GB/s", exponent,
-					stats.TargetBytes, 100*float64(stats.OverflowRows)/float64(rows), speed(cached[i]), speed(r.launches(mixed))),
-			})
-			r.freeFrom(kept + 1)
+					stats.TargetBytes, 100*float64(stats.OverflowRows)/float64(rows), speed(cached[i]), link),
+			}
+			if managed != nil {
+				moved := speed(r.launches(batches[i].plain(*managed, out, rowBytes)))
+				check(r.d, Managed, out, source, batches[i].last(r.o.Runs), rowBytes)
+				res.Further = append(res.Further, Further{Managed, moved})
+				res.Detail += fmt.Sprintf(", managed %.1f GB/s", moved)
+			}
+			r.add(res)
+			r.freeFrom(kept)
 		}
 		r.free()
 	}

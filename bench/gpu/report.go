@@ -95,6 +95,9 @@ type Further struct {
 const (
 	SortedZeroCopy   = "plain zero-copy, sorted"
 	UnsortedZeroCopy = "plain zero-copy, unsorted"
+	Cached           = "cached, the same budget"
+	HotZeroCopy      = "zero-copy, hot rows in device memory, uncompressed"
+	Managed          = "managed memory, advised and prefetched"
 )
 
 // FurtherValue returns the further figure of that name, 0 if there is none.

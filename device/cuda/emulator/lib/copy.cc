@@ -44,9 +44,37 @@ EXPORT CUresult cuMemFree(CUdeviceptr p)
 	if (p == 0)
 		return (CUresult)d->error.load();
 	drainDevice(d);
-	if (!release(p, Kind::Device))
+	if (!release(p, Kind::Device) && !release(p, Kind::Managed))
 		return CUDA_ERROR_INVALID_VALUE;
 	return (CUresult)d->error.load();
+}
+
+// Managed memory counts as host memory, and stays where it is.
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *p, size_t bytes, unsigned int flags)
+{
+	IN_CONTEXT(d);
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (bytes == 0 || flags != CU_MEM_ATTACH_GLOBAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*p = allocate(bytes, Kind::Managed, d->ordinal);
+	return *p != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// managed says whether all the bytes are managed memory.
+static bool managed(CUdeviceptr p, size_t bytes)
+{
+	Allocation a;
+	return bytes > 0 && find(p, &a) && a.kind == Kind::Managed && within(p, bytes);
+}
+
+EXPORT CUresult cuMemAdvise(CUdeviceptr p, size_t bytes, CUmem_advise advice, CUdevice at)
+{
+	IN_CONTEXT(d);
+	(void)d;
+	if (!managed(p, bytes) || advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+		return CUDA_ERROR_INVALID_VALUE;
+	return at == CU_DEVICE_CPU || device(at) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned int)
@@ -126,13 +154,13 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 	for (unsigned i = 0; i < count; i++)
 		switch (attributes[i]) {
 		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Device || a.kind == Kind::Mapped ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Host || a.kind == Kind::Registered ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 			break;
 		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 			*(int *)values[i] = known ? a.device : -2;
 			break;
 		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-			*(char *)values[i] = 0;
+			*(char *)values[i] = known && a.kind == Kind::Managed;
 			break;
 		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 			*(CUdeviceptr *)values[i] = a.start;
@@ -238,6 +266,16 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t count
 		else
 			memset((void *)p, value, count);
 	}));
+}
+
+EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr p, size_t bytes, CUdevice to, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	if (!managed(p, bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (to != CU_DEVICE_CPU && device(to) == nullptr)
+		return CUDA_ERROR_INVALID_DEVICE;
+	return enqueue(s, [] {});
 }
 
 EXPORT CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr p, cuuint32_t value, unsigned int)

@@ -39,7 +39,7 @@ std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Memory.
 
-enum class Kind { Device, Host, Registered, Reserved, Mapped };
+enum class Kind { Device, Host, Registered, Reserved, Mapped, Managed };
 
 constexpr uint64_t GRANULARITY = 2 << 20; // of memory that is mapped at reserved addresses
 

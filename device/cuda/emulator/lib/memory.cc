@@ -138,7 +138,7 @@ bool charge(int device, int64_t bytes)
 
 static bool overrunLocked(const Allocation &a)
 {
-	if (a.kind != Kind::Device && a.kind != Kind::Host)
+	if (a.kind != Kind::Device && a.kind != Kind::Host && a.kind != Kind::Managed)
 		return false;
 	for (uint64_t p = a.start + a.bytes, end = a.mapStart + a.mapBytes - PAGE; p < end; p++)
 		if (*(const uint8_t *)p != BEHIND)
@@ -148,7 +148,7 @@ static bool overrunLocked(const Allocation &a)
 
 static const char *nameOf(Kind k)
 {
-	static const char *const names[] = {"device", "page-locked", "registered", "reserved", "mapped device"};
+	static const char *const names[] = {"device", "page-locked", "registered", "reserved", "mapped device", "managed"};
 	return names[(int)k];
 }
 

@@ -23,11 +23,12 @@ type Device struct {
 // have, in bytes, after Function.SetAttribute.
 const MaxSharedMemoryPerBlockOptin cu.DeviceAttribute = 97
 
-// Attributes about shared memory, which gorgonia.org/cu has no names for.
+// Attributes about memory, which gorgonia.org/cu has no names for.
 const (
-	virtualMemory  cu.DeviceAttribute = 102 // virtual memory management
-	fileDescriptor cu.DeviceAttribute = 103 // memory can be exported as a file descriptor
-	readOnlyHost   cu.DeviceAttribute = 113 // host memory that is mapped to be read can be page-locked
+	concurrentManaged cu.DeviceAttribute = 89  // host and device may use managed memory at the same time
+	virtualMemory     cu.DeviceAttribute = 102 // virtual memory management
+	fileDescriptor    cu.DeviceAttribute = 103 // memory can be exported as a file descriptor
+	readOnlyHost      cu.DeviceAttribute = 113 // host memory that is mapped to be read can be page-locked
 )
 
 // NumDevices returns the number of devices, 0 without a usable driver.

@@ -114,6 +114,30 @@ int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device)
 	IN_CONTEXT(ctx, (result = cuMemHostGetDevicePointer(&address, pointer, 0), *device = address, result));
 }
 
+int tensorcache_managed_alloc(uintptr_t ctx, size_t bytes, void **pointer)
+{
+	CUdeviceptr address = 0;
+	IN_CONTEXT_RELAXED(ctx, (result = cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL), *pointer = (void *)(uintptr_t)address, result));
+}
+
+static CUresult managed_settle(CUdeviceptr pointer, size_t bytes, CUdevice location, CUdevice reader, CUstream stream, const char **call)
+{
+	*call = "cuMemAdvise";
+	CUresult result = cuMemAdvise(pointer, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, location);
+	if (result == CUDA_SUCCESS && location != reader)
+		result = cuMemAdvise(pointer, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, reader);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*call = "cuMemPrefetchAsync";
+	return cuMemPrefetchAsync(pointer, bytes, location, stream);
+}
+
+int tensorcache_managed_settle(uintptr_t ctx, uint64_t pointer, size_t bytes, int location, int reader, uintptr_t stream, const char **call)
+{
+	*call = "cuCtxPushCurrent";
+	IN_CONTEXT_RELAXED(ctx, managed_settle(pointer, bytes, location, reader, (CUstream)stream, call));
+}
+
 static CUmemAllocationProp shared_prop(int device)
 {
 	return (CUmemAllocationProp){

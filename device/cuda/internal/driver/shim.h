@@ -61,6 +61,13 @@ int tensorcache_host_unregister(uintptr_t ctx, void *pointer);
 int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device);
 
 /*
+ * Managed memory. settle advises the driver to keep the bytes at the location, a device or CU_DEVICE_CPU, and to have them mapped for the reader where
+ * that is another one, and moves them there. *call is the driver's entry that failed.
+ */
+int tensorcache_managed_alloc(uintptr_t ctx, size_t bytes, void **pointer);
+int tensorcache_managed_settle(uintptr_t ctx, uint64_t pointer, size_t bytes, int location, int reader, uintptr_t stream, const char **call);
+
+/*
  * Device memory that other processes can map. Sizes are multiples of the granularity. *call is the driver's entry that failed. map gives the
  * devices access; without writable, to read, or if the driver refuses that, to read and write. import keeps fd as it is.
  */

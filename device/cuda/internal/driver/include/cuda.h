@@ -308,6 +308,12 @@ typedef enum CUmemAttach_flags_enum {
 	CU_MEM_ATTACH_SINGLE = 4
 } CUmemAttach_flags;
 
+/*
+ * Where managed memory lies, in place of a device. Toolkits since CUDA 13 call entries of other signatures cuMemAdvise and cuMemPrefetchAsync,
+ * which drivers export as cuMemAdvise_v2 and cuMemPrefetchAsync_v2; under the names without a version every driver has those declared below.
+ */
+#define CU_DEVICE_CPU ((CUdevice)-1)
+
 typedef enum CUmem_advise_enum {
 	CU_MEM_ADVISE_SET_READ_MOSTLY = 1,
 	CU_MEM_ADVISE_UNSET_READ_MOSTLY = 2,

@@ -223,6 +223,28 @@ CUresult cuMemFree(CUdeviceptr pointer)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
+{
+	ENTER_CONTEXT(cuMemAllocManaged);
+	record("cuMemAllocManaged %zu %u", bytes, flags);
+	*pointer = (CUdeviceptr)(uintptr_t)calloc(1, bytes);
+	return *pointer != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device)
+{
+	ENTER_CONTEXT(cuMemAdvise);
+	record("cuMemAdvise %u %zu %d %d", *(unsigned char *)(uintptr_t)pointer, bytes, (int)advice, device);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream)
+{
+	ENTER_CONTEXT(cuMemPrefetchAsync);
+	record("cuMemPrefetchAsync %u %zu %d %p", *(unsigned char *)(uintptr_t)pointer, bytes, device, (void *)stream);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
 {
 	ENTER_CONTEXT(cuMemGetAllocationGranularity);
