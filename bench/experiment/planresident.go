@@ -28,6 +28,9 @@ type PlannedResident struct {
 	// PredictedRowNS is of a GPU that reads slots and overflow places at the same time, and CachedRowNS that of a cache of the budget Within, filled once with the rows looked up most.
 	PredictedRowNS float64 `json:"predicted_row_ns"`
 	CachedRowNS    float64 `json:"cached_row_ns"`
+	// BorderSkew is the exponent of the rows' frequencies from which on the cache is expected to be the faster one, if rows are looked up by a power law in the
+	// order in which the cache takes them up: 0 if it is at any, or the resident table does not fit; nil if it is at none up to 3.
+	BorderSkew *float64 `json:"border_skew"`
 	// Faster is "resident" or "cached", and Why says why.
 	Faster string `json:"faster"`
 	Why    string `json:"why"`
@@ -76,11 +79,13 @@ func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *Pla
 	if r.CachedRowNS = 1e9 * c.misses / float64(max(1, c.lookups)); cached > 0 {
 		r.CachedRowNS = c.rowNanos(cached)
 	}
-	const equal = 1 + 1e-6 // but for rounding
+	if r.BorderSkew = new(float64); fits {
+		r.BorderSkew = newSkewed(s, c, choice.Parts, layout.Local, cached).border()
+	}
 	switch {
 	case !fits:
 		r.Faster, r.Why = "cached", fmt.Sprintf("a resident table needs %d B of each device, of which there are %d B", r.BudgetBytes, within)
-	case r.PredictedRowNS <= r.CachedRowNS*equal: // of two that are as fast, the one without a hashmap
+	case r.PredictedRowNS <= r.CachedRowNS*fasterBy: // of two that are as fast, the one without a hashmap
 		r.Faster, r.Why = "resident", fmt.Sprintf("%.2f %% of the lookups read beyond their slots; a cache of %d B misses %.2f %%", 100*r.OverflowLookups, within, 100*(1-hits))
 	default:
 		r.Faster, r.Why = "cached", fmt.Sprintf("a cache of %d B misses %.2f %%; of a resident table %.2f %% of the lookups read beyond their slots", within, 100*(1-hits), 100*r.OverflowLookups)

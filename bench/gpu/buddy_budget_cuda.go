@@ -148,7 +148,7 @@ func (r *runner) buddyBudget() {
 			speed := func(seconds float64) float64 { return float64(r.o.Batch*rowBytes) / 1e9 / seconds }
 			link := speed(r.launches(mixed))
 			res := Result{
-				Case: "buddy-budget", RowBytes: rowBytes, Codec: budgetCodec, TableBytes: int64(len(source)), Batch: r.o.Batch, Unit: "GB/s", DType: "bfloat16",
+				Case: "buddy-budget", RowBytes: rowBytes, Codec: budgetCodec, TableBytes: int64(len(source)), Batch: r.o.Batch, Unit: "GB/s", DType: "bfloat16", Skew: &exponent,
 				Value: speed(own[i]), Baseline: "plain gather, uncompressed, of a table that fits", BaselineValue: speed(r.launches(plain)),
 				Further: []Further{{Cached, speed(cached[i])}, {HotZeroCopy, link}},
 				Detail: fmt.Sprintf("skew %g, table 1.3 × budget, target %d, %.1f %% of the rows overflow; cached %.1f GB/s, zero-copy with hot rows %.1f GB/s", exponent,

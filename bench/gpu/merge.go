@@ -63,5 +63,6 @@ func Merge(reports ...*Report) (*Report, error) {
 			}
 		}
 	}
+	m.Borders = borders(m.Results)
 	return m, nil
 }

@@ -18,6 +18,8 @@ type Report struct {
 	Driver  string   `json:"driver"`
 	Commit  string   `json:"commit"`
 	Results []Result `json:"results"`
+	// Borders are between resident tables and other ways to read a table. They follow from Results.
+	Borders []Border `json:"borders,omitempty"`
 	// Skipped are cases that this machine could not run.
 	Skipped []Skipped `json:"skipped,omitempty"`
 	// Incomplete are cases that are not measured, or not in whole, though they were to be. Results has what was measured of them.
@@ -77,6 +79,8 @@ type Result struct {
 	QueueDepth int    `json:"queue_depth,omitempty"`
 	// Bag is the number of rows that are added up, if the case does that.
 	Bag int `json:"bag,omitempty"`
+	// Skew is the exponent of the rows' frequencies, 0 if all are read as often, if the case sets it.
+	Skew *float64 `json:"skew,omitempty"`
 	// HostThreads is the number of threads that the host could use for misses, if the case sets it.
 	HostThreads int `json:"host_threads,omitempty"`
 	// Further are other figures of the same rows, in the unit of Value.
@@ -167,6 +171,7 @@ func decodeReport(b []byte) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("must hold one JSON object as gpu-bench --json prints it: %w", err)
 	}
+	r.Borders = borders(r.Results)
 	return r, r.validate()
 }
 

@@ -283,6 +283,7 @@ func (r *runner) add(x Result) {
 	fmt.Fprintf(r.o.Log, "%6.1fs %-19s %5d %-11s %9d %10.2f %-8s %10.2f %7.2f  %s  %s\n", time.Since(r.start).Seconds(),
 		x.Case, x.RowBytes, x.Codec, x.Batch, x.Value, x.Unit, x.BaselineValue, x.Ratio, goal, x.Detail)
 	r.report.Results = append(r.report.Results, x)
+	r.report.Borders = borders(r.report.Results)
 	r.save()
 }
 

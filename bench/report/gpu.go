@@ -32,6 +32,13 @@ func GPU(w io.Writer, r *gpu.Report) error {
 		}
 		out.printf("took %.0f s: %s\n", sum, strings.Join(took, ", "))
 	}
+	if len(r.Borders) > 0 {
+		t := newTable("case", "row bytes", "rows", "against", "measured skews", "resident faster up to")
+		for _, b := range r.Borders {
+			t.AppendRow(table.Row{b.Case, b.RowBytes, b.Codec, b.Against, fmt.Sprintf("%g to %g", b.From, b.To), borderOf(&b)})
+		}
+		out.printf("%s\n", t.Render())
+	}
 	for _, s := range r.Incomplete {
 		out.printf("INCOMPLETE %s: %s\n", s.Case, s.Reason)
 	}
@@ -39,6 +46,17 @@ func GPU(w io.Writer, r *gpu.Report) error {
 		out.printf("%s not measured: %s\n", s.Case, s.Reason)
 	}
 	return out.err
+}
+
+// borderOf prints the skew up to which the resident table is the faster one.
+func borderOf(b *gpu.Border) string {
+	switch {
+	case b.Skew == nil:
+		return fmt.Sprintf("%g and beyond", b.To)
+	case *b.Skew <= b.From:
+		return "nowhere"
+	}
+	return fmt.Sprintf("%.2f", *b.Skew)
 }
 
 // machine says what was measured.

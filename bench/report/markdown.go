@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -44,6 +45,7 @@ func GPUMarkdown(w io.Writer, r *gpu.Report) error {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), gpuValue(x), unit(x.Unit), baseline, gpuRatio(x), goalOf(x), reached)
 	}
+	borderTable(&b, r)
 	for _, s := range r.Incomplete {
 		fmt.Fprintf(&b, "\n%s is incomplete: %s.\n", s.Case, s.Reason)
 	}
@@ -86,6 +88,35 @@ func rowTable(b *strings.Builder, r *gpu.Report) {
 			ifAny(misses.Value), against(misses), ifAny(mixed.Value), against(mixed),
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+}
+
+// borderTable has a line for each row length and codec of resident tables that were measured at several skews, and a column for each other way to read.
+func borderTable(b *strings.Builder, r *gpu.Report) {
+	var ways, lines []string
+	cells := map[string]map[string]string{}
+	for i := range r.Borders {
+		x := &r.Borders[i]
+		line := fmt.Sprintf("%s, %d B %s, skews %g to %g", x.Case, x.RowBytes, x.Codec, x.From, x.To)
+		if cells[line] == nil {
+			cells[line], lines = map[string]string{}, append(lines, line)
+		}
+		if !slices.Contains(ways, x.Against) {
+			ways = append(ways, x.Against)
+		}
+		cells[line][x.Against] = borderOf(x)
+	}
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nUp to which skew the resident table is faster than another way to read it, interpolated between the measured skews:\n\n| rows | %s |\n|---%s|\n",
+		strings.Join(ways, " | "), strings.Repeat("|---", len(ways)))
+	for _, line := range lines {
+		b.WriteString("| " + line)
+		for _, way := range ways {
+			b.WriteString(" | " + cmp.Or(cells[line][way], "–"))
+		}
+		b.WriteString(" |\n")
 	}
 }
 

@@ -99,9 +99,20 @@ func slots(target, ranges int) string {
 	return count(int64(target)) + " B"
 }
 
+// skewOf prints the exponent from which on a cache is the faster one.
+func skewOf(border *float64) string {
+	switch {
+	case border == nil:
+		return "none"
+	case *border == 0:
+		return "any"
+	}
+	return fmt.Sprintf("%.2f", *border)
+}
+
 // planResident prints the table as a resident one with each codec, beside a cache of the first policy.
 func (p *printer) planResident(r *experiment.PlanResult) {
-	t := newTable("resident (run --layout buddy)", "slot", "longer", "gain", "budget", "host", "within", "ns/row", "cached ns/row", "faster", "because")
+	t := newTable("resident (run --layout buddy)", "slot", "longer", "gain", "budget", "host", "within", "ns/row", "cached ns/row", "faster", "cached from skew", "because")
 	alignLeft(t, 1)
 	seen := map[string]bool{}
 	for _, plan := range r.Plans {
@@ -116,7 +127,7 @@ func (p *printer) planResident(r *experiment.PlanResult) {
 		}
 		t.AppendRow(table.Row{
 			plan.Codec, slots(one.TargetBytes, len(one.Ranges)), percent(one.OverflowRatio), fmt.Sprintf("%.2f", one.CapacityGain), budget, bytesOf(one.BuddyBytes), bytesOf(one.Within),
-			fmt.Sprintf("%.2f", one.PredictedRowNS), fmt.Sprintf("%.2f", one.CachedRowNS), one.Faster, one.Why,
+			fmt.Sprintf("%.2f", one.PredictedRowNS), fmt.Sprintf("%.2f", one.CachedRowNS), one.Faster, skewOf(one.BorderSkew), one.Why,
 		})
 	}
 	if len(seen) > 0 {

@@ -39,7 +39,7 @@ func TestPlan_Resident(t *testing.T) {
 		return res.Plans[0].Resident
 	}
 	r := plan("40MB")
-	if !r.Fits || r.Faster != "resident" || r.TargetBytes != 208 || r.OverflowLookups != 0 {
+	if !r.Fits || r.Faster != "resident" || r.TargetBytes != 208 || r.OverflowLookups != 0 || r.BorderSkew != nil {
 		t.Errorf("%+v", r)
 	}
 	ran := run(t, slices.Concat([]string{"--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes, 10)}, base)...)
@@ -49,7 +49,7 @@ func TestPlan_Resident(t *testing.T) {
 	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+data(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
 		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
 		slices.Concat([]string{"run", "--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
-	if small := plan("36MB"); small.Fits || small.Faster != "cached" || small.BudgetBytes <= small.Within {
+	if small := plan("36MB"); small.Fits || small.Faster != "cached" || small.BudgetBytes <= small.Within || small.BorderSkew == nil || *small.BorderSkew != 0 {
 		t.Errorf("%+v", small)
 	}
 }
