@@ -105,6 +105,8 @@ type PlanResult struct {
 		// Rows are the different ones among the lookups.
 		Rows            int64 `json:"rows"`
 		TrainingBatches int   `json:"training_batches"`
+		// RefreshBatches is the number of batches between the refresh cycles of policies that follow the accesses.
+		RefreshBatches int `json:"refresh_batches"`
 	} `json:"workload"`
 	Target    float64 `json:"target_hit_ratio"`
 	Devices   int     `json:"devices"`
@@ -180,6 +182,10 @@ func (p *PlanConfig) at(policy, codec string) Config {
 	return c
 }
 
+// mostCycles bounds the refresh cycles of a simulation whose interval is not given: each cycle ranks all rows that were accessed, and a text of a
+// language model has thousands of small batches.
+const mostCycles = 64
+
 // scratchBytes is the most device memory that batches under way take on a device beside 32 bytes a row of the largest
 // (cache.Stats.ScratchBytes).
 const scratchBytes = 32 << 20
@@ -217,9 +223,13 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := p.count(ctx); err != nil {
 		return nil, err
 	}
+	if p.cfg.RefreshBatches == 0 {
+		batches := r.trainLast - r.trainFirst + r.last - r.first
+		p.cfg.RefreshBatches = max(defaultRefreshBatches, (batches+mostCycles-1)/mostCycles)
+	}
 	res := &PlanResult{Table: infoOf(r.table), Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
 	w := &res.Workload
-	w.Kind, w.Batches, w.TrainingBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst
+	w.Kind, w.Batches, w.TrainingBatches, w.RefreshBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst, p.cfg.RefreshBatches
 	for _, n := range p.counts {
 		if w.Lookups += n; n > 0 {
 			w.Rows++
@@ -426,8 +436,8 @@ func search(f func(int64) (float64, error), a, b, most int64, target float64) (c
 	lo, hi := int64(0), most // lo does not reach the target; hi does once it is known to
 	var atLo, atHi float64
 	reached := false
-	grow := max(1.1, float64(b)/float64(max(1, a)))
-	for round := 1; !reached || float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes; round++ {
+	grow, spread := max(1.1, float64(b)/float64(max(1, a))), narrow
+	for !reached || float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes {
 		last := hi // that is worth a call
 		if reached {
 			last--
@@ -452,6 +462,7 @@ func search(f func(int64) (float64, error), a, b, most int64, target float64) (c
 			lo, atLo = a, first
 		case second >= target:
 			lo, atLo, hi, atHi, reached = a, first, b, second, true
+			spread = narrow
 		default:
 			lo, atLo = b, second
 		}
@@ -466,9 +477,10 @@ func search(f func(int64) (float64, error), a, b, most int64, target float64) (c
 		case lo == 0:
 			grow *= grow
 			a, b = clamp(y/grow/grow), clamp(y/grow)
-		case round < 4: // the hit ratio grows with the logarithm, nearly
+		case spread*spread < y/x: // the hit ratio grows with the logarithm, nearly: the farther the first guesses were off, the wider are the next
 			x *= math.Pow(y/x, (target-atLo)/(atHi-atLo))
-			a, b = clamp(x/narrow), clamp(x*narrow)
+			a, b = clamp(x/spread), clamp(x*spread)
+			spread *= spread * spread * spread
 		default:
 			a, b = clamp(math.Cbrt(x*x*y)), clamp(math.Cbrt(x*y*y))
 		}

@@ -74,7 +74,7 @@ func TestSearch_FindsTheLeast(t *testing.T) {
 			for _, guess := range []int64{1000, 1e6, 1e8, 1e9} {
 				var calls atomic.Int64
 				x, hit, err := search(func(x int64) (float64, error) { calls.Add(1); return f(float64(x)), nil }, guess, guess+guess/2, 1e9, target)
-				if err != nil || hit < target || hit != f(float64(x)) || calls.Load() > 40 {
+				if err != nil || hit < target || hit != f(float64(x)) || calls.Load() > 30 {
 					t.Errorf("%s, target %g from %d: %d hits %g after %d calls, %v", name, target, guess, x, hit, calls.Load(), err)
 				}
 				if less := f(float64(x) * 0.9); less >= target && x > 1000 {
@@ -149,14 +149,17 @@ func TestMakePlan_GPUMemoryAndDevices(t *testing.T) {
 	}
 }
 
-// TestMakePlan_OutOfReach: rows that are accessed once cannot hit when they come.
+// TestMakePlan_OutOfReach: rows that are accessed once cannot hit when they come. Many batches have no more than mostCycles refresh cycles.
 func TestMakePlan_OutOfReach(t *testing.T) {
 	c := NewPlanConfig()
-	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize = 3000, 10, 2, 8
+	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize = 3000, 510, 2, 8
 	c.Policies, c.Codecs, c.Target = []string{"freq"}, []string{"none"}, 1
 	res, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil || res.Plans[0].Reached || !(res.Plans[0].PredictedHitRatio < 1) {
 		t.Errorf("%+v, %v", res, err)
+	}
+	if res.Workload.RefreshBatches != 8 {
+		t.Errorf("%d batches between refresh cycles, want 512 / %d", res.Workload.RefreshBatches, mostCycles)
 	}
 }
 

@@ -76,7 +76,7 @@ accesses by simulation.`,
 	f.BoolVar(&cfg.Check, "check", false, "run a cache of each budget and show its hit rate beside")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
-	f.Lookup("refresh-batches").DefValue = "5"
+	f.Lookup("refresh-batches").DefValue = "5, with more than 320 batches a 64th of them"
 	return cmd
 }
 
