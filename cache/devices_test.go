@@ -2,9 +2,12 @@ package cache_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
@@ -33,6 +36,59 @@ func TestNew_BadDevices(t *testing.T) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
+}
+
+// TestNew_UnequalBudgets: every device has the whole hashmap, so a budget that is much smaller than another one limits the rows, also when the others grow.
+func TestNew_UnequalBudgets(t *testing.T) {
+	for name, cold := range map[string]bool{"filled": false, "cold": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			taken := make([]int64, 2) // budgeted bytes of each device
+			cache.OpenHostWith(t, func(n, workers int) []device.Device {
+				all := host.Open(n, workers)
+				for i := range all {
+					all[i] = &budgeted{all[i], &mu, &taken[i]}
+				}
+				return all
+			})
+			const rows, rowBytes = 20_000, 16
+			budgets := []int64{600_000, 40_000}
+			c := newCache(t, cache.Options{
+				Tables: []cache.Table{fromBytes(t, "x", noise(rows, rowBytes, 1), rowBytes)}, Budgets: budgets, Codec: "none",
+				Devices: cache.DeviceOptions{Count: 2, Backend: "host"}, Admission: cache.AdmissionOptions{Cold: cold},
+			})
+			check := func() {
+				t.Helper()
+				for i, n := range taken {
+					if n > budgets[i] {
+						t.Errorf("device %d: slab, hashmap and row bits take %d B of a budget of %d B", i, n, budgets[i])
+					}
+				}
+			}
+			check()
+			refresh(t, c)
+			check()
+			if s := stats(t, c).Tables[0]; !cold && (s.CachedRows < 1000 || s.CachedRows > 40_000/20) {
+				t.Errorf("%d rows are cached", s.CachedRows)
+			}
+		})
+	}
+}
+
+// budgeted counts the bytes that a budget pays for.
+type budgeted struct {
+	device.Device
+	mu    *sync.Mutex
+	taken *int64
+}
+
+func (d *budgeted) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if what == "slab" || what == "hashmap" {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		*d.taken += bytes
+	}
+	return d.Device.Alloc(bytes, what)
 }
 
 // TestNew_Budgets: each device's slab fills its own budget, and rows are divided accordingly.

@@ -72,7 +72,8 @@ type Options struct {
 	// default. Not included are codec metadata (Stats.CodecBytes), the index of a packed host tier, scratch memory, and, with 8 devices,
 	// a copy of the overlay on the first one.
 	Budget int64
-	// Budgets, if not empty, are the budgets of each device in bytes, in the order of the devices. They replace Budget.
+	// Budgets, if not empty, are the budgets of each device in bytes, in the order of the devices. They replace Budget. Every device has the whole hashmap,
+	// 20 bytes for each row that is cached on any: a budget that is much smaller than the others limits the rows.
 	Budgets []int64
 	// Codec is the codec of all tables for which Table.WithCodec sets none. Default CodecAuto.
 	Codec Codec

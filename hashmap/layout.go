@@ -79,9 +79,16 @@ type Layout struct {
 	Buckets uint32
 }
 
+// slotsPerTen is how many entries ten buckets are made for.
+const slotsPerTen = Load * 10 * BucketSlots
+
+// EntriesIn returns the most entries whose layout takes at most so many bytes.
+func EntriesIn(bytes int64) int64 {
+	return min(max(0, bytes/BucketBytes), 1<<32-1) * slotsPerTen / 10
+}
+
 // LayoutFor returns the layout for a number of entries at load [Load].
 func LayoutFor(entries int64) Layout {
-	const slotsPerTen = Load * 10 * BucketSlots
 	buckets := max(1, (10*entries+slotsPerTen-1)/slotsPerTen)
 	if buckets > 1<<32-1 {
 		panic(fmt.Sprintf("hashmap: entries (%d) must be fewer than 2^33", entries))

@@ -381,6 +381,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			}
 		}
 	}
+	most := s.MostEntries()
 	// takeOne says whether the ranking goes on.
 	takeOne := func(key uint64, offer bool) (bool, error) {
 		table, row := hashmap.SplitKey(key)
@@ -392,7 +393,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		}
 		t := f.set.Tables[table]
 		offered[table].Add(row)
-		if !full {
+		if full = full || entries == most; !full {
 			n, err := f.slotBytes(key)
 			if err != nil {
 				return false, err
@@ -490,14 +491,17 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	}
 	s.Layout = hashmap.LayoutFor(max(1, entries, s.Entries))
 	s.Payload = s.Payloads(max(1, entries))
+	if entries == most && len(s.Budgets) > 1 {
+		f.o.Log.Warn("the smallest budget limits the cached rows: the hashmap, which every device has, leaves room for one slot", "budget", slices.Min(s.Budgets), "rows", entries)
+	}
 	// No more than all rows could ever take, were they raw and all on one device.
-	most := int64(0)
+	bytes = 0
 	for _, t := range f.set.Tables {
 		_, rows := t.Cacheable()
-		most += rows * int64(slab.SlotBytes(t.Tier.RowBytes()))
+		bytes += rows * int64(slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	for i := range s.Payload {
-		s.Payload[i] = min(s.Payload[i], most)
+		s.Payload[i] = min(s.Payload[i], bytes)
 	}
 	return keys, nil
 }

@@ -3,6 +3,7 @@ package place
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -75,6 +76,16 @@ func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64
 	return s, nil
 }
 
+// MostEntries returns the most entries with which every device's budget has room for the hashmap and a slot. The maps of all devices have one layout, so a
+// budget that is much smaller than the others limits the rows in all.
+func (s *Space) MostEntries() int64 {
+	room := int64(math.MaxInt64)
+	for i, b := range s.Budgets {
+		room = min(room, b-s.Buddy[i])
+	}
+	return max(1, hashmap.EntriesIn(room-s.Fixed-s.Smallest))
+}
+
 // smallestSlot returns the length of the shortest slot of the table's first rows.
 func smallestSlot(t *read.Table) (int64, error) {
 	smallest := int64(slab.SlotBytes(t.Tier.RowBytes()))
@@ -120,7 +131,7 @@ func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 	// The number of entries e solves: sum over devices of (budget - fixed - map(e)) = e × mean, where map(e) = e × SlotBytes / Load.
 	// If rows are copied, fewer fit. The map is sized without copies all the same, because copies may be removed.
 	entries := budget / (mean + devices*hashmap.EntryBytes)
-	rowsCached = max(1, int64(min(entries, float64(rows))))
+	rowsCached = max(1, int64(min(entries, float64(rows), float64(s.MostEntries()))))
 	for _, payload := range s.Payloads(rowsCached) {
 		bytes += min(payload, slots)
 	}
