@@ -309,7 +309,7 @@ func TestGPU_OutOfMemory(t *testing.T) {
 func TestGatherDevice_NobodyWaits(t *testing.T) {
 	data := normalTable(100, 8, 1)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 32)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}})
-	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for range 300 {
 		var wg sync.WaitGroup

@@ -577,7 +577,7 @@ func TestUpdate_EpochsPass(t *testing.T) {
 	const rows, rowBytes = 100, 32
 	data := normalTable(rows, rowBytes/4, 1)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Overlay: 1}})
-	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for round := range 300 {
 		ids, out := []int64{1, 2, 3}, make([]byte, 3*rowBytes)

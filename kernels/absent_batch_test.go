@@ -151,7 +151,7 @@ func TestAbsentBatch_GivesUp(t *testing.T) {
 		for _, one := range []device.Kernel{k.List(), k.Wait(0)} {
 			b.launch(one)
 		}
-		if took := time.Since(begun); took < k.Timeout || took > 10*time.Second {
+		if took := time.Since(begun); took < k.Timeout || took > time.Minute {
 			b.t.Errorf("took %v", took)
 		}
 		b.launch(k.Wait(1)) // at once

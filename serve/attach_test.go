@@ -264,7 +264,7 @@ func TestAttach_Waits(t *testing.T) {
 		t.Error(err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { listen(t, c, serve.Options{Address: address}) })
-	a, err := cache.Attach(ctx, address, cache.AttachOptions{Wait: 10 * time.Second})
+	a, err := cache.Attach(ctx, address, cache.AttachOptions{Wait: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

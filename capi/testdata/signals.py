@@ -8,6 +8,7 @@ import threading
 import time
 
 library, what = sys.argv[1], sys.argv[2]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore interrupts
 if what == "before":
     faulthandler.enable()
 tc = ctypes.CDLL(library)
@@ -18,7 +19,7 @@ if what == "after":
 if what == "interrupt":
     threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
-        for _ in range(500):
+        for _ in range(6000):  # a minute
             tc.tc_logs_json(ctypes.byref(json))
             time.sleep(0.01)
     except KeyboardInterrupt:

@@ -243,7 +243,7 @@ void check_fork(void)
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		alarm(20); /* a call that enters the runtime of Go hangs */
+		alarm(120); /* a call that enters the runtime of Go hangs */
 		int64_t id = 1;
 		int32_t n;
 		char *json;

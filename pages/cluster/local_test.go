@@ -264,7 +264,7 @@ func TestLocal_DriveHangs(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(slowdown(10 * time.Second)):
+	case <-time.After(patience):
 		t.Error("Close waits for the drive")
 	}
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -84,11 +85,19 @@ def ids() -> np.ndarray[Any, Any]:
 
 @pytest.fixture
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program in a fresh process."""
+    """Runs a program in a fresh process, which takes interrupts: a shell has its background jobs ignore them."""
+
+    def interruptible() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, **environment},
+            preexec_fn=interruptible,
         )
 
     return run

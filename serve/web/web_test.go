@@ -228,7 +228,7 @@ func TestPage_InBrowser(t *testing.T) {
 	b.Open(url)
 	shown := func(expression string) bool {
 		t.Helper()
-		for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+		for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(20 * time.Millisecond) {
 			if browsertest.Eval[bool](b, expression) {
 				return true
 			}

@@ -193,7 +193,7 @@ func TestCaptures_ViewsInUse(t *testing.T) {
 	if err := d.set.WaitEpoch(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("WaitEpoch beside a replay: %v", err)
 	}
-	if d := time.Since(begin); d > 5*time.Second {
+	if d := time.Since(begin); d > time.Minute {
 		t.Errorf("took %v while a change waited", d)
 	}
 	c.end()
