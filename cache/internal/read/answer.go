@@ -33,6 +33,9 @@ const (
 // errGaveUp is why rows fail for which the GPU has waited too long.
 var errGaveUp = errors.New("the GPU has waited too long for the host")
 
+// errUnseen is why rows of a replay fail whose list was replaced by the next replay's before the host saw it. How many there were is not known.
+var errUnseen = fmt.Errorf("%w, which has not seen which rows were absent: there may be more", errGaveUp)
+
 // readsAbsent says whether the device's batches of a table are those of enqueueRounds.
 func (d *Device) readsAbsent(table int) bool {
 	return d.set.Tables[table].Absent != nil && d.Device.NeedsStaging()

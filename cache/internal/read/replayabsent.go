@@ -112,6 +112,9 @@ func (a *replayAbsent) take() bool {
 	if n == 0 || number == a.taken || a.busy {
 		return false
 	}
+	if gaveUp := uint32(atomic.LoadUint64(&a.batch.HostView().GaveUp)); int32(gaveUp-a.taken) > 0 && int32(number-gaveUp) > 0 {
+		a.below.Add(&cold.Outcome{Rows: 1, Failed: 1, Err: errUnseen})
+	}
 	a.taken, a.busy = number, true
 	a.answering.Go(func() { a.reply(number, n) })
 	return true

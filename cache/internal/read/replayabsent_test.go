@@ -135,8 +135,23 @@ func TestReplayAbsent_Late(t *testing.T) {
 	if h.calls.Load() != 1 {
 		t.Error("rows were read for a replay that had ended")
 	}
+	// The fourth comes before the list of the third was seen, which has given up. Giving up is reported once.
+	atomic.StoreUint64(&words.GaveUp, 3)
+	atomic.StoreUint64(&words.Replayed, 3)
+	for replay := range uint64(2) {
+		if a.listFor(4+replay, 7, 8); !a.take() {
+			t.Error("the list behind a lost one was not taken")
+		}
+		h.free <- struct{}{}
+		waitUntil(t, "the answer does not come", func() bool { return atomic.LoadUint64(&words.Ready) == (4+replay)<<32|abi.AbsentLast|1 })
+		atomic.StoreUint64(&words.Replayed, 4+replay)
+		waitUntil(t, "the replay does not end", func() bool { return a.ended() == 4+replay })
+		if o, lost := a.outcome(), int64(1-replay); o.Rows != 2+lost || o.Failed != lost || errors.Is(o.Err, errGaveUp) != (lost == 1) {
+			t.Errorf("replay %d: %+v", 4+replay, o)
+		}
+	}
 	a.leave()
-	if a.listFor(3, 1); a.take() {
+	if a.listFor(6, 1); a.take() {
 		t.Error("a list was taken of a batch that was given up")
 	}
 }
