@@ -489,21 +489,27 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			}
 		}
 	}
+	f.divide(entries)
+	return keys, nil
+}
+
+// divide fixes the size of the hashmaps for so many rows, and of the slabs.
+func (f *filler) divide(entries int64) {
+	s := f.store.Space.Load()
 	s.Layout = hashmap.LayoutFor(max(1, entries, s.Entries))
 	s.Payload = s.Payloads(max(1, entries))
-	if entries == most && len(s.Budgets) > 1 {
-		f.o.Log.Warn("the smallest budget limits the cached rows: the hashmap, which every device has, leaves room for one slot", "budget", slices.Min(s.Budgets), "rows", entries)
+	if rows := max(entries, s.Entries); rows == s.MostEntries() && len(s.Budgets) > 1 {
+		f.o.Log.Warn("the smallest budget limits the cached rows: the hashmap, which every device has, leaves room for one slot", "budget", slices.Min(s.Budgets), "rows", rows)
 	}
 	// No more than all rows could ever take, were they raw and all on one device.
-	bytes = 0
+	most := int64(0)
 	for _, t := range f.set.Tables {
 		_, rows := t.Cacheable()
-		bytes += rows * int64(slab.SlotBytes(t.Tier.RowBytes()))
+		most += rows * int64(slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	for i := range s.Payload {
-		s.Payload[i] = min(s.Payload[i], bytes)
+		s.Payload[i] = min(s.Payload[i], most)
 	}
-	return keys, nil
 }
 
 // host chooses a row for its table's host tier, if that is Partial and has room.

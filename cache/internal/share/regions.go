@@ -154,11 +154,11 @@ func (w *Owner) residentLocked(of *kernels.Resident, generation uint64) *wire.Re
 		}
 		to := wire.Range{Number: n, Target: one.Target, Slot: one.Slot, Overflow: one.Overflow}
 		for i := range of.Devices {
-			of, host := 0, one.Peers == nil
+			on, host := 0, one.Peers == nil
 			if !host {
-				of = one.Peers[i]
+				on = one.Peers[i]
 			}
-			to.Buddy = append(to.Buddy, r.ref(one.Buddy[i], of, host, false, "buddy memory", generation))
+			to.Buddy = append(to.Buddy, r.ref(one.Buddy[i], on, host, false, "buddy memory", generation))
 		}
 		d.Ranges = append(d.Ranges, to)
 	}
