@@ -122,11 +122,17 @@ func TestGPU_CapturedPages_Prefetch(t *testing.T) {
 	if s := stats(t, c).Tables[0].Tiers; s.AbsentRows != 0 || s.PrefetchedRows != 200 {
 		t.Errorf("%+v", s)
 	}
-	for from := 5_000; from < 15_000; from += 250 { // until they have left the ring
-		check(t, c, data, allOf(pagedRows)[from:from+250])
-	}
-	if left, _ := rowsOf(t, c, pagedRows, "host"); len(left) > 0 && left[len(left)-1] >= rows[0] {
-		t.Fatal("prefetched rows have not left the ring")
+	// Until they have left the ring. What is read while it is behind does not go there, so that it may take more than once.
+	for end := time.Now().Add(time.Minute); ; {
+		for from := 5_000; from < 15_000; from += 250 {
+			check(t, c, data, allOf(pagedRows)[from:from+250])
+		}
+		if left, _ := rowsOf(t, c, pagedRows, "host"); len(left) == 0 || left[len(left)-1] < rows[0] {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("prefetched rows have not left the ring")
+		}
 	}
 	if s := stats(t, c).Tables[0].Tiers; s.UnusedRows != 0 {
 		t.Errorf("%d rows count as unused that a replay has read", s.UnusedRows)
@@ -136,10 +142,10 @@ func TestGPU_CapturedPages_Prefetch(t *testing.T) {
 // TestGPU_CapturedPages_Fails: of a replay whose pages do not come, rows that are not on pages are right, the others are zeros, Wait's error says why, and
 // a later replay is right.
 func TestGPU_CapturedPages_Fails(t *testing.T) {
-	for _, why := range []string{"a failing page", "no answer within 1s"} {
+	for why, patience := range map[string]time.Duration{"a failing page": time.Minute, "no answer within 1s": time.Second} {
 		t.Run(why, func(t *testing.T) {
 			var f faults
-			_, data, b := capturedPages(t, &f, pagedRows, cache.HostOptions{ColdTimeout: time.Second})
+			_, data, b := capturedPages(t, &f, pagedRows, cache.HostOptions{ColdTimeout: patience})
 			rows := allOf(pagedRows)
 			free := func() {}
 			if why == "a failing page" {
@@ -168,8 +174,16 @@ func TestGPU_CapturedPages_Fails(t *testing.T) {
 			}
 			free()
 			f.set(nil)
-			if out := b.replay(t, rows); b.batch.Wait() != nil || !equalRows(data, pagedRowBytes, rows, out) {
-				t.Error("a later replay is wrong")
+			for begun := time.Now(); ; { // a busy machine may take longer than a second
+				out := b.replay(t, rows)
+				if err := b.batch.Wait(); err == nil {
+					if !equalRows(data, pagedRowBytes, rows, out) {
+						t.Error("a later replay is wrong")
+					}
+					break
+				} else if time.Since(begun) > time.Minute {
+					t.Fatalf("later replays: %v", err)
+				}
 			}
 		})
 	}

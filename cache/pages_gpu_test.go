@@ -52,7 +52,7 @@ func TestGPU_FromPages_ManyRounds(t *testing.T) {
 // TestGPU_FromPages_DriverReturnsLate: absent rows are read before the calls of the driver that enqueue their batch have returned. A call that frees memory
 // for another batch can hold these up until the GPU is idle, which waits for the rows.
 func TestGPU_FromPages_DriverReturnsLate(t *testing.T) {
-	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: 5 * time.Second}})
+	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Minute}})
 	defer cache.EnqueueLate()()
 	out := make([]byte, len(data))
 	if err := c.Gather(ctx, 0, allOf(pagedRows), out); err != nil || !bytes.Equal(out, data) {
@@ -190,8 +190,13 @@ func TestGPU_FromPages_DeviceBatchFails(t *testing.T) {
 	}
 	free()
 	f.set(nil)
-	if err := gather(); err != nil || !equalRows(data, pagedRowBytes, all, b.read(t)) {
-		t.Errorf("a later batch: %v", err)
+	for begun := time.Now(); err != nil; { // a busy machine may take longer than a second
+		if err = gather(); err != nil && time.Since(begun) > time.Minute {
+			t.Fatalf("later batches: %v", err)
+		}
+	}
+	if !equalRows(data, pagedRowBytes, all, b.read(t)) {
+		t.Error("a later batch is wrong")
 	}
 }
 

@@ -278,7 +278,7 @@ func TestFromPages_SlowPage(t *testing.T) {
 			Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10, ColdTimeout: timeout},
 		})
 	}
-	c, impatient := open(2*time.Minute), open(300*time.Millisecond)
+	c, impatient := open(2*time.Minute), open(time.Second)
 	arrived := make(chan struct{}, 1)
 	f.set(func(ctx context.Context, page uint32) error {
 		select {
@@ -303,7 +303,7 @@ func TestFromPages_SlowPage(t *testing.T) {
 	if err := slow.Wait(); !errors.Is(err, cache.ErrCold) || !errors.Is(err, context.Canceled) {
 		t.Errorf("the slow batch: %v", err)
 	}
-	if err := impatient.Gather(ctx, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 300ms") {
+	if err := impatient.Gather(ctx, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 1s") {
 		t.Errorf("error %v", err)
 	}
 	for wait := 10 * time.Millisecond; ; wait *= 4 { // until the batch has begun within the time
@@ -358,7 +358,7 @@ func TestFromPages_Prefetch(t *testing.T) {
 	c := overPages(t, packed(t, data, pagedRowBytes, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10}})
 	landed := func(rows []int64) {
 		t.Helper()
-		for range 2000 {
+		for range 60_000 { // a minute and more
 			all, err := c.Explain(0, rows)
 			if err != nil {
 				t.Fatal(err)
@@ -383,14 +383,10 @@ func TestFromPages_Prefetch(t *testing.T) {
 	if err := c.Prefetch(0, rows); err != nil || stats(t, c).Tables[0].Tiers.PrefetchedRows != 300 {
 		t.Errorf("rows that are there are prefetched again: %v, %+v", err, stats(t, c).Tables[0].Tiers)
 	}
-	for from := 10_000; from < 15_000; from += 250 { // until the first ones have left
-		check(t, c, data, allOf(pagedRows)[from:from+250])
-	}
-	for range 2000 {
-		if after = stats(t, c).Tables[0].Tiers; after.UnusedRows == 100 {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	// Until the first ones have left. What is read while the ring is behind does not go there, so that it may take more than once.
+	for begun, from := time.Now(), 0; after.UnusedRows < 100 && time.Since(begun) < time.Minute; from = (from + 250) % 5000 {
+		check(t, c, data, allOf(pagedRows)[10_000+from:][:250])
+		after = stats(t, c).Tables[0].Tiers
 	}
 	if after.UnusedRows != 100 {
 		t.Errorf("unused rows: %+v", after)

@@ -223,7 +223,7 @@ func TestMerge_ByTheLengthOfTheLog(t *testing.T) {
 	cache.MergeUpdatesFrom(t, manifest.StoredBytes/4, time.Millisecond)
 	c := openDirectory(t, dir, false)
 	for i := 0; generation(t, dir) < 3; i++ {
-		if i > 5000 {
+		if i > 60_000 {
 			t.Fatalf("no merge after %d updates: %+v", i*few, stats(t, c).Tables[0].Tiers)
 		}
 		if err := m.update(c, 0, allOf(rows)[100:100+few]); err != nil {
@@ -261,7 +261,7 @@ func TestMerge_TriedAgain(t *testing.T) {
 	}
 	const says = "another process is writing to it"
 	for i := 0; strings.Count(logged.String(), says) < 2; i++ {
-		if i > 5000 {
+		if i > 60_000 {
 			t.Fatalf("the log has no second failure: %s", logged.String())
 		}
 		time.Sleep(time.Millisecond)
@@ -270,7 +270,7 @@ func TestMerge_TriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 0; generation(t, dir) < 2; i++ {
-		if i > 5000 {
+		if i > 60_000 {
 			t.Fatalf("no merge after the failed ones: %s", logged.String())
 		}
 		time.Sleep(time.Millisecond)
