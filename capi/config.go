@@ -130,18 +130,25 @@ func loggerOf(level C.int32_t, name string) *slog.Logger {
 	return slog.New(&logHandler{level: slogLevels[level-1], cache: name})
 }
 
+// buddies are the values of tc_buddy.
+var buddies = [...]cache.BuddyMemory{C.TC_BUDDY_HOST: cache.BuddyHost, C.TC_BUDDY_PEER: cache.BuddyPeer, C.TC_BUDDY_AUTO: cache.BuddyAuto}
+
 func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 	r := tableRequest{
 		name: text(t.name), path: text(t.path), memory: t.memory, data: unsafe.Pointer(t.data), rows: int64(t.rows), rowBytes: int(t.row_bytes),
 		elements: t.dtype, gpu: int(t.gpu), restore: t.restore != 0, capacity: int64(t.capacity), codec: cache.Codec(text(t.codec)),
 	}
+	if t.resident_buddy < 0 || int(t.resident_buddy) >= len(buddies) {
+		return r, argument("table %d: resident_buddy (%d) must be one of tc_buddy", i, t.resident_buddy)
+	}
 	if t.resident != 0 {
 		r.resident = &cache.ResidentOptions{
 			Target: int(t.resident_target), MaxTarget: int(t.resident_max_target), MaxOverflow: float64(t.resident_overflow), Retarget: t.resident_retarget != 0,
+			Buddy: buddies[t.resident_buddy],
 		}
-	} else if t.resident_target != 0 || t.resident_overflow != 0 || t.resident_max_target != 0 || t.resident_retarget != 0 {
-		return r, argument("table %d: resident_target (%d), resident_overflow (%v), resident_max_target (%d) and resident_retarget (%d) must be 0 unless resident is set",
-			i, t.resident_target, t.resident_overflow, t.resident_max_target, t.resident_retarget)
+	} else if t.resident_target != 0 || t.resident_overflow != 0 || t.resident_max_target != 0 || t.resident_retarget != 0 || t.resident_buddy != 0 {
+		return r, argument("table %d: resident_target (%d), resident_overflow (%v), resident_max_target (%d), resident_retarget (%d) and resident_buddy (%d) must be 0 unless resident is set",
+			i, t.resident_target, t.resident_overflow, t.resident_max_target, t.resident_retarget, t.resident_buddy)
 	}
 	if r.path != "" {
 		if r.data != nil {

@@ -130,6 +130,13 @@ typedef enum tc_memory {
 	TC_MEMORY_CUDA = 2   /* memory of a GPU, copied to the host */
 } tc_memory;
 
+/* Where what is longer than the slots of a resident table lies. */
+typedef enum tc_buddy {
+	TC_BUDDY_HOST = 0, /* page-locked host memory */
+	TC_BUDDY_PEER = 1, /* memory of the other GPUs, within gpu_memory; tc_open fails with one GPU, or if there is no room */
+	TC_BUDDY_AUTO = 2  /* TC_BUDDY_PEER with several GPUs, no tables that are cached, and enough room; else TC_BUDDY_HOST */
+} tc_buddy;
+
 typedef enum tc_log_level {
 	TC_LOG_DEBUG = 1,
 	TC_LOG_INFO = 2,
@@ -219,13 +226,15 @@ typedef struct tc_table {
 	int64_t capacity;  /* rows for which there is room, so that tc_update can append; default: rows */
 	const char *codec; /* default: the config's */
 
-	/* Not 0: all rows lie in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond lies in page-locked host memory.
+	/* Not 0: all rows lie in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond lies where resident_buddy says.
 	 * Nothing is admitted or evicted, and every lookup hits. Not for pages and TC_MEMORY_ADOPT. */
 	int32_t resident;
 	int32_t resident_target;   /* bytes of a slot, a multiple of 16; default: chosen by the expected time of a row within gpu_memory */
 	double resident_overflow;  /* largest share of rows, 0 to 1, that may be longer than a slot that is chosen; default 0.3 */
 	int32_t resident_max_target; /* bytes of the longest slots that tc_retarget can give the rows: GPU memory is taken for these; default: the first */
 	int32_t resident_retarget;   /* not 0: the table moves to slots of another length by itself when more rows than resident_overflow are longer */
+	int32_t resident_buddy;      /* tc_buddy */
+	int32_t reserved;            /* 0 */
 } tc_table;
 
 /* How far an opening is. */

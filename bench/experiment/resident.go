@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/dustin/go-humanize"
 
@@ -28,6 +29,8 @@ type Resident struct {
 	// longer than a target that is chosen; 0 is the cache's default.
 	Target   string  `json:"target,omitempty"`
 	Overflow float64 `json:"overflow,omitempty"`
+	// Buddy says where what is longer than the slots lies: a cache.BuddyMemory; "" is the cache's default.
+	Buddy string `json:"buddy,omitempty"`
 }
 
 // ResidentInfo says how a resident table lies. Bytes are of all devices together.
@@ -41,9 +44,10 @@ type ResidentInfo struct {
 	// MaxTargetBytes is the largest target that the table can move to. PastMaxOverflow says that more rows than --overflow are longer than their slot.
 	MaxTargetBytes  int  `json:"max_target_bytes"`
 	PastMaxOverflow bool `json:"past_max_overflow"`
-	// DeviceBytes is the memory of slots and words, BuddyBytes the host memory of overflow places: runs have none on devices.
+	// DeviceBytes is the memory of slots and words, BuddyBytes that of overflow places: PeerBytes of it lie on devices, and the others in host memory.
 	DeviceBytes int64 `json:"device_bytes"`
 	BuddyBytes  int64 `json:"buddy_bytes"`
+	PeerBytes   int64 `json:"peer_bytes"`
 	// CapacityGain is row bytes ÷ target.
 	CapacityGain float64 `json:"capacity_gain"`
 	// OverflowReads are the measured lookups of rows longer than their slot, and OverflowBytesRead what was read of them from overflow places.
@@ -55,7 +59,7 @@ func residentInfo(s *cache.ResidentStats) *ResidentInfo {
 	if s == nil {
 		return nil
 	}
-	return &ResidentInfo{s.TargetBytes, statjson.RangesOf(s.Ranges), s.OverflowRows, s.OverflowBytes, s.MaxTargetBytes, s.PastMaxOverflow, s.DeviceBytes, s.BuddyBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
+	return &ResidentInfo{s.TargetBytes, statjson.RangesOf(s.Ranges), s.OverflowRows, s.OverflowBytes, s.MaxTargetBytes, s.PastMaxOverflow, s.DeviceBytes, s.BuddyBytes, s.PeerBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
 }
 
 // BuddySlots is what Buddy slots make of a codec at the paper's threshold: at most 30 % of the rows are longer than the target.
@@ -112,9 +116,12 @@ func (c *Config) validateLayout(f *faults.List) {
 	_, err := c.target()
 	f.Add(err)
 	f.If(!(c.Overflow >= 0 && c.Overflow <= 1), "--overflow (%v) must be 0 to 1", c.Overflow)
+	f.If(!slices.Contains([]string{"", string(cache.BuddyHost), string(cache.BuddyPeer), string(cache.BuddyAuto)}, c.Buddy),
+		"--buddy (%q) must be %s, %s or %s", c.Buddy, cache.BuddyHost, cache.BuddyPeer, cache.BuddyAuto)
+	f.If(c.Buddy == string(cache.BuddyPeer) && c.Devices < 2, "--buddy %s needs at least 2 devices: --devices or --gpus", c.Buddy)
 	switch c.Layout {
 	case "", CachedLayout:
-		f.If(c.Target != "" || c.Overflow != 0, "--target and --overflow mean nothing without --layout %s", BuddyLayout)
+		f.If(c.Target != "" || c.Overflow != 0 || c.Buddy != "", "--target, --overflow and --buddy mean nothing without --layout %s", BuddyLayout)
 	case BuddyLayout:
 		f.If(c.Cold || c.Online.on(), "--layout %s and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory", BuddyLayout)
 		f.If(c.ColdPages != "", "--layout %s and --cold (%s) contradict each other: pages are not made resident", BuddyLayout, c.ColdPages)
@@ -129,7 +136,7 @@ func (r *run) lay(t cache.Table) cache.Table {
 		return t
 	}
 	target, _ := r.cfg.target()
-	return t.ResidentWith(cache.ResidentOptions{Target: target, MaxOverflow: r.cfg.Overflow})
+	return t.ResidentWith(cache.ResidentOptions{Target: target, MaxOverflow: r.cfg.Overflow, Buddy: cache.BuddyMemory(r.cfg.Buddy)})
 }
 
 // WholeTable, as a budget with BuddyLayout, is what all rows take raw.

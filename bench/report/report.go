@@ -86,7 +86,12 @@ func resident(out *printer, r *experiment.ResidentInfo) {
 	if r == nil {
 		return
 	}
-	out.line("resident", "slots of %s hold %s of rows a byte; %s on the devices, %s beside", slots(r.TargetBytes, len(r.Ranges)), fmt.Sprintf("%.2f B", r.CapacityGain), bytesOf(r.DeviceBytes), bytesOf(r.BuddyBytes))
+	beside := "in host memory"
+	if r.PeerBytes > 0 {
+		beside = "on peers"
+	}
+	out.line("resident", "slots of %s hold %s of rows a byte; %s on the devices, %s beside %s", slots(r.TargetBytes, len(r.Ranges)), fmt.Sprintf("%.2f B", r.CapacityGain), bytesOf(r.DeviceBytes),
+		bytesOf(r.BuddyBytes), beside)
 	out.line("overflow", "%s are longer, by %s together; %s lookups read %s from overflow places", plural(int(r.OverflowRows), "row", "rows"), bytesOf(r.OverflowBytes), count(r.OverflowReads), bytesOf(r.OverflowBytesRead))
 }
 

@@ -64,6 +64,34 @@ static void commands(void)
 	CHECK(json == NULL);
 }
 
+/* What rows have beyond their slots lies where tc_table.resident_buddy says. GPUs are as many as there are: with one, peers are refused. */
+static void buddies(tc_config *config, tc_table *t, const float *table)
+{
+	tc_cache *cache;
+	char *json;
+	config->gpu_memory = 4 << 20;
+	t->resident_target = 64;
+	t->resident_buddy = TC_BUDDY_PEER;
+	REFUSED(TC_ERROR_ARGUMENT, "resident_buddy (peer) needs at least 2 devices, there is 1", tc_open(config, t, 1, &cache));
+	t->resident_buddy = 3;
+	REFUSED(TC_ERROR_ARGUMENT, "resident_buddy (3) must be one of tc_buddy", tc_open(config, t, 1, &cache));
+	for (int32_t of = TC_BUDDY_HOST; of <= TC_BUDDY_AUTO && config->backend == TC_BACKEND_HOST; of++) {
+		config->devices = 2;
+		t->resident_buddy = of;
+		OK(tc_open(config, t, 1, &cache));
+		OK(tc_stats_json(cache, 0, &json));
+		CHECK(strstr(json, "\"peer_bytes\":") != NULL && (strstr(json, "\"peer_bytes\":0,") != NULL) == (of == TC_BUDDY_HOST));
+		tc_free(json);
+		enum { N = 100 };
+		int64_t *ids = ids_new(TC_INT64, N, ROWS, 6);
+		static char out[N * ROW];
+		OK(tc_gather_host(cache, 1, 0, ids, TC_INT64, N, out, 0));
+		same_rows(table, ids, TC_INT64, N, out, ROW);
+		free(ids);
+		OK(tc_close(cache));
+	}
+}
+
 /* A resident table reads and updates as a cached one. */
 static void resident(const float *table)
 {
@@ -113,10 +141,12 @@ static void resident(const float *table)
 	REFUSED(TC_ERROR_ARGUMENT, "resident_target (24)", tc_open(&config, &t, 1, &cache));
 	t.resident_target = t.resident_max_target = 0;
 	t.resident_retarget = 1;
-	REFUSED(TC_ERROR_ARGUMENT, "resident_retarget (1) must be 0 unless resident is set", tc_open(&config, &t, 1, &cache));
+	REFUSED(TC_ERROR_ARGUMENT, "resident_retarget (1) and resident_buddy (0) must be 0 unless resident is set", tc_open(&config, &t, 1, &cache));
 	t.resident = 1;
 	t.resident_max_target = 24;
 	REFUSED(TC_ERROR_ARGUMENT, "resident_max_target (24 B) must be a multiple of 16", tc_open(&config, &t, 1, &cache));
+	t.resident_max_target = t.resident_retarget = 0;
+	buddies(&config, &t, table);
 }
 
 void check_changes(const char *folder)

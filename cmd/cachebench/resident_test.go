@@ -32,6 +32,13 @@ func TestRun_Buddy(t *testing.T) {
 			t.Errorf("%s: %+v", c.flags, info)
 		}
 	}
+	for buddy, onPeers := range map[string]bool{"host": false, "peer": true, "auto": true} {
+		r := decode[experiment.Result](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--verify", "--json", "--features", data(t, "ncf_user.npy"), "--batches", "5", "--target", "64", "--codec", "none",
+			"--devices", "2", "--buddy", buddy))
+		if info := r.Resident; r.Mismatches != 0 || info.OverflowReads == 0 || info.BuddyBytes == 0 || (info.PeerBytes == info.BuddyBytes) != onPeers || (info.PeerBytes == 0) == onPeers {
+			t.Errorf("--buddy %s: %+v, %d rows differ", buddy, info, r.Mismatches)
+		}
+	}
 	// Of few rows that are judged, those of ibp4 seem to fit; of all rows, they do not.
 	near := decode[experiment.Result](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--json", "--batches", "5", "--budget", "760KiB", "--features", data(t, "ncf_user.npy")))
 	if near.Resident == nil || near.Resident.TargetBytes != 112 {
@@ -45,8 +52,10 @@ func TestRun_Buddy(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--layout buddy --target 20":  `--target ("20") must be auto, or bytes: a multiple of 16 up to 1048576`,
 		"--layout heap":               `unknown layout ("heap") must be cached or buddy`,
-		"--target 32":                 "--target and --overflow mean nothing without --layout buddy",
+		"--target 32":                 "--target, --overflow and --buddy mean nothing without --layout buddy",
 		"--layout buddy --overflow 2": "--overflow (2) must be 0 to 1",
+		"--layout buddy --buddy near": `--buddy ("near") must be host, peer or auto`,
+		"--layout buddy --buddy peer": "--buddy peer needs at least 2 devices: --devices or --gpus",
 		"--layout buddy --cold":       "--layout buddy and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory",
 		"--layout buddy --budget 1%": "--budget (1%): cache: budget too small: table " + data(t, "reddit.npz") + ":features, resident with at most 30 % of overflowing rows, needs slots of 192 B, 2196928 B of each device: " +
 			"with this table alone Budget (28119 B) must be at least 2197120 B",

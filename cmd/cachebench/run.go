@@ -83,6 +83,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.StringVar(&cfg.Layout, "layout", "", "cached: some rows in device memory; buddy: all rows, compressed, in slots of fixed length (default: cached)")
 	f.StringVar(&cfg.Target, "target", "", "bytes of a slot, a multiple of 16, with --layout buddy; auto: the cache chooses (default: auto)")
 	f.Float64Var(&cfg.Overflow, "overflow", 0, "most rows longer than their slot, 0 to 1, with --target auto (default: 0.3)")
+	f.StringVar(&cfg.Buddy, "buddy", "", "where what is longer than the slots lies, with --layout buddy: host, peer (other devices' memory, within --budget) or auto (default: host)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -240,7 +241,7 @@ func sizesGiven(f *pflag.FlagSet) error {
 // ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
 var ownersFlags = []string{
 	"vertices", "budget", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
-	"sample-rate", "link", "device", "layout", "target", "overflow", "devices", "gpus", "placement", "rates", "host-nodes",
+	"sample-rate", "link", "device", "layout", "target", "overflow", "buddy", "devices", "gpus", "placement", "rates", "host-nodes",
 }
 
 // checkAttach refuses flags that mean nothing for an attached cache.

@@ -72,14 +72,16 @@ func TestConfig_BadInput(t *testing.T) {
 		{[]string{"--features", "/nowhere.npy", "--resp", ":0"}, "npy: "},
 		{append(good, "--table", "file"), `invalid argument "file" for "--table" flag: "file" must be key=value`},
 		{append(good, "--table", "file=a,file=b"), `invalid argument "file=a,file=b" for "--table" flag: key "file" must be given once`},
-		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow or retarget`},
+		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow, retarget or buddy`},
 		{append(good, "--table", "name=a"), `invalid argument "name=a" for "--table" flag: a table must have a file, or else name, dtype, columns and capacity`},
 		{append(good, "--table", "file=a,columns=3"), `invalid argument "file=a,columns=3" for "--table" flag: a table with a file must have no dtype and no columns`},
 		{append(good, "--table", "file=a,capacity=-1"), `invalid argument "file=a,capacity=-1" for "--table" flag: capacity ("-1") must be a number of rows`},
 		{append(good, "--table", "file=a,resident=24"), `invalid argument "file=a,resident=24" for "--table" flag: resident ("24") must be auto, or bytes of a slot: a multiple of 16 up to 1048576`},
 		{append(good, "--table", "file=a,resident=auto,max_overflow=2"), `invalid argument "file=a,resident=auto,max_overflow=2" for "--table" flag: max_overflow ("2") must be a share of the rows, above 0 and at most 1`},
 		{append(good, "--table", "file=a,resident=auto,retarget=x"), `invalid argument "file=a,resident=auto,retarget=x" for "--table" flag: retarget ("x") must be true or false`},
-		{append(good, "--table", "file=a,max_target=64"), `invalid argument "file=a,max_target=64" for "--table" flag: max_target, max_overflow and retarget must be of a table with resident`},
+		{append(good, "--table", "file=a,max_target=64"), `invalid argument "file=a,max_target=64" for "--table" flag: max_target, max_overflow, retarget and buddy must be of a table with resident`},
+		{append(good, "--table", "file=a,buddy=peer"), `invalid argument "file=a,buddy=peer" for "--table" flag: max_target, max_overflow, retarget and buddy must be of a table with resident`},
+		{append(good, "--table", "file=a,resident=auto,buddy=gpu"), `invalid argument "file=a,resident=auto,buddy=gpu" for "--table" flag: buddy ("gpu") must be host, peer or auto`},
 		{append(good, "--table", "file=a,codec=x"), `invalid argument "file=a,codec=x" for "--table" flag: codec: unknown codec`},
 		{append(good, "--table", "dtype=float31"), `invalid argument "dtype=float31" for "--table" flag: dtype ("float31") must be a type of elements such as float32`},
 		{append(good, "--config", "/nowhere"), "config: open /nowhere: no such file or directory"},
@@ -110,12 +112,12 @@ func TestConfig_Keys(t *testing.T) {
 			n++
 		}
 	})
-	c, err := daemon.Load([]string{"--config", write(t, "all.yaml", []byte(text.String()+"tables:\n- {file: a.npy, name: x, capacity: 5}\n- {file: d.npy, resident: auto, max_target: 1KiB, max_overflow: 0.1, retarget: true}\nfeatures: [b.npy, c.npy]\n"))})
+	c, err := daemon.Load([]string{"--config", write(t, "all.yaml", []byte(text.String()+"tables:\n- {file: a.npy, name: x, capacity: 5}\n- {file: d.npy, resident: auto, max_target: 1KiB, max_overflow: 0.1, retarget: true, buddy: peer}\nfeatures: [b.npy, c.npy]\n"))})
 	if err != nil || n < 40 {
 		t.Fatalf("%d keys: %v", n, err)
 	}
 	if fmt.Sprint(c.Tables) != fmt.Sprint([]daemon.TableSpec{{File: "a.npy", Name: "x", Capacity: 5},
-		{File: "d.npy", Resident: true, Slots: cache.ResidentOptions{MaxTarget: 1024, MaxOverflow: 0.1, Retarget: true}}, {File: "b.npy"}, {File: "c.npy"}}) {
+		{File: "d.npy", Resident: true, Slots: cache.ResidentOptions{MaxTarget: 1024, MaxOverflow: 0.1, Retarget: true, Buddy: cache.BuddyPeer}}, {File: "b.npy"}, {File: "c.npy"}}) {
 		t.Errorf("tables: %+v", c.Tables)
 	}
 }

@@ -77,6 +77,8 @@ class Table(Structure):
         ("resident_overflow", c_double),
         ("resident_max_target", c_int32),
         ("resident_retarget", c_int32),
+        ("resident_buddy", c_int32),
+        ("reserved", c_int32),
     ]
 
 

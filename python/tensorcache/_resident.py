@@ -11,6 +11,7 @@ from . import _abi
 from .errors import ArgumentError
 
 MAX_TARGET = 2**20  # no row is longer
+BUDDIES = ("host", "peer", "auto")  # as tc_buddy numbers them
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,16 @@ class Resident:
         The largest share of rows, 0 to 1, that may be longer than slots whose length is chosen.
     retarget
         Has the table move by itself to slots of another length when more rows than ``max_overflow`` have become longer.
+    buddy
+        Where what is longer than the slots lies: ``"host"``, page-locked host memory; ``"peer"``, memory of the other GPUs, within ``gpu_memory``; or ``"auto"``,
+        the other GPUs if there are any, no table is cached, and they have room, else the host.
     """
 
     target: Union[int, str] = "auto"
     max_target: Union[int, None] = None
     max_overflow: float = 0.3
     retarget: bool = False
+    buddy: str = "host"
 
     def fill(self, structure: _abi.Table) -> None:
         """Writes the options to a structure. Raises for those that are out of range."""
@@ -49,6 +54,11 @@ class Resident:
         if not isinstance(self.retarget, bool):
             raise TypeError(f"tensorcache: retarget ({self.retarget!r}) must be a bool")
         structure.resident_retarget = int(self.retarget)
+        if not isinstance(self.buddy, str):
+            raise TypeError(f"tensorcache: buddy ({self.buddy!r}) must be a str")
+        if self.buddy not in BUDDIES:
+            raise ArgumentError(f"tensorcache: buddy ({self.buddy!r}) must be one of {', '.join(map(repr, BUDDIES))}")
+        structure.resident_buddy = BUDDIES.index(self.buddy)
 
 
 def target_bytes(target: Any) -> int:

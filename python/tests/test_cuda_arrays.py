@@ -169,6 +169,10 @@ except tensorcache.DeviceError as e:
 else:
     ids = np.random.default_rng(1).integers(0, 2000, 500)
     print(x.cache.gpus, len(x.cache.device_names), all((x.gather(ids) == rows[ids]).all() for _ in range(10)))
+    for buddy in "host", "peer", "auto":
+        with tensorcache.open(rows, "110%", device=[0, 1], codec="none", resident=tensorcache.Resident(64, buddy=buddy)) as x:
+            stats = x.stats()["resident"]
+            print(buddy, (x.gather(ids) == rows[ids]).all(), stats["peer_bytes"] / stats["buddy_bytes"])
 """
 
 
@@ -176,7 +180,7 @@ def test_cache_over_two_gpus(memory: Any, python: Any) -> None:
     done = python(TWO, TENSORCACHE_EMULATOR_DEVICES="2")
     if done.stdout.startswith("one GPU:"):
         pytest.skip(done.stdout)
-    assert done.stdout == "[0, 1] 2 True\n", done.stdout + done.stderr
+    assert done.stdout == "[0, 1] 2 True\nhost True 0.0\npeer True 1.0\nauto True 1.0\n", done.stdout + done.stderr
 
 
 def test_cupy_arrays_of_another_gpu_than_the_current_one(monkeypatch: Any) -> None:

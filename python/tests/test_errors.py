@@ -88,6 +88,9 @@ def test_ids_of_other_types(rows: Array) -> None:
         ({"resident": tensorcache.Resident(max_target=24)}, tensorcache.ArgumentError, r"max_target \(24\) must be a multiple of 16"),
         ({"resident": tensorcache.Resident(max_overflow=1.5)}, tensorcache.ArgumentError, r"max_overflow \(1.5\) must be 0 to 1"),
         ({"resident": tensorcache.Resident(retarget=1)}, TypeError, r"retarget \(1\) must be a bool"),  # type: ignore[arg-type]
+        ({"resident": tensorcache.Resident(buddy=True)}, TypeError, r"buddy \(True\) must be a str"),  # type: ignore[arg-type]
+        ({"resident": tensorcache.Resident(buddy="gpu")}, tensorcache.ArgumentError, r"buddy \('gpu'\) must be one of 'host', 'peer', 'auto'"),
+        ({"resident": tensorcache.Resident(64, buddy="peer"), "gpu_memory": "110%", "codec": "none"}, tensorcache.ArgumentError, r"resident_buddy \(peer\) needs at least 2 devices, there is 1"),
         ({"resident": True, "gpu_memory": "1%"}, tensorcache.Error, "must be at least"),
         ({"workers": -1}, tensorcache.ArgumentError, "workers"),
         ({"workers": 1.5}, TypeError, "workers"),

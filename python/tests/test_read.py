@@ -216,7 +216,8 @@ def test_retarget(rows: Array, ids: Array) -> None:
         ]:
             with pytest.raises(error, match=text):
                 x.retarget(target)  # type: ignore[arg-type]
-    with tensorcache.open(rows, "110%", device="host", codec="ibp4", resident=tensorcache.Resident(64, max_target=128)) as x:
+    with tensorcache.open(rows, "110%", device="host", codec="ibp4", resident=tensorcache.Resident(64, max_target=128, buddy="auto")) as x:
+        assert x.stats()["resident"]["buddy_bytes"] > x.stats()["resident"]["peer_bytes"] == 0
         x.retarget()
         stats = x.stats()["resident"]
         assert stats["target_bytes"] > 64 and not stats["past_max_overflow"]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,16 +68,16 @@ func parseTable(text string) (t TableSpec, err error) {
 			if t.Columns, err = strconv.Atoi(value); err != nil || t.Columns < 1 {
 				return t, fmt.Errorf("columns (%q) must be a number of elements", value)
 			}
-		case "resident", "max_target", "max_overflow", "retarget":
+		case "resident", "max_target", "max_overflow", "retarget", "buddy":
 			if err := t.parseResident(key, value); err != nil {
 				return t, err
 			}
 		default:
-			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow or retarget", key)
+			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow, retarget or buddy", key)
 		}
 	}
 	if !t.Resident && t.Slots != (cache.ResidentOptions{}) {
-		return t, errors.New("max_target, max_overflow and retarget must be of a table with resident")
+		return t, errors.New("max_target, max_overflow, retarget and buddy must be of a table with resident")
 	}
 	switch empty := t.DType != "" || t.Columns != 0; {
 	case t.File != "" && empty:
@@ -111,6 +112,10 @@ func (t *TableSpec) parseResident(key, value string) (err error) {
 	case "retarget":
 		if t.Slots.Retarget, err = strconv.ParseBool(value); err != nil {
 			return fmt.Errorf("retarget (%q) must be true or false", value)
+		}
+	case "buddy":
+		if t.Slots.Buddy = cache.BuddyMemory(value); !slices.Contains([]cache.BuddyMemory{cache.BuddyHost, cache.BuddyPeer, cache.BuddyAuto}, t.Slots.Buddy) {
+			return fmt.Errorf("buddy (%q) must be %s, %s or %s", value, cache.BuddyHost, cache.BuddyPeer, cache.BuddyAuto)
 		}
 	}
 	return nil
