@@ -103,6 +103,21 @@ func (r *Ranges) Now() (only int, changes uint64) {
 	return use.only, use.changes
 }
 
+// OnPeers says whether all overflow places of the table lie on devices, and there are any.
+func (t *Resident) OnPeers() bool {
+	on := false
+	for i := range t.Ranges.all {
+		of := t.Ranges.Of(i)
+		if of == nil || buddy.Over(of.Target, t.RowBytes) == 0 {
+			continue
+		}
+		if on = of.Peers != nil; !on {
+			break
+		}
+	}
+	return on
+}
+
 // Image writes the ranges to host memory of RangesBytes, as Directory is to have them.
 func (r *Ranges) Image(t *Resident, to []byte) {
 	image := &view[abi.BuddyRanges](device.HostBuffer(to))[0]

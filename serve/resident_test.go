@@ -67,6 +67,13 @@ func checkOverflow(t *testing.T, c *cache.Cache) {
 	if n != now.OverflowRows || bytes != now.OverflowBytes || n == 0 || own.OverflowReads != n || own.OverflowBytesRead != bytes {
 		t.Errorf("owner counted %d overflow reads of %d B, client %d of %d B; there are %d of %d B", n, bytes, own.OverflowReads, own.OverflowBytesRead, now.OverflowRows, now.OverflowBytes)
 	}
+	overLink := bytes // what is read of peers does not cross the link to the host
+	if now.PeerBytes > 0 {
+		overLink = 0
+	}
+	if counted := is.HostBytesMoved - was.HostBytesMoved; counted != overLink || mine.HostBytesMoved != overLink {
+		t.Errorf("owner counted %d B of host memory, client %d, of %d B", counted, mine.HostBytesMoved, overLink)
+	}
 	if is.Hits-was.Hits != int64(len(rows)) || is.Misses != 0 || mine.Hits != int64(len(rows)) || mine.Misses != 0 {
 		t.Errorf("owner counted %d hits and %d misses, client %d and %d, of %d rows", is.Hits-was.Hits, is.Misses, mine.Hits, mine.Misses, len(rows))
 	}

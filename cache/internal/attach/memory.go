@@ -187,7 +187,7 @@ func (s *Session) readByLocked(l *wire.Layout) (err error) {
 			continue
 		}
 		s.keepResidentLocked(l, j)
-		if residents[j], err = s.residentOf(l, j, at); err != nil {
+		if residents[j], err = s.residentOfLocked(l, j, at); err != nil {
 			return err
 		}
 	}

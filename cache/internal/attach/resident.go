@@ -36,8 +36,8 @@ func sameResident(a, b *wire.Layout, table int) bool {
 	return len(a.Residents) == 0 || reflect.DeepEqual(a.Residents[table], b.Residents[table])
 }
 
-// residentOf returns a resident table of a layout, without its directory. at returns memory by its number.
-func (s *Session) residentOf(l *wire.Layout, table int, at func(uint64) device.Buffer) (*kernels.Resident, error) {
+// residentOfLocked returns a resident table of a layout, without its directory. at returns memory by its number.
+func (s *Session) residentOfLocked(l *wire.Layout, table int, at func(uint64) device.Buffer) (*kernels.Resident, error) {
 	of, devices := s.welcome.Tables[table], len(s.Set.Devices)
 	bad := func(what string) error {
 		return fmt.Errorf("cache: layout %d: resident table %s must have %s", l.Generation, of.Name, what)
@@ -57,6 +57,12 @@ func (s *Session) residentOf(l *wire.Layout, table int, at func(uint64) device.B
 		one := &kernels.Range{Target: r.Target, Slot: r.Slot, Overflow: r.Overflow}
 		for d, id := range r.Buddy {
 			one.Buddy[d] = at(id)
+			if place := s.mu.regions[id]; place != nil && !place.Host {
+				one.Peers = append(one.Peers, place.Device)
+			}
+		}
+		if n := len(one.Peers); n != 0 && n != devices {
+			return nil, bad("overflow places in host memory, or all on devices")
 		}
 		all[r.Number] = one
 	}

@@ -124,6 +124,8 @@ type Totals struct {
 	Reasons                            [slab.NumReasons]int64
 	// Overflow is the part of Hits that were read from overflow places of a resident table, too. Boards have it as a reason: see OfResident.
 	Overflow int64
+	// PeerBytes is the part of HostBytes that was read from overflow places on devices. Boards do not have it: the owner knows where they lie.
+	PeerBytes int64
 }
 
 // OfResident turns what a board has of a resident table to totals: there are no misses, and the reason slab.Oversize counts Overflow.
@@ -138,6 +140,7 @@ func (t *Totals) Add(other *Totals) {
 	t.PeerHits += other.PeerHits
 	t.HostBytes += other.HostBytes
 	t.Overflow += other.Overflow
+	t.PeerBytes += other.PeerBytes
 	for r, n := range other.Reasons {
 		t.Reasons[r] += n
 	}

@@ -88,7 +88,7 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	t := d.set.Tables[table]
 	if t.WantResident != nil {
 		o.Overflow, o.Reasons = o.Reasons[slab.Oversize], [slab.NumReasons]int64{}
-		if t.Resident != nil && t.Resident.OnPeers() {
+		if v := d.Table(table); v != nil && v.Resident != nil && v.Resident.OnPeers() {
 			o.PeerBytes = o.HostBytes
 		}
 	}
@@ -159,8 +159,9 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.elsewhere)
 	t := TableTotals{
-		Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, PeerBytes: c.peerBytes.Load(),
-		Absent: c.absent.Load(), Overflow: c.overflow.Load() + more.Overflow,
+		Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes,
+		PeerBytes: c.peerBytes.Load() + more.PeerBytes,
+		Absent:    c.absent.Load(), Overflow: c.overflow.Load() + more.Overflow,
 	}
 	for r := range c.reasons {
 		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]

@@ -214,12 +214,6 @@ func (r *Resident) BuddyBytes() (host, devices int64) {
 	return r.hostBytes.Load(), devices
 }
 
-// OnPeers says whether all overflow places lie on devices.
-func (r *Resident) OnPeers() bool {
-	host, devices := r.BuddyBytes()
-	return host == 0 && devices > 0
-}
-
 // AddPeerBytes adds the bytes of buddy memory on each device. It ignores nil.
 func (r *Resident) AddPeerBytes(to []int64) {
 	if r == nil {

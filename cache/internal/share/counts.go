@@ -34,6 +34,11 @@ func (g *Guest) countsLocked(device, table int) board.Totals {
 		g.owner.o.Log.Warn("counters of a client are out of range: it is not counted any more", slog.String("client", g.name))
 		return *was
 	}
+	if r := g.owner.set.Tables[table].Resident; r != nil { // what was read since it was counted last is taken for read from where overflow places lie now
+		if now.PeerBytes = was.PeerBytes; r.Rows.OnPeers() {
+			now.PeerBytes += now.HostBytes - was.HostBytes
+		}
+	}
 	*was = now
 	return now
 }
