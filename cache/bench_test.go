@@ -40,6 +40,32 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
+// BenchmarkUpdate_Resident updates 200,000 rows that follow each other of a resident table, as gpu-bench's buddy-updates does.
+func BenchmarkUpdate_Resident(b *testing.B) {
+	const rows, rowBytes, n = 1 << 20, 256, 200_000
+	data := normalTable(rows, rowBytes/4, 1)
+	for _, codec := range []cache.Codec{"none", "ibp4"} {
+		b.Run("codec="+string(codec), func(b *testing.B) {
+			c := newCache(b, cache.Options{
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes).Resident()}, Budget: 2 * int64(len(data)), Codec: codec,
+				Host: cache.HostOptions{Overlay: 4 * n * (rowBytes + 32)}, Devices: cache.DeviceOptions{Backend: "host"},
+			})
+			ids := make([]int64, n)
+			b.SetBytes(n * rowBytes)
+			for i := 0; b.Loop(); i++ {
+				first := i * n % (rows - n)
+				for k := range ids {
+					ids[k] = int64(first + k)
+				}
+				if err := c.Update(ctx, 0, ids, data[first*rowBytes:][:n*rowBytes]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mrows/s")
+		})
+	}
+}
+
 // BenchmarkRefresh runs cycles that each replace about a tenth of 20,000 cached rows. The policy ranks 200,000 rows.
 func BenchmarkRefresh(b *testing.B) {
 	const rows, rowBytes = 200_000, 128

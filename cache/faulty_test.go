@@ -19,6 +19,9 @@ type faulty struct {
 	islands []int
 	stores  atomic.Pointer[chan struct{}] // changes of hashmaps wait until it is closed, nil for none
 	serves  atomic.Pointer[chan struct{}] // a batch sends to it when it has begun, and looks rows up when it is closed; nil for none
+	// kind, if not "", is what the devices say they are. launched, if not nil, is called when a device has run a kernel.
+	kind     string
+	launched func(device int, kernel string)
 }
 
 var errScriptedLoss = errors.New("scripted to be lost")
@@ -70,6 +73,14 @@ func (d *faultyDevice) Err() error {
 	return d.Device.Err()
 }
 
+func (d *faultyDevice) Info() device.Info {
+	info := d.Device.Info()
+	if d.all.kind != "" {
+		info.Kind = d.all.kind
+	}
+	return info
+}
+
 func (d *faultyDevice) CanRead(other device.Device) bool {
 	return d.all.islands == nil || d.all.islands[d.index] == d.all.islands[other.(*faultyDevice).index]
 }
@@ -116,7 +127,11 @@ func (s faultyStream) Launch(k device.Kernel) error {
 		*hold <- struct{}{}
 		<-*hold
 	}
-	return errors.Join(s.Stream.Launch(k), s.d.Err()) // it may be lost meanwhile
+	err := s.Stream.Launch(k)
+	if f := s.d.all.launched; f != nil {
+		f(s.d.index, k.Name())
+	}
+	return errors.Join(err, s.d.Err()) // it may be lost meanwhile
 }
 
 func (s faultyStream) Synchronize() error { return errors.Join(s.Stream.Synchronize(), s.d.Err()) }

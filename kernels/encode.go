@@ -23,6 +23,8 @@ type Encode struct {
 	Totals device.Buffer
 	// Scratch is scratch memory of EncodeScratchBytes.
 	Scratch device.Buffer
+	// Blocks is the most blocks that a GPU takes, 0 for as many as it runs at once.
+	Blocks int
 }
 
 // EncodeScratchBytes is the scratch memory for so many rows: from LongRow on, a row's stored form does not fit a

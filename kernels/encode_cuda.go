@@ -38,7 +38,14 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	args.Codec.Scratch = uint32(k.Codec.Form.EncodeScratch)
 	args.RowBytes = (args.Codec.RowBytes + stageSlack + 127) &^ 127
 	warps, shared := c.blockOf(s, &args.Codec, 2*int(args.RowBytes)+int(args.Codec.Scratch))
-	return launchResident(s, c.encode, 32*warps, shared, int(k.Count), warps, &args)
+	grid, err := residentOf(s, c.encode, 32*warps, shared, int(k.Count), warps)
+	if err != nil {
+		return err
+	}
+	if k.Blocks > 0 {
+		grid = min(grid, k.Blocks)
+	}
+	return c.encode.Launch(s, grid, 32*warps, shared, &args)
 }
 
 func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[abi.EncodeArgs], args *abi.EncodeArgs) error {

@@ -34,8 +34,8 @@ const (
 	// overlay, as there are several on their way.
 	residentRows, residentBytes = 1 << 15, 32 << 20
 	residentPieces              = 8
-	// residentPart is how many rows a goroutine takes at a time.
-	residentPart = 2048
+	// residentPart is how many rows a goroutine takes at a time: few, as the last one holds up all others.
+	residentPart = 512
 	// residentSteps are the epochs that a batch waits for: until no batch reads the rows' places, and two after they are written. As with places of the
 	// overlay (processLocked), a kernel that runs while the words change must not find a place's old bytes in a cache that an earlier kernel filled.
 	residentSteps = 3
@@ -126,30 +126,66 @@ func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, r
 		return 0, err
 	}
 	defer gate.Unlock()
+	// While a batch is published the next one is encoded.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type encoded struct {
+		b   *residentBatch
+		err error
+	}
+	next := make(chan encoded, 1)
+	encode := func(from int) {
+		b, err := w.encodedResident(ctx, t, table, rows[from:], data[from*rowBytes:])
+		next <- encoded{b, err}
+	}
+	if len(rows) > 0 {
+		encode(0)
+	}
 	for done < len(rows) {
-		if err := ctx.Err(); err != nil {
-			return done, err
+		now := <-next
+		if now.err != nil {
+			return done, now.err
 		}
-		b, wait, err := w.beginResident(t, table, rows[done:])
-		if err == nil && b == nil {
-			w.Counts.Waits.Add(1)
-			if err = w.await(ctx, wait); err == nil {
-				continue
+		end := done + len(now.b.rows)
+		if end < len(rows) {
+			go encode(end)
+		}
+		if err := w.publishBatch(ctx, t, now.b); err != nil {
+			w.dropResident(now.b)
+			if stop(); end < len(rows) {
+				if unused := <-next; unused.err == nil {
+					w.dropResident(unused.b)
+				}
 			}
-		}
-		if err != nil {
 			return done, err
 		}
-		if err = w.encodeResident(t, b, data[done*rowBytes:][:len(b.rows)*rowBytes]); err == nil {
-			err = w.publishBatch(ctx, t, b)
-		}
-		if err != nil {
-			w.dropResident(b)
-			return done, err
-		}
-		done += len(b.rows)
+		done = end
 	}
 	return done, nil
+}
+
+// encodedResident returns a batch of the first of some rows, which lie in the overlay.
+func (w *Writer) encodedResident(ctx context.Context, t *read.Table, table int, rows []int64, data []byte) (*residentBatch, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		b, wait, err := w.beginResident(t, table, rows)
+		if err != nil {
+			return nil, err
+		}
+		if b != nil {
+			if err := w.encodeResident(t, b, data[:len(b.rows)*t.Tier.RowBytes()]); err != nil {
+				w.dropResident(b)
+				return nil, err
+			}
+			return b, nil
+		}
+		w.Counts.Waits.Add(1)
+		if err := w.await(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // lock locks what a move to another target holds while it waits for batches, unless ctx ends before.
@@ -220,6 +256,9 @@ func (r *residents) remove(b *residentBatch) {
 // encodeResident writes a batch's rows to the overlay.
 func (w *Writer) encodeResident(t *read.Table, b *residentBatch, data []byte) error {
 	k, rowBytes, to := t.Tier.Codec(), t.Tier.RowBytes(), w.store.Overlay.Mem.Bytes()
+	if done, err := w.encodeOnDevice(b, data, rowBytes); done {
+		return err
+	}
 	var failed error
 	b.inParts(func(first, end int) func() {
 		var buf []byte

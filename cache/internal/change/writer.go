@@ -39,6 +39,7 @@ type Writer struct {
 	budget   atomic.Int64 // bytes per device, now
 	cycle    cycleState
 	losses   losses
+	encoders []encoder    // one a device
 	ages     *numa.Memory // of mu.admittedAt
 
 	interval atomic.Int64  // nanoseconds between background cycles; 0: none run
@@ -112,6 +113,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 // different locations.
 func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	w.store, w.started = store, time.Now()
+	w.encoders = make([]encoder, len(w.set.Devices))
 	w.mu.index, err = newIndex(store, &w.mu.retire, differing)
 	if w.mu.index != nil && w.mu.index.m != nil {
 		w.mu.admittedAt, w.ages = numa.Make[uint32](w.mu.index.m.Layout().Slots())
@@ -204,6 +206,9 @@ func (w *Writer) WriteBack(table int) error {
 func (w *Writer) Free() {
 	if w.mu.index != nil {
 		w.mu.index.close()
+	}
+	for i := range w.encoders {
+		w.encoders[i].close(w.set.Devices[i].Device)
 	}
 	w.ages.Free()
 	for _, b := range w.mu.retire.open.buffers {
