@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -106,13 +105,12 @@ def test_an_error_stops_the_other_readers(checkpoint: pathlib.Path, monkeypatch:
     def fails_or_waits(tensor: Any, out: Any, stop: Any) -> None:
         if tensor.name.endswith("shard_3.weight"):
             raise tensorcache.FileError("a damaged file")
-        stopped.append(stop.wait(60))
+        stopped.append(stop.wait(300))
 
     monkeypatch.setattr(tensorcache._checkpoint, "read_rows", fails_or_waits)
-    start = time.monotonic()
     with pytest.raises(tensorcache.FileError, match="damaged"):
         NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host")
-    assert time.monotonic() - start < 30 and len(stopped) == 23 and all(stopped)
+    assert len(stopped) == 23 and all(stopped)
     # The readers themselves end early.
     monkeypatch.undo()
     tensor = Checkpoint(checkpoint).tensor("model.ngram.shard_3.weight", ["F8_E4M3"])
