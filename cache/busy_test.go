@@ -49,7 +49,7 @@ func TestRefresh_OnBusyProcessors(t *testing.T) {
 		if err := call(); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("%s took %v", what, took)
 		} else {
 			t.Log(what, took)
