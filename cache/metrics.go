@@ -76,8 +76,9 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 				batches += m.Shared
 			}
 			o.ObserveInt64(shared, batches, of)
-			below(o, ts, func(more ...attribute.KeyValue) metric.MeasurementOption { return with(append(more, table)...) })
-			resident(o, ts, of)
+			ofTable := func(more ...attribute.KeyValue) metric.MeasurementOption { return with(append(more, table)...) }
+			below(o, ts, ofTable)
+			resident(o, ts, ofTable)
 			moved += ts.HostBytesMoved
 			delivered += ts.Lookups * int64(ts.RowBytes)
 		}

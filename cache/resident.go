@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
@@ -91,7 +92,8 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 
 // Retarget moves all rows of a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the one length that New would choose for
 // the rows as they are now. Targets above the row bytes are taken for these, rounded up to 16. It returns when all rows have moved. Gathers do not wait for it, and Updates
-// of the table wait while a part of it moves, some milliseconds at a time.
+// of the table wait while a part of it moves, some milliseconds at a time. Batches that were captured before look each row's target up from then on, which takes
+// longer: capture them again.
 //
 // Slots move in place: the device memory that the table takes stays the same. A target larger than the first one, or than the mean of the first ones, needs
 // ResidentOptions.MaxTarget; else the error wraps ErrBudget. Memory for what is longer than the slots is taken anew, from the budget if it is on devices, and
@@ -187,7 +189,7 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 }
 
 // residentGauges makes the instruments of resident tables.
-func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.MeasurementOption) {
+func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, func(...attribute.KeyValue) metric.MeasurementOption) {
 	target := f.Level("tensorcache.resident.target", "By", "Bytes of a row's slot.")
 	limit := f.Level("tensorcache.resident.target.limit", "By", "Bytes of the longest slots that Retarget can give the rows.")
 	usage := f.Level("tensorcache.resident.usage", "By", "Bytes of slots and words on all devices.")
@@ -196,10 +198,18 @@ func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, metric.
 	past := f.Level("tensorcache.resident.overflow.exceeded", "{table}", "1 while more rows than MaxOverflow are longer than their slot, else 0.")
 	reads := f.Counter("tensorcache.resident.overflow.reads", "{row}", "Lookups of rows that are longer than their slot.")
 	bytes := f.Counter("tensorcache.resident.overflow.bytes", "By", "Bytes read from overflow places.")
-	return func(o metric.Observer, ts *TableStats, of metric.MeasurementOption) {
+	rangeTarget := f.Level("tensorcache.resident.range.target", "By", "Bytes of a row's slot in one of several ranges of rows.")
+	rangeRows := f.Level("tensorcache.resident.range.rows", "{row}", "Rows of one of several ranges.")
+	return func(o metric.Observer, ts *TableStats, with func(...attribute.KeyValue) metric.MeasurementOption) {
 		s := ts.Resident
 		if s == nil {
 			return
+		}
+		of := with()
+		for _, r := range s.Ranges {
+			first := with(observe.KeyRow.Int64(r.FirstRow))
+			o.ObserveInt64(rangeTarget, int64(r.TargetBytes), first)
+			o.ObserveInt64(rangeRows, r.Rows, first)
 		}
 		o.ObserveInt64(target, int64(s.TargetBytes), of)
 		o.ObserveInt64(limit, int64(s.MaxTargetBytes), of)

@@ -503,8 +503,32 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 			t.Errorf("%s is not documented", name)
 		}
 	}
-	if n := strings.Count(section, "\n| `"); n != len(want) {
-		t.Errorf("%d metrics are documented, %d known", n, len(want))
+	// A table of several ranges has two for each of them, in one line of the table; one of a single range has none.
+	ranges := []string{"tensorcache.resident.range.target", "tensorcache.resident.range.rows"}
+	if n := strings.Count(section, "\n| `"); n != len(want)+1 {
+		t.Errorf("%d metrics are documented, %d known", n, len(want)+1)
+	}
+	for name := range got {
+		if strings.Contains(name, "resident.range") {
+			t.Errorf("%s of a table of one range", name)
+		}
+	}
+	recorder = newRecorder(t, sdktrace.NeverSample())
+	c = openResident(t, classesOfRows(rand.New(rand.NewPCG(22, 80)), 260, rowBytes, 0, 1), rowBytes, "zipnn", cache.ResidentOptions{}, 2, func(o *cache.Options) { o.Telemetry = recorder.options() })
+	several := stats(t, c).Tables[0].Resident.Ranges
+	if got = recorder.collect(t); len(several) < 2 {
+		t.Fatalf("ranges: %+v", several)
+	}
+	for i, name := range ranges {
+		for _, r := range several {
+			at := fmt.Sprintf("%s{tensorcache.row=%d,tensorcache.table.name=features}", name, r.FirstRow)
+			if want := []float64{float64(r.TargetBytes), float64(r.Rows)}[i]; got[at] != want {
+				t.Errorf("%s is %v, want %v", at, got[at], want)
+			}
+		}
+		if !strings.Contains(section, "`"+name+"`") {
+			t.Errorf("%s is not documented", name)
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func (s *Session) loseLocked(l *wire.Layout) {
 	lost := false
 	for i, d := range l.Devices {
-		lost = lost || d.Lost != "" && !s.Set.Devices[i].IsLost()
+		lost = lost || d.Lost != "" && !s.Set.Devices[i].IsGone()
 	}
 	if !lost && !l.Paused {
 		return

@@ -29,8 +29,8 @@ type Device struct {
 	sampling Sampling
 	set      *Set
 	lost     atomic.Bool
-	lostBy   error       // with which it has failed; set before lost
-	hidden   atomic.Bool // no batch runs on it, as if it were lost, but its memory can be read
+	lostBy   atomic.Pointer[error] // with which it has failed; set before lost
+	hidden   atomic.Bool           // no batch runs on it, as if it were lost, but its memory can be read
 	view     atomic.Pointer[View]
 	tables   []atomic.Pointer[TableView]
 	sampled  atomic.Uint32 // batches so far

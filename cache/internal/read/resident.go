@@ -257,7 +257,7 @@ func (s *Set) residentOn(t *TableView) error {
 		return nil
 	}
 	for _, d := range s.Devices[:t.Resident.Devices] {
-		if d.IsLost() && !d.hidden.Load() {
+		if d.IsGone() {
 			return d.LostError()
 		}
 	}

@@ -97,11 +97,15 @@ func (s *Set) Check() error {
 // IsLost says whether the cache has given the device up.
 func (d *Device) IsLost() bool { return d.lost.Load() }
 
-// SetLost gives the device up. why is the error with which it has failed. REQUIRES: batches are paused. One goroutine at a time may call it.
+// IsGone says whether the device's memory cannot be read any more: whether it is lost, and not only hidden.
+func (d *Device) IsGone() bool { return d.IsLost() && !d.hidden.Load() }
+
+// SetLost gives the device up, also one that is hidden. why is the error with which it has failed. REQUIRES: batches are paused. One goroutine at a time may
+// call it.
 func (d *Device) SetLost(why error) {
-	d.hidden.Store(false)
-	if !d.IsLost() {
-		d.lostBy = why
+	if !d.IsGone() {
+		d.lostBy.Store(&why)
+		d.hidden.Store(false)
 		d.lost.Store(true)
 		d.set.generation.Add(1)
 	}
@@ -123,7 +127,7 @@ func (d *Device) LostReason() error {
 	if err := d.Device.Err(); err != nil || !d.IsLost() {
 		return err
 	}
-	return d.lostBy // another process has found that it has failed
+	return *d.lostBy.Load() // another process has found that it has failed
 }
 
 // orLost returns err, or LostError if the device has failed for good.
