@@ -34,7 +34,8 @@ type Terms struct {
 	// bytes, back to back. It must be set if there are any.
 	Drawn []Drawn
 	Read  func(rows []int64) []byte
-	// Resident, if not 0, says that all rows are to be in slots of one length within Budget, and at most this share of them longer: slab/buddy.
+	// Resident, if not 0, says that all rows are to be in slots within Budget, of one length or of one for each range of rows, and at most this share of them
+	// longer: slab/buddy.
 	// Hits are then rows that are not longer, and misses read what others have beyond their slots.
 	Resident float64
 	// Saved returns what a hit saves of a row of so many stored bytes: admission ranks rows by how often they are looked up, times that, per slot
@@ -308,25 +309,27 @@ func (c *contender) judge(sample, drawn []byte, rowBytes int, terms *Terms) (err
 	return nil
 }
 
-// reside fills in what follows for a resident table, of which each row has so many bytes of the budget.
+// reside fills in what follows for a resident table, of which each row has so many bytes of the budget: with one target, or one for each range of rows, as
+// cache.New chooses them. The judged rows are in the order of the table's.
 func (c *contender) reside(rowBytes int, share, most float64) {
-	h := buddy.NewHistogram(rowBytes)
-	for _, row := range c.encoded {
-		h.Add(len(row), 1)
+	stored := make([]int32, len(c.encoded))
+	for i, row := range c.encoded {
+		stored[i] = int32(len(row))
 	}
+	rows := float64(len(stored))
 	// The rows judged are few: by a codec whose share is near the limit the table may not fit.
-	share = max(0, share-2*math.Sqrt(share*(1-share)/max(1, float64(len(c.encoded)))))
-	least := h.Least(share).Target
-	if most < float64(least) { // it does not fit. If no codec does, the one that needs the shortest slots is to be chosen, as the error names what it needs
-		c.HitRatio, c.missBytes = 0, misfit*float64(least)
+	share = max(0, share-2*math.Sqrt(share*(1-share)/max(1, rows)))
+	// What is read of overflow places counts, and not the time of slots, which is nearly the same by all codecs.
+	choice, fits := buddy.ChooseParts(buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}, stored, int64(max(0, most*rows)), share,
+		buddy.Times{Overflow: func(bytes int) float64 { return float64(bytes) }})
+	if !fits { // If no codec does, the one that needs the shortest slots is to be chosen, as the error names what it needs
+		c.HitRatio, c.missBytes = 0, misfit*float64(choice.SlotsBytes())/max(1, rows)
 		return
 	}
-	target, over := min(int(most)/buddy.MinTarget*buddy.MinTarget, buddy.MaxTarget(rowBytes)), 0
-	for _, row := range c.encoded {
-		over += max(0, len(row)-target)
+	c.HitRatio, c.missBytes = 1-choice.Overflow, 0
+	if choice.Overflow > 0 {
+		c.missBytes = choice.Seconds / choice.Overflow
 	}
-	c.HitRatio = 1 - h.Of(target, buddy.Times{}).Overflow
-	c.missBytes = float64(over) / max(1, (1-c.HitRatio)*float64(len(c.encoded)))
 }
 
 // misfit is how many bytes each byte of a slot counts for a codec by which a table does not fit: more than any that fits can read.

@@ -93,6 +93,38 @@ func TestPick_WeighsHitsAndMisses(t *testing.T) {
 	}
 }
 
+// TestPick_ResidentRanges: codecs of a resident table are judged by ranges of rows with a target each, as the table will have them: rows that shrink followed by
+// as many that do not fit where, mixed, they would not.
+func TestPick_ResidentRanges(t *testing.T) {
+	const rows, rowBytes = 8192, 256
+	r := rand.New(rand.NewPCG(7, 9))
+	sample := make([]byte, rows*rowBytes)
+	for i := range sample[len(sample)/2:] {
+		sample[len(sample)/2+i] = byte(r.Uint32())
+	}
+	terms := Terms{Rows: 1 << 20, Budget: 1 << 20 * rowBytes * 7 / 10, Resident: 0.3}
+	judged := func() Candidate {
+		t.Helper()
+		c, choice, err := Pick(sample, rowBytes, dtype.Float32, terms)
+		if err != nil || c == nil {
+			t.Fatalf("%v, %+v", err, choice)
+		}
+		return choice.Candidates[slices.IndexFunc(choice.Candidates, func(c Candidate) bool { return c.Codec == choice.Codec })]
+	}
+	if c := judged(); c.HitRatio < 0.95 {
+		t.Errorf("one half behind the other: %+v", c)
+	}
+	r.Shuffle(rows, func(i, j int) {
+		a, b := sample[i*rowBytes:][:rowBytes], sample[j*rowBytes:][:rowBytes]
+		for k := range a {
+			a[k], b[k] = b[k], a[k]
+		}
+	})
+	if c := judged(); c.HitRatio != 0 {
+		t.Errorf("both halves mixed: %+v", c)
+	}
+}
+
 // lengths are stored lengths of rows of 256 bytes.
 func lengths(n ...int) (encoded [][]byte) {
 	for _, n := range n {
