@@ -373,7 +373,7 @@ func TestAdopt_EqualRows(t *testing.T) {
 	}
 	for _, codec := range []cache.Codec{"none", "ibp4"} {
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{adopt(t, "x", mapped(t, data), rowBytes)}, Budget: 70_000, Codec: codec, Host: cache.HostOptions{EqualRows: true}, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+			Tables: []cache.Table{adopt(t, "x", mapped(t, data), rowBytes)}, Budget: 70_000, Codec: codec, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
 		})
 		if of := stats(t, c).Tables[0]; of.CachedRows != rows || of.EqualRows < rows-1 || of.SlotsSaved < rows-contents-1 || of.EqualBytes == 0 { // the last row is raw
 			t.Errorf("%s: %d rows cached, %d of them equal, %d slots saved", codec, of.CachedRows, of.EqualRows, of.SlotsSaved)

@@ -18,7 +18,7 @@ func TestDependencies_OfCache(t *testing.T) {
 	}
 	want := []string{
 		"github.com/cespare/xxhash/v2", "github.com/dgraph-io/ristretto/v2", "github.com/dustin/go-humanize", "github.com/go-logr/logr", "github.com/go-logr/stdr",
-		"github.com/hashicorp/golang-lru/arc/v2", "github.com/hashicorp/golang-lru/v2", "github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "go.opentelemetry.io/auto/sdk",
+		"github.com/hashicorp/golang-lru/arc/v2", "github.com/hashicorp/golang-lru/v2", "github.com/klauspost/compress", "github.com/klauspost/cpuid/v2", "github.com/pierrec/lz4/v4", "github.com/zeebo/xxh3", "go.opentelemetry.io/auto/sdk",
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/log", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace", "golang.org/x/sys",
 	}
 	for tags, more := range map[string][]string{"": nil, "cuda": {"github.com/google/uuid", "github.com/pkg/errors", "gorgonia.org/cu"}} {

@@ -35,7 +35,7 @@ func testEqualRowsShareSlots(t *testing.T, backend cache.Backend) {
 		codec := of.codec
 		c := newCache(t, cache.Options{
 			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 120_000, Codec: codec,
-			Host: cache.HostOptions{Tier: of.tier, EqualRows: true}, Devices: cache.DeviceOptions{Backend: backend},
+			Host: cache.HostOptions{Tier: of.tier}, Devices: cache.DeviceOptions{Backend: backend},
 		})
 		s := stats(t, c)
 		if of := s.Tables[0]; of.CachedRows != rows || of.SlotsSaved != rows-contents || s.PayloadBytes > 2*contents*rowBytes {
@@ -95,8 +95,8 @@ func TestRefresh_EqualRows(t *testing.T) {
 	const rows, rowBytes = 3000, 256
 	for _, o := range []cache.Options{
 		{Budget: 130_000, Host: cache.HostOptions{Tier: cache.Packed}},
-		{Budget: 130_000, Host: cache.HostOptions{Tier: cache.InPlace, EqualRows: true}},
-		{Budget: 60_000, Host: cache.HostOptions{Tier: cache.InPlace, EqualRows: true}, Devices: cache.DeviceOptions{Count: 3, Rates: hotRates}},
+		{Budget: 130_000, Host: cache.HostOptions{Tier: cache.InPlace}},
+		{Budget: 60_000, Host: cache.HostOptions{Tier: cache.InPlace}, Devices: cache.DeviceOptions{Count: 3, Rates: hotRates}},
 		{Budget: 90_000, Host: cache.HostOptions{Tier: cache.Packed}, Devices: cache.DeviceOptions{Count: 2, Placement: cache.PlacementReplicate}},
 	} {
 		r := rand.New(rand.NewPCG(1, uint64(o.Devices.Count)))

@@ -50,6 +50,7 @@ func (l *learning) open(t *testing.T, o cache.Options) *cache.Cache {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Host.NoEqualRows = true // they are all zeros
 	o.Tables, o.Budget, o.Codec, o.Devices.Backend = []cache.Table{table}, int64(len(l.data)/10), "none", l.backend
 	return newCache(t, o)
 }

@@ -399,7 +399,7 @@ var modelCases = map[string]modelCase{
 	"8 devices, 7 lost":  {o: cache.Options{Budget: 20_000, Codec: "none", Devices: cache.DeviceOptions{Rates: hotRates}}, devices: 8, lose: []int{3, 0, 1, 7, 6, 2, 5}},
 	"equal rows":         {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "ibp4"}, devices: 1, equal: true},
 	"equal rows, tight":  {o: cache.Options{Budget: 16_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "none"}, devices: 1, equal: true},
-	"equal, in place":    {o: cache.Options{Budget: 24_000, Host: cache.HostOptions{Tier: cache.InPlace, EqualRows: true}, Codec: "none"}, devices: 2, lose: []int{1}, equal: true},
+	"equal, in place":    {o: cache.Options{Budget: 24_000, Host: cache.HostOptions{Tier: cache.InPlace}, Codec: "none"}, devices: 2, lose: []int{1}, equal: true},
 	"equal rows copied":  {o: cache.Options{Budget: 24_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "ibp4", Devices: cache.DeviceOptions{Placement: cache.PlacementReplicate}}, devices: 4, lose: []int{2, 0}, equal: true},
 	"equal rows apart":   {o: cache.Options{Budget: 20_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "none"}, devices: 5, islands: []int{0, 0, 1, 2, 1}, lose: []int{1, 3}, equal: true},
 	"pages":              {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Memory: 50_000}}, devices: 1},

@@ -182,7 +182,7 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress, Shared: c.set.Shared, EqualRows: c.opts.Host.EqualRows && t.resident == nil,
+		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress, Shared: c.set.Shared, EqualRows: !c.opts.Host.NoEqualRows && t.resident == nil,
 	})
 	if err != nil && t.adopt != nil {
 		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)

@@ -134,9 +134,10 @@ type HostOptions struct {
 	// Inclusive keeps rows that a slab holds in the host tier, too. By default, of a table of FromPages that does not fit in Memory, they give
 	// way to rows that no slab holds.
 	Inclusive bool
-	// EqualRows looks for equal rows of tables whose rows lie in place when they are loaded, adopted memory too, so that they share slots in slabs, as equal rows of packed tiers
-	// always do. Where a sample says that there are enough of them, that takes about 0.4 s a GiB. Of rows below 64 bytes it does nothing. Default: no.
-	EqualRows bool
+	// NoEqualRows does not look for equal rows of tables whose rows lie in place. Otherwise they are looked for when a table is loaded or adopted, and share slots in
+	// slabs, as equal rows of packed tiers always do. A sample decides whether that pays: at least a third of the rows must need no slot of their own. Rows below 128 bytes
+	// are not looked at, nor are resident tables. Default: false.
+	NoEqualRows bool
 	// ColdTimeout bounds how long a batch waits for rows that are neither in a slab nor in the host tier. Default: 10 s.
 	ColdTimeout time.Duration
 	// Nodes are the memory nodes (NUMA) for the host tier, by the system's numbers, each once. Pages are interleaved over them; when a

@@ -67,8 +67,6 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 		return nil, argument("config.log_level (%d) must be one of tc_log_level", c.log_level)
 	case c.host_memory < 0:
 		return nil, argument("config.host_memory (%d) must not be negative", c.host_memory)
-	case c.reserved != 0:
-		return nil, argument("config.reserved (%d) must be 0", c.reserved)
 	}
 	name := text(c.policy)
 	if name == "" {
@@ -92,7 +90,7 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 	r := &request{options: cache.Options{
 		Budget: int64(c.gpu_memory), Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
 		Devices:   cache.DeviceOptions{Backend: backend, Count: int(c.devices)},
-		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay), Memory: int64(c.host_memory)},
+		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay), Memory: int64(c.host_memory), NoEqualRows: c.no_equal_rows != 0},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: training, Cold: c.cold != 0, Restore: text(c.restore)},
 		Refresh: cache.RefreshOptions{
 			Interval: time.Duration(float64(c.refresh_interval) * float64(time.Second)), MaxChurn: float64(c.refresh_churn),

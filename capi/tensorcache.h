@@ -196,7 +196,8 @@ typedef struct tc_config {
 	uint64_t seed;       /* selects the rows that codecs are trained on */
 	const char *name;    /* of the cache, in telemetry and logs; default "cache" */
 	int32_t log_level;   /* tc_log_level from which tc_logs_json has the cache's messages; default TC_LOG_WARNING */
-	int32_t reserved;    /* 0 */
+	/* Not 0: equal rows of a table that is not host_packed have slots of their own. 0: they share slots, if a sample says that there are enough of them. */
+	int32_t no_equal_rows;
 	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; default: no limit */
 } tc_config;
 

@@ -2,85 +2,19 @@ package transfer
 
 import (
 	"bytes"
-	"math/bits"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/zeebo/xxh3"
 
-	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-const (
-	// Rows are hashed in parts of equalPart, and looked up in groups of equalGroup.
-	equalPart  = 1 << 16
-	equalGroup = 64
-	// equalShare is the bytes of rows, as they lie in host memory, for which the search for equal rows has a slot of 8 bytes, and leastEqualSlots the fewest slots.
-	equalShare      = 512
-	leastEqualSlots = 1 << 12
-
-	// An entry of the search: 1 + a row's number, whether another row was found to be equal, and bits of the hash.
-	equalRowBits = 47
-	equalFound   = 1 << equalRowBits
-	equalTag     = 1<<64 - equalFound<<1
-)
-
-// equalSearch finds rows of a tier whose stored bytes are those of an earlier row. It knows so many earlier rows as it has
-// slots; of rows that want the same slots, one that others were equal to stays, else the latest. So it finds all rows that are like a
-// frequent one, and in tables whose stored rows have 512 bytes or more on average mostly every repeat.
-type equalSearch struct {
-	slots  []uint64
-	memory *numa.Memory // of slots, to be freed
-	hashes []uint64     // of the rows of a part
-}
-
-// newEqualSearch returns a search in rows that take so many bytes.
-func (t *Tier) newEqualSearch(bytes int64) equalSearch {
-	slots := max(leastEqualSlots, bytes/equalShare)
-	slots = int64(1) << (bits.Len64(uint64(min(slots, 2*t.rows+1))) - 1)
-	s := equalSearch{hashes: make([]uint64, min(t.rows, equalPart))}
-	s.slots, s.memory = numa.Make[uint64](max(2, slots))
-	return s
-}
-
-// fetch loads the slots of a group of rows of the part, so that find does not wait for one after the other.
-func (s *equalSearch) fetch(from, to int) {
-	sum := uint64(0)
-	for _, h := range s.hashes[from:to] {
-		sum += s.slots[h&uint64(len(s.slots)-1)]
-	}
-	touch(sum)
-}
-
-//go:noinline
-func touch(uint64) {}
-
-// find returns an earlier row, and the slot that it is in, if same says that its stored bytes are those of the given row; or says that there is none. hash
-// is that of the row. The earlier row stays in its slot from now on.
-func (s *equalSearch) find(row int64, hash uint64, same func(earlier int64) bool) (earlier int64, slot uint64, ok bool) {
-	at := hash & uint64(len(s.slots)-1)
-	for i := at; ; i ^= 1 { // a row has two slots
-		if x := s.slots[i]; x != 0 && (x^hash)&equalTag == 0 {
-			if earlier = int64(x&(equalFound-1)) - 1; same(earlier) {
-				s.slots[i] |= equalFound
-				return earlier, i, true
-			}
-		}
-		if i != at {
-			break
-		}
-	}
-	if x := s.slots[at]; x&equalFound != 0 || x != 0 && s.slots[at^1] == 0 {
-		at ^= 1
-	}
-	if s.slots[at]&equalFound == 0 {
-		s.slots[at] = hash&equalTag | uint64(row+1)
-	}
-	return 0, 0, false
-}
+// Rows of a tier that is being packed are hashed in parts of equalPart, and looked up in groups of equalGroup.
+const equalPart = 1 << 16
 
 // equalRows are the rows of a tier that is being packed that share a place.
 type equalRows struct {
 	equalSearch
+	hashes []uint64 // of the rows of a part
 	t      *Tier
 	places bitset          // rows whose place has several rows
 	copies bitset          // those of them but the first of each place
@@ -90,7 +24,7 @@ type equalRows struct {
 }
 
 func (t *Tier) newEqualRows() *equalRows {
-	return &equalRows{equalSearch: t.newEqualSearch(t.total.StoredBytes), t: t}
+	return &equalRows{equalSearch: newEqualSearch(t.total.StoredBytes, t.rows), hashes: make([]uint64, min(t.rows, equalPart)), t: t}
 }
 
 // bitset has a bit for each row, lowest first in its words.
@@ -115,7 +49,7 @@ func (e *equalRows) bytesOf(row int64, length uint32) []byte {
 func (e *equalRows) part(workers interruptible, first int64, lengths []uint32) {
 	workers.For(len(lengths), packGrain, func(from, to int) {
 		for i := from; i < to; i++ {
-			e.hashes[i] = xxhash.Sum64(e.bytesOf(first+int64(i), lengths[i]))
+			e.hashes[i] = xxh3.Hash(e.bytesOf(first+int64(i), lengths[i]))
 		}
 	})
 }

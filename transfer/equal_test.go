@@ -2,13 +2,9 @@ package transfer
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -302,48 +298,5 @@ func TestWrite_Groups(t *testing.T) {
 				t.Fatalf("%+v, %d bytes of shared slots after all rows were written", total, tier.SharedBytes())
 			}
 		})
-	}
-}
-
-// BenchmarkLoad_Groups loads a table of 1 GiB whose rows lie in place with and without the search for equal rows, by turns. share is the part of rows
-// that are like one of a thousand others.
-func BenchmarkLoad_Groups(b *testing.B) {
-	const rowBytes = 512
-	for _, share := range []float64{0, 0.5} {
-		r := rand.New(rand.NewPCG(1, 2))
-		data := make([]byte, 1<<30)
-		for at := 0; at < len(data); at += rowBytes {
-			row := data[at:][:rowBytes]
-			if at > 1000*rowBytes && r.Float64() < share {
-				copy(row, data[r.IntN(1000)*rowBytes:])
-				continue
-			}
-			for i := 0; i < rowBytes; i += 4 { // floats of similar exponents
-				binary.LittleEndian.PutUint32(row[i:], math.Float32bits(float32(r.NormFloat64())))
-			}
-		}
-		for _, codec := range []string{"none", "ibp4"} {
-			b.Run(fmt.Sprintf("equal=%v/codec=%s", share, codec), func(b *testing.B) {
-				var took [2][]float64
-				found := int64(0)
-				for i := range 2 * b.N {
-					start := time.Now()
-					tier, err := Load(newDevice(), SourceOf(data, rowBytes), Options{Codec: codec, DType: dtype.Float32, EqualRows: i%2 == 1})
-					if err != nil {
-						b.Fatal(err)
-					}
-					took[i%2] = append(took[i%2], time.Since(start).Seconds())
-					found = tier.Totals().EqualRows
-					tier.Close()
-				}
-				slices.Sort(took[0])
-				slices.Sort(took[1])
-				without, with := took[0][b.N/2], took[1][b.N/2]
-				b.ReportMetric(without*1e3, "without-ms")
-				b.ReportMetric(with*1e3, "with-ms")
-				b.ReportMetric(100*(with/without-1), "%more")
-				b.ReportMetric(float64(found), "equal-rows")
-			})
-		}
 	}
 }

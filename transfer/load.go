@@ -70,7 +70,7 @@ type Options struct {
 	// Shared has the memory that batches read allocated so that other processes can map it. The device must be a device.Sharer, and there
 	// must be no Adopt.
 	Shared bool
-	// EqualRows looks for equal rows in place, so that they share slots in slabs.
+	// EqualRows looks for equal rows in place, so that they share slots in slabs, if a sample says that there are enough of them.
 	EqualRows bool
 	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
@@ -78,7 +78,7 @@ type Options struct {
 	Timings *Timings
 }
 
-// Timings are how long the steps of loading a tier took. Pack is the search for equal rows in place, too.
+// Timings are how long the steps of loading a tier took. Pack is the search for equal rows in place, too, as far as it is not part of Read.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
@@ -118,9 +118,14 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		preparing.Wait()
 		p.loader.close()
 	}()
+	var alike *alike // nil: no search
+	if o.EqualRows && o.Mode == InPlace && t.rowBytes >= groupedRow {
+		alike = t.newAlike()
+		defer alike.free()
+	}
 	if o.Adopt != nil {
 		o.Progress(t.rows)
-	} else if err := t.read(o.Context, src, o.Progress); err != nil {
+	} else if err := t.read(o.Context, src, alike, o.Progress); err != nil {
 		return nil, err
 	}
 	preparing.Wait()
@@ -128,6 +133,13 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		return nil, p.err
 	}
 	lap(&timings.Read)
+	workers := interruptible{host.Workers(o.Workers), o.Context}
+	if alike != nil {
+		if err := alike.finish(workers, p.sample); err != nil {
+			return nil, err
+		}
+		lap(&timings.Pack)
+	}
 	if err := t.train(o, &p); err != nil {
 		return nil, err
 	}
@@ -148,12 +160,12 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t.trained = t.total
 	t.shared = o.Shared
 	if o.Mode == Packed {
-		if err := t.pack(interruptible{host.Workers(o.Workers), o.Context}); err != nil {
+		if err := t.pack(workers); err != nil {
 			return nil, err
 		}
 		lap(&timings.Pack)
-	} else if o.EqualRows {
-		if err := t.findGroups(interruptible{host.Workers(o.Workers), o.Context}, p.sample); err != nil {
+	} else if alike != nil {
+		if err := t.group(workers, alike); err != nil {
 			return nil, err
 		}
 		lap(&timings.Pack)
@@ -225,17 +237,20 @@ func (t *Tier) lengths() device.Buffer {
 // readPart is the bytes of rows that are read at a time.
 const readPart = 4 << 20
 
-// read copies the source's rows to their places.
-func (t *Tier) read(ctx context.Context, src Source, progress func(rows int64)) error {
+// partRows returns how many rows are read at a time.
+func (t *Tier) partRows() int { return max(1, readPart/t.rowBytes) }
+
+// read copies the source's rows to their places. Parts that have been read are searched for equal rows, unless alike is nil.
+func (t *Tier) read(ctx context.Context, src Source, alike *alike, progress func(rows int64)) error {
 	if r, ok := src.(Ranged); ok {
-		return t.readRanged(ctx, r, progress)
+		return t.readRanged(ctx, r, alike, progress)
 	}
-	read := t.rowReader()
+	read, searched := t.rowReader(), 0 // parts that were searched
 	for done := 0; done < int(t.rows); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		asked := min(max(1, readPart/t.rowBytes), int(t.rows)-done)
+		asked := min(t.partRows(), int(t.rows)-done)
 		n := 0
 		err := read(done, asked, func(rows []byte) (err error) {
 			n, err = src.Read(rows)
@@ -250,14 +265,18 @@ func (t *Tier) read(ctx context.Context, src Source, progress func(rows int64)) 
 			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
 		}
 		done += n
+		for alike != nil && searched < len(alike.parts) && alike.end(searched) <= int64(done) {
+			alike.read(searched, int64(searched)*alike.rows, alike.end(searched))
+			searched++
+		}
 		progress(int64(done))
 	}
 	return nil
 }
 
 // readRanged is read on all processors. After an error no goroutine begins another part.
-func (t *Tier) readRanged(ctx context.Context, src Ranged, progress func(rows int64)) error {
-	part, workers := max(1, readPart/t.rowBytes), runtime.GOMAXPROCS(0)
+func (t *Tier) readRanged(ctx context.Context, src Ranged, alike *alike, progress func(rows int64)) error {
+	part, workers := t.partRows(), runtime.GOMAXPROCS(0)
 	var next atomic.Int64
 	var mu sync.Mutex // guards done, first and calls of progress
 	var first error
@@ -270,7 +289,16 @@ func (t *Tier) readRanged(ctx context.Context, src Ranged, progress func(rows in
 				return
 			}
 			n := min(int64(part), t.rows-from)
-			err := read(int(from), int(n), func(rows []byte) error { return src.ReadFrom(from, rows) })
+			err, step := error(nil), n
+			if alike != nil {
+				step = alike.step()
+			}
+			for at := from; at < from+n && err == nil; at += step {
+				end := min(at+step, from+n)
+				if err = read(int(at), int(end-at), func(rows []byte) error { return src.ReadFrom(at, rows) }); err == nil && alike != nil {
+					alike.read(int(from)/part, at, end)
+				}
+			}
 			mu.Lock()
 			if err == nil {
 				done += n
@@ -422,7 +450,7 @@ func (t *Tier) pack(workers interruptible) error {
 		}
 		for i, n := range part {
 			if i%equalGroup == 0 {
-				equal.fetch(i, min(i+equalGroup, len(part)))
+				equal.fetch(equal.hashes[i:min(i+equalGroup, len(part))])
 			}
 			// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
 			r := first + i
@@ -445,6 +473,9 @@ func (t *Tier) pack(workers interruptible) error {
 	}
 	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, equal.rows, equal.n, slots
 	t.sharedBytes = equal.bytes
+	for _, rows := range equal.rows {
+		t.sharing.add(rows, equal.bytes/int64(len(equal.rows)))
+	}
 	t.shares.Store(equal.n > 0 || t.capacity > t.rows)
 	size = t.spare(locations, size, false)
 	packed, err := t.allocRows(size + slab.TailSlack)

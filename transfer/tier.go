@@ -68,6 +68,7 @@ type Tier struct {
 	several     bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
 	sharers     map[int64]int64              // packed: how many of these lie at each such place, by its offset
 	sharedBytes int64                        // of the slots of these places, or of groups
+	sharing     Sharing                      // of these places or groups when the tier was loaded
 	packs       uint32                       // packed: how often Repack has run
 	shares      atomic.Bool                  // there may be rows that share a place, or a group
 	groups      *groups                      // in place: rows that are equal; nil if there are none

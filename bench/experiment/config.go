@@ -85,8 +85,10 @@ type Config struct {
 	// processors.
 	Link     string `json:"link,omitempty"`
 	HostTier string `json:"host_tier"`
-	Device   string `json:"device"`
-	Devices  int    `json:"devices"`
+	// NoEqualRows has equal rows in place not share slots.
+	NoEqualRows bool   `json:"no_equal_rows,omitempty"`
+	Device      string `json:"device"`
+	Devices     int    `json:"devices"`
 	// GPUs are the GPUs to use, "0,2" or "all"; "" takes the first Devices ones.
 	GPUs string `json:"gpus,omitempty"`
 	// Placement is one of package cache's. Rates are the speeds that it calculates with: a file that `devices --measure` wrote, or

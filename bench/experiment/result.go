@@ -28,6 +28,9 @@ type Result struct {
 		CompressionRatio float64 `json:"compression_ratio"`
 		MemoryInfo
 		RowsCached int64 `json:"rows_cached"`
+		// RowsEqual are rows of the table that were found to be equal to others, SlotsSaved the cached rows that share the slot of an equal one.
+		RowsEqual  int64 `json:"rows_equal,omitempty"`
+		SlotsSaved int64 `json:"slots_saved,omitempty"`
 	} `json:"cache"`
 	// Resident is there if the table was resident: --layout buddy. HostBytesMoved of Results is then what was read from overflow places.
 	Resident *ResidentInfo `json:"resident,omitempty"`

@@ -188,9 +188,7 @@ func infoOf(t *dataset.Table) TableInfo {
 
 // measurePlain measures the uncompressed cache.
 func (r *run) measurePlain(ctx context.Context, lookups int64) (*Uncompressed, error) {
-	r.name = "uncompressed"
-	defer func() { r.name = "" }()
-	m, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	m, err := r.measureRaw(ctx)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
 		return &Uncompressed{HostBytesMoved: lookups * int64(r.table.RowBytes)}, nil
 	}
@@ -223,6 +221,7 @@ type run struct {
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
+	apart                bool                     // whether equal rows have slots of their own in the cache that is measured
 	silent               bool                     // whether the cache that is measured is without telemetry
 }
 
@@ -502,6 +501,13 @@ func (r *run) loading(codec string, trainingSteps int) func(table int, rows, of 
 	}
 }
 
+// measureRaw measures a cache of uncompressed rows, each in a slot of its own.
+func (r *run) measureRaw(ctx context.Context) (*measurement, error) {
+	r.name, r.apart = "uncompressed", true
+	defer func() { r.name, r.apart = "", false }()
+	return r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+}
+
 // measure makes a cache and runs the measured batches through it, as through does.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
 	c, err := r.open(ctx, codec, tier)
@@ -536,7 +542,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps), Memory: r.cfg.hostMemory()},
+		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps), Memory: r.cfg.hostMemory(), NoEqualRows: r.cfg.NoEqualRows || r.apart},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.shown(r.learn(ctx), codec), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
@@ -673,7 +679,7 @@ func (m *measurement) describe(res *Result) {
 	c := &res.Cache
 	c.CodecChoice = t.Choice
 	c.Codec, c.CompressionRatio = t.Codec, ratio(t.RawBytes, t.StoredBytes)
-	c.MemoryInfo, c.RowsCached = memoryInfo(&s), t.CachedRows
+	c.MemoryInfo, c.RowsCached, c.RowsEqual, c.SlotsSaved = memoryInfo(&s), t.CachedRows, t.EqualRows, t.SlotsSaved
 	res.Placement = newPlaced(&s)
 	if s.HostMemory.Why != "" {
 		res.HostMemory = &s.HostMemory

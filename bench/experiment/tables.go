@@ -16,7 +16,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/faults"
-	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // TablesResult is what a run of several tables found, which share one cache. Its JSON form is what `cachebench run --json` prints of them.
@@ -277,8 +276,7 @@ func servedFrom(t *cache.TableStats) Served {
 
 // compareTables adds to a result what an uncompressed cache does, and the times that a GPU is predicted to take.
 func (r *run) compareTables(ctx context.Context, res TablesResult, cached *measurement) (*TablesResult, error) {
-	r.name = "uncompressed"
-	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	plain, err := r.measureRaw(ctx)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits
 		plain, err = &measurement{}, nil
 		for _, t := range cached.stats.Tables {

@@ -47,7 +47,6 @@ static void of_opening(void)
 	REFUSES(TC_ERROR_ARGUMENT, "refresh_interval (NaN", config.refresh_interval = 0.0 / 0.0);
 	REFUSES(TC_ERROR_ARGUMENT, "(2)", config.refresh_churn = 2);
 	REFUSES(TC_ERROR_ARGUMENT, "log_level (77)", config.log_level = 77);
-	REFUSES(TC_ERROR_ARGUMENT, "reserved (1)", config.reserved = 1);
 	REFUSES(TC_ERROR_ARGUMENT, "tc_config.size (0)", config.size = 0);
 	REFUSES(TC_ERROR_ARGUMENT, "tc_table.size (7)", t.size = 7);
 	REFUSES(TC_ERROR_ARGUMENT, "rows (-1)", t.rows = -1);
@@ -120,7 +119,7 @@ static void of_versions(void)
 	REFUSED(TC_ERROR_ARGUMENT, "does not know", tc_open(&newer.config, &t, 1, &cache));
 	newer.config.size = offsetof(tc_config, seed); /* an older one has no seed */
 	newer.config.seed = 5;
-	newer.config.reserved = 1;
+	newer.config.host_memory = -1;
 	OK(tc_open(&newer.config, &t, 1, &cache));
 	struct {
 		tc_table_info info;

@@ -16,6 +16,8 @@ type Table struct {
 	RowBytes         int              `json:"row_bytes,omitempty"`
 	RowsCached       int64            `json:"rows_cached"`
 	RawRows          int64            `json:"rows_uncompressed"`
+	EqualRows        int64            `json:"rows_equal"`
+	SlotsSaved       int64            `json:"slots_saved"`
 	RawBytes         int64            `json:"raw_bytes"`
 	StoredBytes      int64            `json:"stored_bytes"`
 	CompressionRatio float64          `json:"compression_ratio"`
@@ -199,6 +201,8 @@ func (s *Stats) addTables(tables []cache.TableStats) {
 		s.Rows += t.Rows
 		s.RowsCached += t.RowsCached
 		s.RawRows += t.RawRows
+		s.EqualRows += t.EqualRows
+		s.SlotsSaved += t.SlotsSaved
 		s.RawBytes += t.RawBytes
 		s.StoredBytes += t.StoredBytes
 		s.Gathers += t.Gathers
@@ -217,7 +221,7 @@ func (s *Stats) addTables(tables []cache.TableStats) {
 
 func ofTable(t *cache.TableStats) Table {
 	s := Table{
-		Name: t.Name, Codec: t.Codec, DType: t.DType.String(), Rows: t.Rows, RowBytes: t.RowBytes, RowsCached: t.CachedRows, RawRows: t.RawRows,
+		Name: t.Name, Codec: t.Codec, DType: t.DType.String(), Rows: t.Rows, RowBytes: t.RowBytes, RowsCached: t.CachedRows, RawRows: t.RawRows, EqualRows: t.EqualRows, SlotsSaved: t.SlotsSaved,
 		RawBytes: t.RawBytes, StoredBytes: t.StoredBytes, Gathers: t.Gathers, Lookups: t.Lookups, Hits: t.Hits, PeerHits: t.PeerHits, Misses: t.Misses,
 		MissesByReason: map[string]int64{}, HostBytesMoved: t.HostBytesMoved,
 	}

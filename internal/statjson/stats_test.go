@@ -46,12 +46,12 @@ func TestOf_Keys(t *testing.T) {
 	}
 	keys := func(m map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
 	if got, want := keys(all), "codec codec_bytes compression_ratio devices errors estimate free_bytes gathers gpu_memory hit_ratio hits host_bytes host_bytes_moved index_bytes "+
-		"load_peak_bytes lookups metadata_bytes misses misses_by_reason overlay_bytes payload_bytes peer_hits raw_bytes refresh restored_rows rows rows_cached rows_uncompressed "+
-		"scratch_bytes staging_bytes stored_bytes tables updates"; got != want {
+		"load_peak_bytes lookups metadata_bytes misses misses_by_reason overlay_bytes payload_bytes peer_hits raw_bytes refresh restored_rows rows rows_cached rows_equal rows_uncompressed "+
+		"scratch_bytes slots_saved staging_bytes stored_bytes tables updates"; got != want {
 		t.Errorf("keys\n%s\nwant\n%s", got, want)
 	}
 	if got, want := keys(all["tables"].([]any)[0].(map[string]any)), "codec compression_ratio dtype gathers hit_ratio hits host_bytes_moved lookups misses misses_by_reason name "+
-		"peer_hits raw_bytes row_bytes rows rows_cached rows_uncompressed stored_bytes"; got != want {
+		"peer_hits raw_bytes row_bytes rows rows_cached rows_equal rows_uncompressed slots_saved stored_bytes"; got != want {
 		t.Errorf("keys of a table\n%s\nwant\n%s", got, want)
 	}
 	if s.Lookups != 6 || s.Rows != 200 || s.Hits+s.Misses != 6 || s.RowsCached != s.Tables[0].RowsCached+s.Tables[1].RowsCached || s.RawBytes != 12800 {

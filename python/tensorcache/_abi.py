@@ -53,7 +53,7 @@ class Config(Structure):
         ("seed", c_uint64),
         ("name", c_char_p),
         ("log_level", c_int32),
-        ("reserved", c_int32),
+        ("no_equal_rows", c_int32),
         ("host_memory", c_int64),
     ]
 

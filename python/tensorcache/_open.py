@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     refresh: Union[None, float, Mapping[str, float]]
     policy: Optional[str]
     host_tier: Literal["inplace", "packed"]
+    equal_rows: bool
     adopt: bool
     capacity: Union[None, int, Mapping[str, int]]
     resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]]
@@ -73,6 +74,7 @@ def open(
     refresh: Union[None, float, Mapping[str, float]] = None,
     policy: Optional[str] = None,
     host_tier: Literal["inplace", "packed"] = "inplace",
+    equal_rows: bool = True,
     adopt: bool = False,
     capacity: Union[None, int, Mapping[str, int]] = None,
     resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]] = None,
@@ -119,6 +121,9 @@ def open(
         The admission policy: ``"freq"`` (default), ``"tinylfu"``, or another of docs/admission.md.
     host_tier
         ``"inplace"``, or ``"packed"``, which saves host memory and costs 8 bytes of GPU memory a row beside the budget.
+    equal_rows
+        Equal rows share their place in GPU memory, if a sample of the table says that there are enough of them. They are looked for while the table is loaded. With False they do
+        not, unless ``host_tier`` is ``"packed"``.
     adopt
         Uses the memory of the source itself instead of a copy. Until the cache is closed nobody may read or write it. It must be page-locked or
         anonymous memory that begins at a page, for example a pinned tensor.
@@ -161,7 +166,7 @@ def open(
         threads = _integer(workers, "workers", 0, 4096), _integer(host_threads, "host_threads", -1, 4096)
         given = {
             "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
-            "policy": (policy, None), "host_tier": (host_tier, "inplace"), "adopt": (adopt, False), "capacity": (capacity, None),
+            "policy": (policy, None), "host_tier": (host_tier, "inplace"), "equal_rows": (equal_rows, True), "adopt": (adopt, False), "capacity": (capacity, None),
             "resident": (resident, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
         }  # fmt: skip
         return attach(source, _text(name), *threads, given)
@@ -180,6 +185,7 @@ def open(
     training = TrainingSet(train, names, [table.shape[0] for table in tables])
     config.training, config.training_batches = training.structures(), len(training.batches)
     config.cold, config.host_packed = int(cold), int(_choice(host_tier, "host_tier", ("inplace", "packed")) == "packed")
+    config.no_equal_rows = int(not equal_rows)
     config.restore = None if restore is None else os.fsencode(restore)
     _refresh(config, refresh)
     config.workers = _integer(workers, "workers", 0, 4096)

@@ -24,6 +24,7 @@ type Config struct {
 	Device, GPUs, Placement, Rates     string
 	HostNodes, Overlay, HostMemory     string
 	Devices, Workers, HostThreads      int
+	NoEqualRows                        bool
 	Seed                               uint64
 	Policy                             string
 	Cold                               bool
@@ -100,6 +101,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured on a GPU, else 55); none: pick for this machine's processors")
 	f.StringVar(&c.HostTier, "host-tier", "inplace", "layout of the rows in host memory: inplace or packed")
+	f.BoolVar(&c.NoEqualRows, "no-equal-rows", false, "equal rows of host tier inplace have slots of their own; otherwise they share them, if a sample finds enough of them")
 	f.StringVar(&c.Device, "device", "auto", "backend: auto, host or cuda")
 	f.IntVar(&c.Devices, "devices", 1, "devices that the cache spans, 1 to 8: the first GPUs")
 	f.StringVar(&c.GPUs, "gpus", "", "GPUs that the cache spans: 0,2 or all (default: the first --devices)")

@@ -158,7 +158,7 @@ func (c *Config) options() (cache.Options, error) {
 	o := cache.Options{
 		Codec: cache.Codec(c.Codec), Link: link, Seed: c.Seed, Refresh: refresh,
 		Devices:   cache.DeviceOptions{Backend: cache.Backend(c.Device), Count: c.Devices, GPUs: gpus, Placement: cache.PlacementMode(c.Placement), Rates: rates},
-		Host:      cache.HostOptions{Tier: cache.HostTier(c.HostTier), Nodes: nodes, Threads: c.HostThreads, Overlay: overlay, Workers: c.Workers, Memory: memory},
+		Host:      cache.HostOptions{Tier: cache.HostTier(c.HostTier), Nodes: nodes, Threads: c.HostThreads, Overlay: overlay, Workers: c.Workers, Memory: memory, NoEqualRows: c.NoEqualRows},
 		Admission: cache.AdmissionOptions{Cold: c.Cold, Restore: c.Snapshot},
 	}
 	if len(gpus) > 0 {

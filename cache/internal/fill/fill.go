@@ -312,10 +312,12 @@ func (f *filler) train() error {
 		return n
 	}
 	p.StoredBytes = stored
+	prices := s.Prices(f.set.Tables)
 	p.SlotBytes = func(key uint64) int {
 		n := slab.SlotBytes(stored(key))
 		if _, rows, shared := f.store.GroupOf(key); shared { // equal rows, which are one slot's, pay for it together
-			n = int(max(1, int64(n)/max(1, rows)))
+			table, _ := hashmap.SplitKey(key)
+			n = int(prices[table].Of(rows, int64(n)))
 		}
 		return n
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // Space is the division of the devices' budgets, in bytes of each device. It is not changed while the cache serves, but replaced.
@@ -124,16 +125,58 @@ func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 		budget += float64(b - s.Fixed - s.Buddy[i])
 		devices++
 	}
-	// Slots that equal rows share are needed in whole, however few of these rows are cached.
-	shared = min(shared, int64(budget/2))
-	budget -= float64(shared)
-	mean := float64(max(0, slots-shared) / max(1, rows))
 	// The number of entries e solves: sum over devices of (budget - fixed - map(e)) = e × mean, where map(e) = e × SlotBytes / Load.
 	// If rows are copied, fewer fit. The map is sized without copies all the same, because copies may be removed.
+	mean := float64(slots / max(1, rows))
 	entries := budget / (mean + devices*hashmap.EntryBytes)
+	if shared > 0 {
+		entries, _ = cached(tables, s.share(tables), devices*hashmap.EntryBytes)
+	}
 	rowsCached = max(1, int64(min(entries, float64(rows), float64(s.MostEntries()))))
 	for _, payload := range s.Payloads(rowsCached) {
 		bytes += min(payload, slots)
 	}
 	return min(slots, bytes), rowsCached
+}
+
+// cached returns how many rows caches hold that hold a share of the rows without equals, and their slot bytes.
+func cached(tables []*read.Table, share, mapBytes float64) (rows, bytes float64) {
+	for _, t := range tables {
+		sharing, slots := t.Tier.Sharing(), fullBytes(t)
+		_, alone := t.Cacheable()
+		for _, class := range sharing {
+			alone, slots = alone-class.Rows, slots-class.Bytes
+		}
+		n, b := sharing.Cached(share, mapBytes, max(0, alone), max(0, slots))
+		rows, bytes = rows+n, bytes+b
+	}
+	return rows, bytes
+}
+
+// share returns which share of the rows without equals the budgets hold, if all rows are used alike.
+func (s *Space) share(tables []*read.Table) float64 {
+	budget, mapBytes := 0.0, float64(len(s.Budgets))*hashmap.EntryBytes
+	for i, b := range s.Budgets {
+		budget += float64(b - s.Fixed - s.Buddy[i])
+	}
+	low, high := 0.0, 1.0
+	for range 40 {
+		mid := (low + high) / 2
+		if rows, bytes := cached(tables, mid, mapBytes); bytes+rows*mapBytes <= budget {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}
+
+// Prices returns, for each table, which part of its slot a row pays for that shares it: see transfer.Sharing.
+func (s *Space) Prices(tables []*read.Table) (all []transfer.Prices) {
+	share := s.share(tables)
+	for _, t := range tables {
+		prices, _ := t.Tier.Sharing().Prices(share, float64(len(s.Budgets))*hashmap.EntryBytes)
+		all = append(all, prices)
+	}
+	return all
 }

@@ -1,0 +1,185 @@
+package transfer
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+)
+
+const (
+	// Of a table in place, equal rows are looked for if at least one of groupedShare rows of a sample is like another. What was found is kept if one of
+	// groupedShare rows needs no slot of its own: a cache that holds few rows seldom holds both rows of a pair, and sharing takes work at every change.
+	groupedShare = 3
+	// groupedRow is the least bytes of rows of which equal ones are looked for: of shorter ones groupedBytes lets too few be found.
+	groupedRow = 128
+	// groupedSample is the most rows of the sample.
+	groupedSample = 1 << 14
+	// groupedBytes is the bytes of the table for which one row can be found to be like another one. That bounds the memory of groups to
+	// 1/20 of the table and a bit a row.
+	groupedBytes = 256
+	// While a table is read, the first of probedShare rows of each part are compared by their hashes with the latest of probeSlots others.
+	probedShare = 128
+	probeSlots  = 1 << 14
+	// searchedBytes is the bytes of rows that are read at a time when each is searched then. Longer copies pass by the processor's caches.
+	searchedBytes = 256 << 10
+)
+
+// alike is the search for equal rows of a tier in place, of which the groups are made. Rows are compared before they are encoded, which encodes equal rows equally.
+// Parts are searched by the goroutines that read them, when they are in the processor's caches still, from the time on at which probes have shown that
+// there are enough equal rows. Otherwise a sample decides when all have been read.
+type alike struct {
+	t                *Tier
+	rows             int64 // of each part
+	parts            []searched
+	probe            []uint64 // hashes of rows that were probed, each at the place that its lowest bits name
+	probed, repeated atomic.Int64
+	on               atomic.Bool // all parts are to be searched
+	start            sync.Once   // makes search
+	search           equalSearch
+}
+
+// searched is what was found in one part.
+type searched struct {
+	done  bool       // all of its rows were searched
+	found []foundRow // rows that another was found for, in ascending order
+}
+
+// foundRow is a row, counted from the first of its part, and the entry of the row that it is equal to.
+type foundRow struct{ row, entry uint32 }
+
+func (t *Tier) newAlike() *alike {
+	rows := int64(t.partRows())
+	return &alike{t: t, rows: rows, parts: make([]searched, (t.rows+rows-1)/rows), probe: make([]uint64, probeSlots)}
+}
+
+func (a *alike) free() { a.search.memory.Free() }
+
+// end returns the row behind the last one of a part.
+func (a *alike) end(part int) int64 { return min(a.t.rows, int64(part+1)*a.rows) }
+
+// row returns the bytes of a row.
+func (a *alike) row(row int64) []byte {
+	return a.t.host.Mem.Bytes()[row*a.t.host.Stride:][:a.t.rowBytes]
+}
+
+// step returns how many rows are to be read before read is called for them: so many as stay in a processor's own cache, or the whole part if it is not to be searched.
+func (a *alike) step() int64 {
+	if a.on.Load() {
+		return max(1, searchedBytes/int64(a.t.rowBytes))
+	}
+	return a.rows
+}
+
+// read probes or searches rows of a part that have been read, after those before them. Other parts may be searched meanwhile.
+func (a *alike) read(part int, from, end int64) {
+	if !a.on.Load() && a.probes(from, end) {
+		a.on.Store(true)
+	}
+	if a.on.Load() {
+		a.look(part, from, end)
+	}
+}
+
+// probes says whether there are enough equal rows among those that have been probed, with some of the given ones.
+func (a *alike) probes(from, end int64) bool {
+	n := (end - from + probedShare - 1) / probedShare
+	repeated := int64(0)
+	for row := from; row < from+n; row++ {
+		hash := xxh3.Hash(a.row(row))
+		at := &a.probe[hash%probeSlots]
+		if atomic.LoadUint64(at) == hash {
+			repeated++
+			continue
+		}
+		atomic.StoreUint64(at, hash)
+	}
+	repeated = a.repeated.Add(repeated)
+	return repeated > 1 && repeated*groupedShare >= a.probed.Add(n)
+}
+
+// look searches rows of a part, after those before them.
+func (a *alike) look(part int, from, end int64) {
+	a.start.Do(func() { a.search = newEqualSearch(a.t.rows*int64(a.t.rowBytes), a.t.rows) })
+	mem, stride, rowBytes := a.t.host.Mem.Bytes(), a.t.host.Stride, a.t.rowBytes
+	begin, behind := int64(part)*a.rows, a.end(part)
+	p, most := &a.parts[part], int(min(behind-begin, max(1, (behind-begin)*int64(rowBytes)/groupedBytes)))
+	p.done = end == behind
+	var hashes [equalGroup]uint64
+	for ; from < end && len(p.found) < most; from += equalGroup {
+		group := hashes[:min(equalGroup, end-from)]
+		for i := range group {
+			group[i] = xxh3.Hash(mem[(from+int64(i))*stride:][:rowBytes])
+		}
+		a.search.fetch(group)
+		first := byte(0)
+		for _, hash := range group { // as with fetch, of the rows that may be equal
+			if other := a.search.peek(hash); other >= 0 {
+				first += mem[other*stride]
+			}
+		}
+		touch(uint64(first))
+		for i, hash := range group {
+			row := from + int64(i)
+			if len(p.found) == most || a.t.crowded(row, rowBytes) { // it may not be encoded as others are
+				break
+			}
+			of := mem[row*stride:][:rowBytes]
+			_, entry, ok := a.search.find(row, hash, func(other int64) bool { return bytes.Equal(of, mem[other*stride:][:rowBytes]) })
+			if ok {
+				if p.found == nil {
+					p.found = make([]foundRow, 0, most)
+				}
+				p.found = append(p.found, foundRow{uint32(row - begin), uint32(entry)})
+			}
+		}
+	}
+}
+
+// finish searches the parts that were not, when all rows have been read, if there are enough equal rows.
+func (a *alike) finish(workers interruptible, sample []int64) error {
+	if a.on.Load() || a.repeats(workers, sample) {
+		a.on.Store(true)
+		inBackground(func() {
+			workers.For(len(a.parts), 1, func(from, to int) {
+				for part := from; part < to; part++ {
+					if !a.parts[part].done {
+						a.look(part, int64(part)*a.rows, a.end(part))
+					}
+				}
+			})
+		}).Wait()
+	}
+	return workers.ctx.Err()
+}
+
+// repeats says whether it pays to look for equal rows, by a sample: of its rows, one of groupedShare is like the row behind it, or so many are like another row of
+// the sample as there would be if one of groupedShare of the table had a single equal row anywhere.
+func (a *alike) repeats(workers interruptible, sample []int64) bool {
+	step := len(sample)/groupedSample + 1
+	n := len(sample) / step
+	if n == 0 {
+		return false
+	}
+	hashes := make([]uint64, n)
+	var next, equal atomic.Int64
+	workers.For(n, packGrain, func(from, to int) {
+		for i := from; i < to; i++ {
+			row := sample[i*step]
+			hashes[i] = xxh3.Hash(a.row(row))
+			if row+1 < a.t.rows && xxh3.Hash(a.row(row+1)) == hashes[i] {
+				next.Add(1)
+			}
+		}
+	})
+	slices.Sort(hashes)
+	for i, h := range hashes {
+		if i > 0 && h == hashes[i-1] || i+1 < n && h == hashes[i+1] {
+			equal.Add(1)
+		}
+	}
+	found := float64(equal.Load())
+	return next.Load()*groupedShare >= int64(n) || found >= 2 && found*groupedShare*float64(a.t.rows) >= float64(n)*float64(n)
+}

@@ -1,0 +1,63 @@
+package transfer
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Sharing says how many rows of a table share slots, by the number of rows that are equal: class c is of places and groups of 2^(c-1) to 2^c - 1 rows.
+type Sharing [64]struct{ Rows, Slots, Bytes int64 }
+
+// add adds a slot of so many bytes that rows share.
+func (s *Sharing) add(rows, bytes int64) {
+	c := &s[bits.Len64(uint64(rows))]
+	c.Rows, c.Slots, c.Bytes = c.Rows+rows, c.Slots+1, c.Bytes+bytes
+}
+
+// needed is the expected share of a class's slots that a cache has which holds each of the class's rows with a probability.
+func (s *Sharing) needed(class int, held float64) float64 {
+	return 1 - math.Pow(1-held, float64(s[class].Rows)/float64(s[class].Slots))
+}
+
+// Prices returns, for each class, the share of its slot that a cached row is expected to pay for in a cache that holds a share of rows without equals: a slot costs the
+// same for one row as for all that are equal, but a cache that holds few rows seldom holds the equal of one. mapBytes is what a row takes beside its slot.
+// held is the share of a class's rows that is cached at that price, if the number of rows of a use grows as the use falls.
+func (s *Sharing) Prices(share, mapBytes float64) (prices, held Prices) {
+	share = max(0, min(1, share))
+	for c := range s {
+		prices[c], held[c] = 1, share
+		if s[c].Slots == 0 || share == 0 {
+			continue
+		}
+		rows, slot := float64(s[c].Rows)/float64(s[c].Slots), float64(s[c].Bytes)/float64(s[c].Slots)
+		for range 8 {
+			prices[c] = max(1/rows, s.needed(c, held[c])/(rows*held[c]))
+			held[c] = min(1, share*(slot+mapBytes)/(prices[c]*slot+mapBytes))
+		}
+	}
+	return prices, held
+}
+
+// Prices are shares of slots, by the classes of Sharing.
+type Prices [len(Sharing{})]float64
+
+// Of returns the price of one of so many rows with a slot of so many bytes, at least 1.
+func (p *Prices) Of(rows, bytes int64) int64 {
+	return max(1, int64(p[bits.Len64(uint64(max(1, rows)))]*float64(bytes)))
+}
+
+// Cached returns how many rows a cache holds, and their slot bytes, if it holds a share of the rows without equals, whose slots and number are given.
+func (s *Sharing) Cached(share, mapBytes float64, alone, slots int64) (rows, bytes float64) {
+	rows, bytes = share*float64(alone), share*float64(slots)
+	_, held := s.Prices(share, mapBytes)
+	for c := range s {
+		if s[c].Slots > 0 {
+			rows += held[c] * float64(s[c].Rows)
+			bytes += s.needed(c, held[c]) * float64(s[c].Bytes)
+		}
+	}
+	return rows, bytes
+}
+
+// Sharing returns how many rows shared slots when the tier was loaded.
+func (t *Tier) Sharing() *Sharing { return &t.sharing }
