@@ -2,11 +2,16 @@ package transfer
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 const (
@@ -98,6 +103,34 @@ func (a *alike) probes(from, end int64) bool {
 	}
 	repeated = a.repeated.Add(repeated)
 	return repeated > 1 && repeated*groupedShare >= a.probed.Add(n)
+}
+
+// Equal returns a number for each content that several rows of a table have, from 1 on, and 0 for other rows: those that share slots in a cache whose host tier
+// has the given layout. The rows lie back to back. It returns nil if none do.
+func Equal(ctx context.Context, rows []byte, rowBytes int, mode Mode, workers int) ([]uint32, error) {
+	n := int64(len(rows) / rowBytes)
+	t := &Tier{rows: n, rowBytes: rowBytes, host: kernels.HostRows{Mem: device.HostBuffer(rows), Stride: int64(rowBytes), RowBytes: rowBytes}}
+	least := int64(0)
+	if mode == InPlace {
+		if least = (n - 1) / groupedShare; rowBytes < groupedRow {
+			return nil, nil
+		}
+	}
+	a := t.newAlike()
+	defer a.free()
+	a.on.Store(true)
+	if err := a.finish(interruptible{host.Workers(workers), ctx}, nil); err != nil {
+		return nil, err
+	}
+	g, _, _ := a.groups(least)
+	if g == nil {
+		return nil, nil
+	}
+	all := make([]uint32, n)
+	for row := range n {
+		all[row], _ = g.of(row)
+	}
+	return all, nil
 }
 
 // look searches rows of a part, after those before them.

@@ -84,9 +84,10 @@ func (g *groups) memory() int64 {
 	return int64(8*len(g.rows) + 4*(len(g.before)+len(g.group)+len(g.sizes)))
 }
 
-// group makes the groups of the rows that were found, once rows are encoded, unless they are so few that sharing their slots does not pay.
-func (t *Tier) group(workers interruptible, a *alike) error {
-	first, g := ranked{rows: newBitset(t.rows)}, &groups{sizes: []uint32{0}} // first: the row of each entry that others are equal to
+// groups makes groups of the rows that were found, and returns their number and the first row of each, from group 1 on. There are none unless more than
+// least rows need no slot of their own.
+func (a *alike) groups(least int64) (g *groups, n int64, of []int64) {
+	first, g := ranked{rows: newBitset(a.t.rows)}, &groups{sizes: []uint32{0}} // first: the row of each entry that others are equal to
 	for _, entry := range a.search.slots {
 		if entry&equalFound != 0 {
 			first.rows.set(rowOf(entry))
@@ -99,9 +100,8 @@ func (t *Tier) group(workers interruptible, a *alike) error {
 			g.rows.set(int64(part)*a.rows + int64(f.row))
 		}
 	}
-	n := g.rank()
-	if n == 0 || (n-int64(len(entries)))*groupedShare < t.rows {
-		return workers.ctx.Err()
+	if n = g.rank(); n-int64(len(entries)) <= least {
+		return nil, 0, nil
 	}
 	// Groups are numbered in the order of their first rows, so that the numbers do not depend on which goroutine came first. From here on an entry is the number of
 	// its group.
@@ -112,7 +112,6 @@ func (t *Tier) group(workers interruptible, a *alike) error {
 		}
 	}
 	g.group = make([]uint32, 0, n)
-	var of []int64 // the first row of each group, from group 1 on
 	next, part, i := 0, 0, 0
 	for w, word := range g.rows {
 		for ; word != 0; word &= word - 1 {
@@ -139,6 +138,15 @@ func (t *Tier) group(workers interruptible, a *alike) error {
 		}
 	}
 	g.sizes = slices.Clip(g.sizes)
+	return g, n, of
+}
+
+// group notes the groups of the rows that were found, once rows are encoded, unless they are so few that sharing their slots does not pay.
+func (t *Tier) group(workers interruptible, a *alike) error {
+	g, n, of := a.groups((t.rows - 1) / groupedShare)
+	if g == nil {
+		return workers.ctx.Err()
+	}
 	lengths := make([]int32, len(of))
 	workers.For(len(of), packGrain, func(from, to int) {
 		for i := from; i < to; i++ {
@@ -153,7 +161,7 @@ func (t *Tier) group(workers interruptible, a *alike) error {
 	t.groups, t.total.EqualRows = g, n
 	for i, length := range lengths {
 		bytes, rows := int64(length), int64(g.sizes[i+1])
-		t.sharing.add(rows, bytes)
+		t.sharing.Add(rows, bytes)
 		t.sharedBytes += bytes
 		t.total.SlotBytes -= bytes * (rows - 1)
 	}

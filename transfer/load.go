@@ -474,7 +474,7 @@ func (t *Tier) pack(workers interruptible) error {
 	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, equal.rows, equal.n, slots
 	t.sharedBytes = equal.bytes
 	for _, rows := range equal.rows {
-		t.sharing.add(rows, equal.bytes/int64(len(equal.rows)))
+		t.sharing.Add(rows, equal.bytes/int64(len(equal.rows)))
 	}
 	t.shares.Store(equal.n > 0 || t.capacity > t.rows)
 	size = t.spare(locations, size, false)

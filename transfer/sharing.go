@@ -8,8 +8,8 @@ import (
 // Sharing says how many rows of a table share slots, by the number of rows that are equal: class c is of places and groups of 2^(c-1) to 2^c - 1 rows.
 type Sharing [64]struct{ Rows, Slots, Bytes int64 }
 
-// add adds a slot of so many bytes that rows share.
-func (s *Sharing) add(rows, bytes int64) {
+// Add adds a slot of so many bytes that rows share.
+func (s *Sharing) Add(rows, bytes int64) {
 	c := &s[bits.Len64(uint64(rows))]
 	c.Rows, c.Slots, c.Bytes = c.Rows+rows, c.Slots+1, c.Bytes+bytes
 }
@@ -61,3 +61,21 @@ func (s *Sharing) Cached(share, mapBytes float64, alone, slots int64) (rows, byt
 
 // Sharing returns how many rows shared slots when the tier was loaded.
 func (t *Tier) Sharing() *Sharing { return &t.sharing }
+
+// Share returns the share of rows without equals in a cache with so many bytes of slots and, if maps is true, of what rows take beside them: see Cached.
+func (s *Sharing) Share(bytes int64, maps bool, mapBytes float64, alone, slots int64) float64 {
+	low, high := 0.0, 1.0
+	for range 40 {
+		mid := (low + high) / 2
+		rows, takes := s.Cached(mid, mapBytes, alone, slots)
+		if maps {
+			takes += rows * mapBytes
+		}
+		if takes <= float64(bytes) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}

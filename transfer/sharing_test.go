@@ -16,8 +16,8 @@ func TestSharing_Prices(t *testing.T) {
 	const slot, mapBytes = 512, 20
 	var s Sharing
 	for range 100 {
-		s.add(2, slot)
-		s.add(1000, slot)
+		s.Add(2, slot)
+		s.Add(1000, slot)
 	}
 	all, held := s.Prices(1, mapBytes)
 	for _, rows := range []int64{2, 1000} {

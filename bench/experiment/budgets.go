@@ -45,7 +45,7 @@ func (r *run) atBudgets(ctx context.Context, m *measurement, counts accesses) ([
 	defer policy.Close()
 	slot := slices.Repeat([]uint32{uint32(max(1, m.stats.PayloadBytes/t.CachedRows))}, r.table.Rows)
 	s := &sizes{slot: slot, stored: slot}
-	if err := policy.Start(s.problem(int64(slices.Max(otherTimes) * float64(m.stats.PayloadBytes)))); err != nil {
+	if err := policy.Start(s.problem(int64(slices.Max(otherTimes)*float64(m.stats.PayloadBytes)), 0)); err != nil {
 		return nil, err
 	}
 	for table, rows := range r.learn(ctx) {

@@ -339,28 +339,33 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	return plan, nil
 }
 
-// curve is that of the run's policy, or of the rows as often as they are accessed if the policy follows the accesses.
+// curve is that of the run's policy, or of the rows as often as they are accessed if the policy follows the accesses. Where rows share slots, what policies see as
+// their sizes depends on how many are cached: then it is that of a cache of about the planned size.
 func (p *planner) curve(ctx context.Context, r *run, s *sizes) (*curve, error) {
+	c, err := p.curveOf(ctx, r, s, s.slots, int64(len(s.slot)))
+	for round := 0; err == nil && s.group != nil && round < 4; round++ {
+		rows := c.rowsFor(p.cfg.Target)
+		c, err = p.curveOf(ctx, r, s, c.bytes[rows-1], rows)
+	}
+	return c, err
+}
+
+// curveOf is curve for policies that see sizes of rows in a cache of so many slot bytes and rows.
+func (p *planner) curveOf(ctx context.Context, r *run, s *sizes, capacity, rows int64) (*curve, error) {
+	policy, training, from, to := admission.Policy(nil), r.training, r.trainFirst, r.trainLast
 	if r.spec.Online {
-		optimal := admission.NewStaticOptimal()
-		defer optimal.Close()
-		if err := optimal.Start(s.problem(s.slots)); err != nil {
+		policy, training, from, to = admission.NewStaticOptimal(), r.measured, r.first, r.last
+	} else {
+		var err error
+		if policy, err = r.policy(); err != nil {
 			return nil, err
 		}
-		for table, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
-			optimal.Observe(table, rows)
-		}
-		return newCurve(s, optimal.Rank(), p.counts), ctx.Err()
-	}
-	policy, err := r.policy()
-	if err != nil {
-		return nil, err
 	}
 	defer policy.Close()
-	if err := policy.Start(s.problem(s.slots)); err != nil {
+	if err := policy.Start(s.problem(capacity, rows)); err != nil {
 		return nil, err
 	}
-	for table, rows := range learnFrom(ctx, r.training, r.trainFirst, r.trainLast) {
+	for table, rows := range learnFrom(ctx, training, from, to) {
 		policy.Observe(table, rows)
 	}
 	return newCurve(s, policy.Rank(), p.counts), ctx.Err()
@@ -381,7 +386,9 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 		}
 		o := &r.cfg.Online
 		out, err := sim.Run(
-			&sim.Stream{Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Cost: s.cost, Capacity: capacity, Entries: s.rowsIn(capacity), Graph: r.graph},
+			&sim.Stream{
+				Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Group: s.group, Priced: s.priced(capacity + int64(float64(s.rowsIn(capacity))*s.mapBytes())), Cost: s.cost, Capacity: capacity, Entries: s.rowsIn(capacity), Graph: r.graph,
+			},
 			policy, sim.Options{
 				Every: o.every(), Evict: o.RefreshChurn, Churn: min(1, defaultRefreshBytes/float64(capacity)), Sampling: o.SampleRate, Seed: r.cfg.Seed,
 			},
@@ -395,10 +402,16 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 		return out.HitRatio(), nil
 	}
 	most := int64(0) // whatever the stream accesses
-	accessed := make([]bool, len(s.slot))
+	accessed, held := make([]bool, len(s.slot)), make([]bool, len(s.members))
 	for _, row := range p.stream.rows {
 		if !accessed[row] {
 			accessed[row] = true
+			if s.group != nil && s.group[row] != 0 {
+				if held[s.group[row]] {
+					continue
+				}
+				held[s.group[row]] = true
+			}
 			most += int64(s.slot[row])
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -26,10 +27,14 @@ type sizes struct {
 	devices      int64
 	stored, slot []uint32
 	cost         admission.Cost
-	slots        int64 // of all rows
-	fixed        int64 // tail slack and row bits of a device
-	codecBytes   int64 // on each device, outside the budget
-	indexBytes   int64 // of a packed tier, on each device, outside the budget
+	slots        int64            // of all rows, those that share a slot together
+	group        []uint32         // of each row: 0, or the number of the rows that share its slot; nil if none do
+	members      []int64          // rows of each group
+	sharing      transfer.Sharing // of the groups
+	alone        [2]int64         // rows of no group, and their slot bytes
+	fixed        int64            // tail slack and row bits of a device
+	codecBytes   int64            // on each device, outside the budget
+	indexBytes   int64            // of a packed tier, on each device, outside the budget
 }
 
 // measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
@@ -82,8 +87,59 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		return nil
 	})
 	s.ratio = ratio(int64(len(t.Data)), sums.stored)
+	if err == nil && t.Paged() == nil && (!cfg.NoEqualRows || s.indexBytes > 0) { // rows of pages have slots of their own
+		err = s.share(ctx, t, cfg)
+	}
 	return s, err
 }
+
+// share finds the rows that share slots.
+func (s *sizes) share(ctx context.Context, t *dataset.Table, cfg *Config) error {
+	mode, err := transfer.ParseMode(cfg.HostTier)
+	if err != nil {
+		return err
+	}
+	if s.group, err = transfer.Equal(ctx, t.Data, t.RowBytes, mode, cfg.Workers); s.group == nil {
+		return err
+	}
+	s.members = make([]int64, slices.Max(s.group)+1)
+	for _, g := range s.group {
+		s.members[g]++
+	}
+	s.slots, s.alone = 0, [2]int64{s.members[0], 0}
+	seen := make([]bool, len(s.members))
+	for r, g := range s.group {
+		bytes := int64(s.slot[r])
+		switch {
+		case g == 0:
+			s.alone[1] += bytes
+		case seen[g]:
+			continue
+		default:
+			s.sharing.Add(s.members[g], bytes)
+		}
+		seen[g] = true
+		s.slots += bytes
+	}
+	return nil
+}
+
+// priced returns what policies see as the slot bytes of each row in a cache of so many bytes of slots and map.
+func (s *sizes) priced(bytes int64) []uint32 {
+	if s.group == nil {
+		return s.slot
+	}
+	prices, _ := s.sharing.Prices(s.sharing.Share(bytes, true, s.mapBytes(), s.alone[0], s.alone[1]), s.mapBytes())
+	all := slices.Clone(s.slot)
+	for r, g := range s.group {
+		if g != 0 {
+			all[r] = uint32(prices.Of(s.members[g], int64(s.slot[r])))
+		}
+	}
+	return all
+}
+
+func (s *sizes) mapBytes() float64 { return float64(s.devices) * hashmap.EntryBytes }
 
 // trainAs makes the named codec as a cache of the table with this seed does; nil for rows as they are.
 func trainAs(name string, t *dataset.Table, seed uint64) (c codec.Codec, err error) {
@@ -132,9 +188,13 @@ func (s *sizes) budgetFor(rows, bytes int64) int64 {
 // beside is the device memory outside the budget, on each device.
 func (s *sizes) beside() int64 { return s.codecBytes + s.indexBytes }
 
-// rowsIn is how many rows of mean size fit in so many slot bytes.
+// rowsIn is how many rows of mean size fit in so many slot bytes, of those that share slots as many as are expected.
 func (s *sizes) rowsIn(capacity int64) int64 {
 	rows := int64(len(s.slot))
+	if s.group != nil {
+		cached, _ := s.sharing.Cached(s.sharing.Share(capacity, false, s.mapBytes(), s.alone[0], s.alone[1]), s.mapBytes(), s.alone[0], s.alone[1])
+		return max(1, int64(cached))
+	}
 	return max(1, min(rows, int64(float64(capacity)*float64(rows)/float64(max(1, s.slots)))))
 }
 
@@ -147,12 +207,13 @@ func (s *sizes) capacityOf(budget int64) int64 {
 	return int64(units) * slab.Align
 }
 
-// problem is what a policy decides about.
-func (s *sizes) problem(capacity int64) admission.Problem {
+// problem is what a policy decides about, in a cache of so many slot bytes and rows.
+func (s *sizes) problem(capacity, rows int64) admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
+	priced := s.priced(capacity + int64(float64(rows)*s.mapBytes()))
 	return admission.Problem{
-		Rows: []int64{int64(len(s.slot))}, Capacity: capacity, MapBytes: int(float64(s.devices) * hashmap.EntryBytes), Costs: []admission.Cost{s.cost},
-		SlotBytes:   func(key uint64) int { return int(s.slot[row(key)]) },
+		Rows: []int64{int64(len(s.slot))}, Capacity: capacity, MapBytes: int(s.mapBytes()), Costs: []admission.Cost{s.cost},
+		SlotBytes:   func(key uint64) int { return int(priced[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.stored[row(key)]) },
 	}
 }
@@ -175,13 +236,19 @@ func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve 
 		c.lookups += n
 		c.misses += float64(n) * s.cost.Miss(int(s.stored[r]))
 	}
-	ranked := make([]bool, len(s.slot))
+	ranked, held := make([]bool, len(s.slot)), make([]bool, len(s.members))
 	var bytes, hits int64
 	saved := 0.0
 	add := func(r int64) {
 		ranked[r] = true
 		c.order = append(c.order, uint32(r))
-		bytes, hits = bytes+int64(s.slot[r]), hits+counts[r]
+		hits += counts[r]
+		if s.group == nil || s.group[r] == 0 || !held[s.group[r]] {
+			bytes += int64(s.slot[r])
+		}
+		if s.group != nil {
+			held[s.group[r]] = true
+		}
 		saved += float64(counts[r]) * (s.cost.Miss(int(s.stored[r])) - s.cost.Hit)
 		c.bytes, c.hits, c.saved = append(c.bytes, bytes), append(c.hits, hits), append(c.saved, saved)
 	}

@@ -7,6 +7,7 @@ package sim
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -25,6 +26,8 @@ type Stream struct {
 	Phase int
 	// Slot and Stored are the slot bytes and stored bytes of each row.
 	Slot, Stored []uint32
+	// Group is a number for rows that share a slot, of the same length, and 0 for others; nil if none do. Priced is then what policies see as the slot bytes of each row.
+	Group, Priced []uint32
 	// Cost is the time that lookups take. The zero value stands for that of admission.Problem.
 	Cost admission.Cost
 	// Capacity is the slot bytes of the cache.
@@ -108,9 +111,14 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 	if err := p.Start(s.problem()); err != nil {
 		return nil, err
 	}
-	c := &cache{stream: s, admitted: make([]bool, len(s.Slot)), ranked: make([]uint32, len(s.Slot))}
+	c := &cache{most: math.MaxInt, stream: s, admitted: make([]bool, len(s.Slot)), ranked: make([]uint32, len(s.Slot))}
+	if s.Group != nil {
+		groups := slices.Max(s.Group) + 1
+		c.members, c.wanted = make([]int, groups), make([]uint32, groups)
+	}
 	if s.Entries > 0 {
 		c.order = newMapOrder(s.Entries)
+		c.most = int(hashmap.Load * float64(hashmap.LayoutFor(s.Entries).Slots()))
 	}
 	out := &Outcome{}
 	cursor := s.Batches.NewCursor()
@@ -160,9 +168,13 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 
 func (s *Stream) problem() admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
+	priced := s.Slot
+	if s.Priced != nil {
+		priced = s.Priced
+	}
 	return admission.Problem{
 		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity, MapBytes: s.MapBytes, Costs: []admission.Cost{s.Cost},
-		SlotBytes:   func(key uint64) int { return int(s.Slot[row(key)]) },
+		SlotBytes:   func(key uint64) int { return int(priced[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.Stored[row(key)]) },
 	}
 }
@@ -172,39 +184,76 @@ type cache struct {
 	stream   *Stream
 	admitted []bool
 	count    int // of admitted rows
+	most     int // rows that the hashmap has room for
 	used     int64
 	cycle    uint32
 	ranked   []uint32  // the last cycle in which a row was ranked
 	order    *mapOrder // nil without Stream.Entries
+	members  []int     // admitted rows of each group
+	wanted   []uint32  // the last cycle in which a row of a group was to be cached
+}
+
+// group returns the group of a row, 0 if it has a slot of its own.
+func (c *cache) group(r int64) uint32 {
+	if c.stream.Group == nil {
+		return 0
+	}
+	return c.stream.Group[r]
+}
+
+// adds returns the slot bytes that the cache would have more with a row.
+func (c *cache) adds(r int64) int64 {
+	if g := c.group(r); g != 0 && c.members[g] > 0 {
+		return 0
+	}
+	return int64(c.stream.Slot[r])
+}
+
+// join notes that a row of a group, if it has one, is admitted, or with -1 is no more.
+func (c *cache) join(r int64, n int) {
+	if g := c.group(r); g != 0 {
+		c.members[g] += n
+	}
 }
 
 // refresh admits the prefix of the ranking that fits, as far as limit goes, best first, and evicts no more than that takes
 // and than evict allows: rows that are not ranked before rows that are, the worst first. It returns the slot bytes written.
 func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) {
 	c.cycle++
-	room, fits := c.stream.Capacity, true
+	room, fits, entries := c.stream.Capacity, true, 0
 	var newcomers, losers []int64 // losers: the last goes first
 	unseen := c.count             // admitted rows that the ranking has not come to
 	for key := range p.Rank() {
 		_, r := hashmap.SplitKey(key)
-		if !fits && !c.admitted[r] {
+		slot, g := int64(c.stream.Slot[r]), c.group(r)
+		shares := g != 0 && c.wanted[g] == c.cycle // it takes a place in the hashmap alone
+		if !fits && !c.admitted[r] && !shares {
 			continue
 		}
-		slot := int64(c.stream.Slot[r])
-		if fits = fits && slot <= room; fits {
-			room -= slot
+		takes := shares && entries < c.most
+		if !shares {
+			if fits = fits && slot <= room; fits {
+				room -= slot
+				if g != 0 {
+					c.wanted[g] = c.cycle
+				}
+			}
+			takes = fits
+		}
+		if takes {
+			entries++
 		}
 		switch {
 		case c.admitted[r]:
 			c.ranked[r] = c.cycle
 			unseen--
-			if !fits {
+			if !takes {
 				losers = append(losers, r)
 			}
-		case fits:
+		case takes:
 			newcomers = append(newcomers, r)
 		}
-		if !fits && unseen == 0 {
+		if !fits && unseen == 0 && c.members == nil {
 			break // the others do not matter
 		}
 	}
@@ -219,23 +268,31 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 	if c.order != nil {
 		slices.Reverse(losers[surplus:])
 	}
+	if c.members != nil { // the hashmap may have no room where the slots have
+		over := min(c.count+len(newcomers)-c.most, int(float64(evict)/float64(c.stream.Capacity)*float64(c.most)))
+		for ; over > 0 && len(losers) > 0; over-- {
+			c.evict(losers[len(losers)-1])
+			losers = losers[:len(losers)-1]
+		}
+	}
 	for _, r := range newcomers {
-		slot := int64(c.stream.Slot[r])
+		slot := c.adds(r)
 		if written+slot > limit {
 			break
 		}
 		for c.used+slot > c.stream.Capacity && len(losers) > 0 && evict > 0 {
 			l := losers[len(losers)-1]
 			losers = losers[:len(losers)-1]
-			c.admitted[l] = false
-			c.count--
-			if c.order != nil {
-				c.order.evict(l)
+			if g := c.group(l); g != 0 && c.wanted[g] == c.cycle {
+				continue // its slot stays
 			}
-			c.used -= int64(c.stream.Slot[l])
-			evict -= int64(c.stream.Slot[l])
+			evict -= c.evict(l)
+			slot = c.adds(r)
 		}
 		if c.used+slot > c.stream.Capacity {
+			if c.members != nil {
+				continue // others may find a slot of theirs
+			}
 			break
 		}
 		written += slot
@@ -243,10 +300,24 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 			continue
 		}
 		c.admitted[r] = true
+		c.join(r, 1)
 		c.count++
 		c.used += slot
 	}
 	return written
+}
+
+// evict evicts a row, and returns the slot bytes that it frees.
+func (c *cache) evict(r int64) (freed int64) {
+	c.admitted[r] = false
+	c.count--
+	c.join(r, -1)
+	if c.order != nil {
+		c.order.evict(r)
+	}
+	freed = c.adds(r)
+	c.used -= freed
+	return freed
 }
 
 // cached yields the admitted rows: in the hashmap's order, or by their numbers.

@@ -70,7 +70,7 @@ accesses by simulation.`,
 	f.StringSliceVar(&cfg.Codecs, "codec", cfg.Codecs, strings.Join(registry.Usage(), ", "))
 	of := runFlags(&cfg.Config)
 	for name := range strings.FieldsSeq(`features cast graph vertices ids fanouts weighted workload rows tokens orders heads layers phase text-tokens batch-size batches warmup-batches
-		host-tier refresh-batches refresh-churn sample-rate device devices workers seed force`) {
+		host-tier no-equal-rows refresh-batches refresh-churn sample-rate device devices workers seed force`) {
 		f.AddFlag(of.Lookup(name))
 	}
 	f.BoolVar(&cfg.Check, "check", false, "run a cache of each budget and show its hit rate beside")
