@@ -191,6 +191,16 @@ template <bool LEAN> struct BuddyRows {
 	{
 		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)t.target ? t.length - t.target : 0;
 	}
+	// early returns where the slot lies of the row that the next call of make is for, 0 without a row. It does not wait for the word. REQUIRES: all rows
+	// are in one range.
+	INLINE u64 early() const
+	{
+		u64 local;
+		if ((u64)number >= (u64)buddyBlock()->limit)
+			return 0;
+		u32 device = placeOf(number, local);
+		return addressOf(r.slots, r.devices, device) + local * r.target;
+	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{
 		if (!makes)

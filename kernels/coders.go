@@ -35,6 +35,8 @@ type coder struct {
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
+	// early says that Resident.Early has kernels of its own. Only with pairs.
+	early bool
 }
 
 // blockThreads are the threads of a block of all kernels that do not say otherwise.

@@ -16,6 +16,7 @@ type coderKernels struct {
 	decode           map[string]*cuda.Function[abi.DecodeArgs]
 	find             map[string]*cuda.Function[abi.FindArgs]
 	buddy            map[string]*cuda.Function[abi.BuddyArgs]
+	early            map[int]*cuda.Function[abi.BuddyArgs] // by lanes, for Resident.Early
 	fetch, fetchLong *cuda.Function[abi.FetchArgs]
 	serve            map[int]*cuda.Function[abi.ServeArgs]
 	replay           map[int]*cuda.Function[abi.ReplayRowsArgs]
@@ -53,6 +54,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		decode:    map[string]*cuda.Function[abi.DecodeArgs]{},
 		find:      map[string]*cuda.Function[abi.FindArgs]{},
 		buddy:     map[string]*cuda.Function[abi.BuddyArgs]{},
+		early:     map[int]*cuda.Function[abi.BuddyArgs]{},
 		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
 		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
@@ -69,6 +71,9 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		default:
 			k.decode[h.function] = cuda.NewFunction[abi.DecodeArgs](of(h.module), h.function)
 		}
+	}
+	for lanes := c.lanes; c.early && lanes <= 32; lanes *= 2 {
+		k.early[lanes] = cuda.NewFunction[abi.BuddyArgs](of("buddyEarly"), fmt.Sprint("buddyEarly", lanes))
 	}
 	for _, lanes := range c.serveTiles() {
 		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](of("serve"), fmt.Sprint("serve", lanes))

@@ -24,6 +24,8 @@ type Resident struct {
 	Directory device.Buffer
 	// Prefetch has GPUs ask for rows' overflow places some rows before they copy them.
 	Prefetch bool
+	// Early has GPUs copy the slots of the first rows of a launch before they have these rows' words, if they have kernels for it and all rows are in one range.
+	Early bool
 }
 
 // residentHost is what the host execution reads of a Resident.

@@ -42,6 +42,9 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	c := kernelsOf(k.Codec)
 	l := c.launchOf(s, &args.Decode, "buddy")
 	f := c.buddy[l.name()]
+	if r.Early && l.form == "" && l.shape == fmt.Sprint(l.lanes) && c.early[l.lanes] != nil {
+		f = c.early[l.lanes]
+	}
 	if blocks, err = residentOf(s, f, l.threads, l.shared, n, l.rows); err != nil {
 		return 0, err
 	}
