@@ -56,7 +56,7 @@ func CreateFiles(dir string) (_ *FileWriter, err error) {
 	_, err = os.Stat(dir)
 	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pages: %w", err)
 	}
 	lock, err := lockDir(dir)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,9 +71,24 @@ var errLoading = errors.New("tensorcached: loading the tables")
 // errEnded says that a signal has ended the loading.
 var errEnded = errors.New("ended")
 
+// snapshotWritable returns an error if no snapshot can be written. Otherwise it would be noticed when the program ends, and the rows to begin with would be lost.
+func (c *Config) snapshotWritable() error {
+	if c.Snapshot == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(c.Snapshot), ".tensorcached-*")
+	if err != nil {
+		return fmt.Errorf("--snapshot (%s) must be in a folder that can be written to: %w", c.Snapshot, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // Run opens the cache and serves it until a signal ends the program. A nil error is a regular end.
 func Run(c *Config, p Program) (err error) {
 	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := c.snapshotWritable(); err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 8)

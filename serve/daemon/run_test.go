@@ -3,9 +3,11 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +16,27 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 )
+
+// TestRun_SnapshotFolder: a program that cannot write its snapshot does not start.
+func TestRun_SnapshotFolder(t *testing.T) {
+	const folder = "/proc" // not even root can write there
+	if _, err := os.Stat(folder); err != nil {
+		t.Skip(err)
+	}
+	c, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --budget 4KiB --device host --http 127.0.0.1:0 --snapshot " + folder + "/x.snapshot"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newCache = func(context.Context, cache.Options) (*cache.Cache, error) {
+		return nil, errors.New("the tables were loaded")
+	}
+	defer func() { newCache = cache.NewContext }()
+	var out bytes.Buffer
+	var log lockedBuffer
+	if err := Run(c, Program{Stdout: &out, Stderr: &log}); err == nil || !strings.HasPrefix(err.Error(), "--snapshot (/proc/x.snapshot) must be in a folder that can be written to: ") {
+		t.Errorf("%v", err)
+	}
+}
 
 // TestRun_Loading: while the tables are loaded, HTTP says so, and SIGTERM ends the loading, which is a regular end.
 func TestRun_Loading(t *testing.T) {
