@@ -103,7 +103,7 @@ func (f *faults) held() (arrived chan struct{}, free func()) {
 // context has ended meanwhile.
 func TestGPU_FromPages_StreamOrder(t *testing.T) {
 	var f faults
-	c, data, gpu, s := deviceCache(t, &f, cache.Options{})
+	c, data, gpu, s := deviceCache(t, &f, cache.Options{Host: cache.HostOptions{ColdTimeout: 2 * time.Minute}})
 	const batches, n = 3, 2000
 	r := rand.New(rand.NewPCG(7, 7))
 	arrived, free := f.held()

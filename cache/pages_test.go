@@ -400,7 +400,7 @@ func TestFromPages_Prefetch(t *testing.T) {
 func TestFromPages_PrefetchUnderWay(t *testing.T) {
 	data := versionedRows(pagedRows, pagedRowBytes)
 	var f faults
-	c := overPages(t, packed(t, data, pagedRowBytes, "none", f.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10}})
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", f.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10, ColdTimeout: 2 * time.Minute}})
 	before := stats(t, c).Tables[0].Tiers
 	arrived, free := make(chan struct{}, 100), make(chan struct{})
 	f.set(func(context.Context, uint32) error {
