@@ -54,12 +54,14 @@ func FromSlice[T Element](name string, values []T, columns int) (Table, error) {
 	return FromBytes(name, dtypes[of.Kind()], AsBytes(values), columns*int(of.Size()))
 }
 
-// FromBytes returns a table of rows of rowBytes bytes that lie back to back in data, with little-endian elements of the given type. New
-// copies the data, which must not change until then.
+// FromBytes returns a table of rows of rowBytes bytes that lie back to back in data, with little-endian elements of the given type, or with parts
+// of several types as dtype.RowOf has them. New copies the data, which must not change until then.
 func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, error) {
 	switch {
 	case of.Size() == 0:
 		return Table{}, fmt.Errorf("cache: table %s: element type (%v) must be one of package dtype's", name, of)
+	case of.IsRow() && rowBytes != of.Size():
+		return Table{}, fmt.Errorf("cache: table %s: row (%d bytes) must have the %d bytes of %v", name, rowBytes, of.Size(), of)
 	case rowBytes < 1 || rowBytes%of.Size() != 0:
 		return Table{}, fmt.Errorf("cache: table %s: row (%d bytes) must be a positive multiple of %s's %d bytes", name, rowBytes, of, of.Size())
 	case len(data)%rowBytes != 0:
@@ -123,7 +125,8 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 
 // Open returns the table of an .npy file, of an array of an .npz archive or a .safetensors file, or of a directory of page files as `cachebench pack`
 // writes it: see FromPages. The array is named after a colon
-// ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. Elements of .npy files
+// ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. Arrays of a structured dtype have rows
+// of parts (dtype.RowOf), as have tensors of a .safetensors file that are joined by a plus between their names ("f.safetensors:values+scales"). Elements of .npy files
 // that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. New reads
 // and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
@@ -166,14 +169,14 @@ func (t Table) WithCodec(name Codec) Table {
 }
 
 // WithDType returns the table with its elements taken for those of another type of the same length, such as the Uint8 of a file for
-// Float8E4M3FN. The rows' bytes stay as they are. It returns an error for types of another length, and for
-// another type than that of page files.
+// Float8E4M3FN, or its rows for rows of parts that are as long. The rows' bytes stay as they are. It returns an error for types of another
+// length, and for another type than that of page files.
 func (t Table) WithDType(of dtype.Type) (Table, error) {
 	if t.below != nil && of != t.dtype {
 		return t, fmt.Errorf("cache: table %s: element type (%v) must be the %v that its pages were packed as", t.name, of, t.dtype)
 	}
-	if of.Size() == 0 || of.Size() != t.dtype.Size() {
-		return t, fmt.Errorf("cache: table %s: element type (%v) must have the %d bytes of %v", t.name, of, t.dtype.Size(), t.dtype)
+	if err := of.CheckAs(t.dtype, t.RowBytes()); err != nil {
+		return t, fmt.Errorf("cache: table %s: %w", t.name, err)
 	}
 	t.dtype = of
 	return t, nil

@@ -29,8 +29,9 @@ func attach(address string, o cache.AttachOptions) (*served, error) {
 	}
 	for _, t := range stats.Tables {
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes))
-		s.tables = append(s.tables, tableInfo{t.Name, t.Codec, t.Capacity, int64(t.RowBytes / t.DType.Size())})
-		s.elements = append(s.elements, C.int32_t(t.DType))
+		code, bytes := codeOf(t.DType)
+		s.tables = append(s.tables, tableInfo{t.Name, t.Codec, t.Capacity, int64(t.RowBytes / bytes)})
+		s.elements = append(s.elements, code)
 	}
 	s.addDevices()
 	return s, nil

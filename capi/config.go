@@ -32,6 +32,7 @@ type tableRequest struct {
 	rows       int64
 	rowBytes   int
 	elements   C.int32_t // tc_dtype
+	parts      string
 	gpu        int
 	restore    bool
 	capacity   int64
@@ -134,7 +135,15 @@ var buddies = [...]cache.BuddyMemory{C.TC_BUDDY_HOST: cache.BuddyHost, C.TC_BUDD
 func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 	r := tableRequest{
 		name: text(t.name), path: text(t.path), memory: t.memory, data: unsafe.Pointer(t.data), rows: int64(t.rows), rowBytes: int(t.row_bytes),
-		elements: t.dtype, gpu: int(t.gpu), restore: t.restore != 0, capacity: int64(t.capacity), codec: cache.Codec(text(t.codec)),
+		elements: t.dtype, parts: text(t.parts), gpu: int(t.gpu), restore: t.restore != 0, capacity: int64(t.capacity), codec: cache.Codec(text(t.codec)),
+	}
+	if r.parts != "" {
+		if t.dtype != 0 && t.dtype != C.TC_UINT8 {
+			return r, argument("table %d: dtype (%d) must be 0 or TC_UINT8 with parts (%q)", i, t.dtype, r.parts)
+		}
+		if _, err := r.of(); err != nil {
+			return r, argument("table %d: %w", i, err)
+		}
 	}
 	if t.resident_buddy < 0 || int(t.resident_buddy) >= len(buddies) {
 		return r, argument("table %d: resident_buddy (%d) must be one of tc_buddy", i, t.resident_buddy)
@@ -157,7 +166,7 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 	if r.name == "" {
 		r.name = fmt.Sprintf("table %d", i)
 	}
-	of, err := elementsOf(r.elements)
+	of, err := r.of()
 	switch {
 	case err != nil:
 		return r, argument("table %d: %w", i, err)
@@ -165,6 +174,8 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 		return r, argument("table %d: rows (%d) must be 0 to 2^50 - 2", i, r.rows)
 	case t.row_bytes < 1 || t.row_bytes >= 1<<20:
 		return r, argument("table %d: row_bytes (%d) must be 1 to 2^20 - 1", i, t.row_bytes)
+	case of.IsRow() && r.rowBytes != of.Size():
+		return r, argument("table %d: row_bytes (%d) must be the %d of parts (%q)", i, r.rowBytes, of.Size(), r.parts)
 	case r.rowBytes%of.Size() != 0:
 		return r, argument("table %d: row_bytes (%d) must be a multiple of the %d bytes of an element", i, r.rowBytes, of.Size())
 	case r.rows > 0 && r.data == nil:
@@ -175,6 +186,26 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 		return r, argument("table %d: memory (%d) must be one of tc_memory", i, r.memory)
 	}
 	return r, nil
+}
+
+// of returns the type of a table's elements or rows.
+func (r *tableRequest) of() (dtype.Type, error) {
+	if r.parts == "" {
+		return elementsOf(r.elements)
+	}
+	of, err := dtype.Parse(r.parts)
+	if err == nil && !of.IsRow() {
+		err = fmt.Errorf("parts (%q) must be of different types", r.parts)
+	}
+	return of, err
+}
+
+// codeOf returns the tc_dtype of a table's elements: bytes where they are rows of parts.
+func codeOf(of dtype.Type) (code C.int32_t, bytes int) {
+	if of.IsRow() {
+		return C.TC_UINT8, 1
+	}
+	return C.int32_t(of), of.Size()
 }
 
 // elementsOf returns the element type of a tc_dtype.
@@ -266,10 +297,10 @@ func (r *tableRequest) source(i int) (cache.Table, error) {
 		if r.name != "" {
 			t = t.WithName(r.name)
 		}
-		if r.elements == 0 {
+		if r.elements == 0 && r.parts == "" {
 			return t, nil
 		}
-		of, err := elementsOf(r.elements)
+		of, err := r.of()
 		if err == nil {
 			t, err = t.WithDType(of)
 		}
@@ -278,7 +309,7 @@ func (r *tableRequest) source(i int) (cache.Table, error) {
 		}
 		return t, nil
 	}
-	of, err := elementsOf(r.elements)
+	of, err := r.of()
 	if err != nil {
 		return cache.Table{}, argument("table %d: %w", i, err)
 	}

@@ -6,7 +6,6 @@ package main
 import "C"
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,11 +65,9 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	s := &served{}
 	for i, t := range tables {
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes()))
-		s.tables = append(s.tables, tableInfo{t.Name(), "", max(int64(t.Rows()), r.tables[i].capacity), int64(t.RowBytes() / t.DType().Size())})
-		s.elements = append(s.elements, cmp.Or(r.tables[i].elements, C.int32_t(t.DType())))
-		if r.tables[i].path != "" {
-			s.elements[i] = C.int32_t(t.DType())
-		}
+		code, bytes := codeOf(t.DType())
+		s.tables = append(s.tables, tableInfo{t.Name(), "", max(int64(t.Rows()), r.tables[i].capacity), int64(t.RowBytes() / bytes)})
+		s.elements = append(s.elements, code)
 	}
 	o := r.options
 	o.Tables, o.Host.Progress = tables, tell

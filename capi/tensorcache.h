@@ -236,6 +236,11 @@ typedef struct tc_table {
 	int32_t resident_retarget;   /* not 0: the table moves to slots of another length by itself when more rows than resident_overflow are longer */
 	int32_t resident_buddy;      /* tc_buddy */
 	int32_t reserved;            /* 0 */
+
+	/* Rows of parts of different types, one behind the other, for the codec: "float8_e4m3fn*256,float8_e8m0fnu*8" are 256 values and 8 scales. The
+	 * names are those of tc_dtype in NumPy and ml_dtypes, with the number of elements unless it is 1; together they fill the row. dtype must be 0 or TC_UINT8.
+	 * What reads the table has bytes. Files of a structured dtype have their parts without this. */
+	const char *parts;
 } tc_table;
 
 /* How far an opening is. */
@@ -256,7 +261,7 @@ typedef struct tc_table_info {
 	int64_t capacity;
 	int64_t row_bytes;
 	int64_t columns;   /* row_bytes / size of an element */
-	int32_t dtype;     /* tc_dtype */
+	int32_t dtype;     /* tc_dtype; TC_UINT8 for rows of parts */
 	int32_t reserved;
 	char name[256];    /* cut after 255 bytes */
 	char codec[64];    /* the codec in use */

@@ -65,6 +65,8 @@ type Family struct {
 	Choice bool
 	// GPURate is how fast a GPU decodes hits, for auto-selection; zero for codecs that GPUs cannot decode. RateOnGPU has them all.
 	GPURate GPURate
+	// Rows says that Train takes types of rows of parts. The other families store such rows as bytes: see ElementsOf.
+	Rows bool
 	// Train makes a codec for rows of of's elements like those of the sample, which lie back to back in it. An element type
 	// or row length that it cannot serve is an error that wraps ErrDType.
 	Train func(sample []byte, rowBytes int, of dtype.Type) (Codec, error)
@@ -72,6 +74,14 @@ type Family struct {
 	TrainOn func(sample DeviceSample, of dtype.Type) (Codec, error)
 	// Unmarshal restores a codec from MarshalBinary's bytes.
 	Unmarshal func(metadata []byte) (Codec, error)
+}
+
+// ElementsOf returns the type that Train and TrainOn are given for a table of this one: bytes for rows of parts that the family does not know.
+func (f Family) ElementsOf(of dtype.Type) dtype.Type {
+	if of.IsRow() && !f.Rows {
+		return dtype.Uint8
+	}
+	return of
 }
 
 // DeviceSample is a training sample in a device's memory. A family asserts the further interface that its training needs, such as

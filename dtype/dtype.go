@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Type is an element type. The zero value is Invalid.
-type Type uint8
+// Type is an element type, or the type of a row of parts ([RowOf]). The zero value is Invalid.
+type Type uint16
 
 // The element types.
 const (
@@ -58,8 +58,11 @@ var types = [...]struct {
 	Float8E8M0FNU: {"float8_e8m0fnu", 1},
 }
 
-// Parse returns the element type of a name, as String has it.
+// Parse returns the type of a name, as String has it.
 func Parse(name string) (Type, error) {
+	if strings.ContainsAny(name, "*,") {
+		return parseRow(name)
+	}
 	var names []string
 	for t := Float16; int(t) < len(types); t++ {
 		names = append(names, types[t].name)
@@ -70,18 +73,25 @@ func Parse(name string) (Type, error) {
 	return Invalid, fmt.Errorf("dtype: element type (%q) must be one of %s", name, strings.Join(names, ", "))
 }
 
-// Size returns the bytes of an element, 0 for Invalid and unknown values.
+// Size returns the bytes of an element, or of a row of parts; 0 for Invalid and unknown values.
 func (t Type) Size() int {
+	if r := t.row(); r != nil {
+		return r.size
+	}
 	if int(t) >= len(types) {
 		return 0
 	}
 	return types[t].size
 }
 
-// String returns the name that NumPy, or its extension ml_dtypes, has for it, such as "float32".
+// String returns the name that NumPy, or its extension ml_dtypes, has for it, such as "float32"; of a row of parts all names, each with its
+// number of elements, such as "int8*256,float32".
 func (t Type) String() string {
+	if r := t.row(); r != nil {
+		return r.name
+	}
 	if int(t) >= len(types) {
-		return fmt.Sprintf("DType(%d)", uint8(t))
+		return fmt.Sprintf("DType(%d)", uint16(t))
 	}
 	return types[t].name
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
-	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -20,7 +19,8 @@ func TestAttachCodec_WholeLines(t *testing.T) {
 	padded := 0
 	for _, name := range registry.Concrete() {
 		for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
-			trained, err := registry.Train(name, gputest.FloatRows(of, 200, 1024, 1), 1024, of)
+			table := codedOf(name, of, 1024)
+			trained, err := registry.Train(name, table.listedRows(200), 1024, table.dtype)
 			if errors.Is(err, codec.ErrDType) {
 				continue
 			}

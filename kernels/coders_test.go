@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/parts"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
@@ -39,15 +40,24 @@ func codedTables() (tables []coded) {
 	for _, c := range []coded{{"rank", dtype.Float32, 0}, {"rank", dtype.BFloat16, 0}, {"rank", dtype.Float64, 0}, {"rank", dtype.Float16, 0},
 		{"ibp2", dtype.BFloat16, 0}, {"ibpc", dtype.Float32, 0}, {"ibpc", dtype.BFloat16, 0}, {"ibpc", dtype.Float64, 0},
 		{"zipnn", dtype.Float32, 0}, {"zipnn", dtype.BFloat16, 0}, {"zipnn", dtype.Float64, 0}, {"zipnn", dtype.Int8, 0},
-		{"sparse", dtype.Float32, 0}, {"sparse", dtype.BFloat16, 0}, {"sparse", dtype.Float64, 0}, {"sparse", dtype.Int8, 0}} {
+		{"sparse", dtype.Float32, 0}, {"sparse", dtype.BFloat16, 0}, {"sparse", dtype.Float64, 0}, {"sparse", dtype.Int8, 0},
+		{"parts", dtype.Float32, 0}, {"parts", dtype.BFloat16, 0}, {"parts", dtype.Float64, 0}, {"parts", dtype.Int8, 0}} {
 		for _, n := range race.Some(lengths) {
-			if c.name == "ibpc" && n > 32<<10 { // it serves no longer rows
+			if c.name == "ibpc" && n > 32<<10 || c.name == "parts" && n > parts.MaxRow { // they serve no longer rows
 				continue
 			}
-			tables = append(tables, coded{c.name, c.dtype, n})
+			tables = append(tables, codedOf(c.name, c.dtype, n))
 		}
 	}
 	return tables
+}
+
+// codedOf returns the table of a codec, of rows with such elements among their parts where the codec is for rows of parts.
+func codedOf(name string, of dtype.Type, rowBytes int) coded {
+	if name == "parts" && rowBytes >= 4 {
+		of = gputest.Parts(of, rowBytes)
+	}
+	return coded{name, of, rowBytes}
 }
 
 func (c coded) String() string { return fmt.Sprintf("%s/%v/row=%d", c.name, c.dtype, c.rowBytes) }
@@ -55,6 +65,9 @@ func (c coded) String() string { return fmt.Sprintf("%s/%v/row=%d", c.name, c.dt
 // rows returns N(0,1) elements, in every fifth row bytes at random, so that it is stored raw. Of the codec for sparse rows, the other four
 // have few ones, some N(0,1) elements, or nearly always one of five elements, or are N(0,1) elements.
 func (c coded) rows(n int) []byte {
+	if c.dtype.IsRow() {
+		return gputest.PartsRows(c.dtype, n, uint64(c.rowBytes))
+	}
 	r := rand.New(rand.NewPCG(uint64(c.rowBytes), 11))
 	var all []byte
 	for i := range n {
@@ -143,8 +156,8 @@ func TestCoders_ManyRows(t *testing.T) {
 	for _, name := range listedCodecs() {
 		for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
 			for _, rowBytes := range race.Some([]int{256, 512, 1024, 1040, 4096}) {
-				table := coded{name, of, rowBytes}
-				if _, err := registry.Train(name, make([]byte, rowBytes), rowBytes, of); errors.Is(err, codec.ErrDType) {
+				table := codedOf(name, of, rowBytes)
+				if _, err := registry.Train(name, make([]byte, rowBytes), rowBytes, table.dtype); errors.Is(err, codec.ErrDType) {
 					continue
 				}
 				t.Run(table.String(), func(t *testing.T) {

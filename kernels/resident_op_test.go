@@ -161,11 +161,11 @@ func TestResident_EveryCodec(t *testing.T) {
 	for _, name := range listedCodecs() {
 		for j, of := range types {
 			for i, rowBytes := range race.Some(lengths) {
-				table := coded{name, of, rowBytes}
+				table := codedOf(name, of, rowBytes)
 				if (i+j)%2 != 0 { // all of both take minutes
 					continue
 				}
-				if _, err := registry.Train(name, make([]byte, rowBytes), rowBytes, of); errors.Is(err, codec.ErrDType) || err != nil && rowBytes%4 != 0 || err != nil && rowBytes > 32<<10 {
+				if _, err := registry.Train(name, make([]byte, rowBytes), rowBytes, table.dtype); errors.Is(err, codec.ErrDType) || err != nil && rowBytes%4 != 0 || err != nil && rowBytes > 32<<10 {
 					continue
 				}
 				t.Run(table.String(), func(t *testing.T) {

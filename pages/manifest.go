@@ -128,7 +128,11 @@ func (m *Manifest) MarshalBinary() ([]byte, error) {
 	}
 	le := binary.LittleEndian
 	b := append(make([]byte, 0, manifestFixed+len(m.Name)+len(m.Codec)+4), manifestMagic...)
-	b = append(b, byte(m.DType), byte(m.Stage), boolByte(m.Ordered), 0)
+	of := byte(rowOfParts)
+	if !m.DType.IsRow() {
+		of = byte(m.DType)
+	}
+	b = append(b, of, byte(m.Stage), boolByte(m.Ordered), 0)
 	b = le.AppendUint32(b, uint32(m.RowBytes))
 	b = le.AppendUint64(b, uint64(m.Rows))
 	b = le.AppendUint64(b, m.Generation)
@@ -146,6 +150,9 @@ func (m *Manifest) MarshalBinary() ([]byte, error) {
 	b = le.AppendUint32(b, uint32(len(m.Name)))
 	b = le.AppendUint32(b, uint32(len(m.Codec)))
 	b = append(append(b, m.Name...), m.Codec...)
+	if m.DType.IsRow() {
+		b = append(b, m.DType.String()...)
+	}
 	return le.AppendUint32(b, checksum(b)), nil
 }
 
@@ -182,10 +189,20 @@ func (m *Manifest) UnmarshalBinary(b []byte) error {
 	}
 	name, codec := int64(le.Uint32(b[at:])), int64(le.Uint32(b[at+4:]))
 	texts := b[at+8 : sum]
-	if name+codec != int64(len(texts)) {
+	parts := got.DType == rowOfParts
+	if name+codec != int64(len(texts)) && (!parts || name+codec > int64(len(texts))) {
 		return fail("names (%d and %d bytes) must have %d bytes together", name, codec, len(texts))
 	}
-	got.Name, got.Codec = string(texts[:name]), string(texts[name:])
+	got.Name, got.Codec = string(texts[:name]), string(texts[name:name+codec])
+	if text := string(texts[name+codec:]); parts {
+		var err error
+		if got.DType, err = dtype.Parse(text); err == nil && got.DType.String() != text {
+			err = fmt.Errorf("parts (%q) must be %q", text, got.DType)
+		}
+		if err != nil {
+			return fail("%w", err)
+		}
+	}
 	if err := got.validate(); err != nil {
 		return err
 	}
@@ -211,8 +228,8 @@ func (m *Manifest) validate() error {
 	case len(m.Codec) == 0 || len(m.Codec) > math.MaxUint16:
 		what, is = "length of the codec's name", len(m.Codec)
 	case size == 0:
-		what, is = "element type", uint8(m.DType)
-	case m.RowBytes < 1 || m.RowBytes > slab.MaxRowBytes || m.RowBytes%size != 0:
+		what, is = "element type", m.DType
+	case m.RowBytes < 1 || m.RowBytes > slab.MaxRowBytes || m.RowBytes%size != 0 || m.DType.IsRow() && m.RowBytes != size:
 		what, is = "row bytes", m.RowBytes
 	case m.Rows < 0 || m.Rows > maxRows:
 		what, is = "rows", m.Rows
@@ -250,6 +267,8 @@ func (m *Manifest) validate() error {
 func (m *Manifest) groups() int64 { return (m.Rows + int64(m.GroupRows) - 1) / int64(m.GroupRows) }
 
 const (
+	// rowOfParts stands for the type of a row of parts, whose text then follows the codec's name.
+	rowOfParts = 255
 	// maxRows is the most rows of a table.
 	maxRows = 1 << 40
 	// maxGroupRows bounds the memory that packing takes for a group.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/tensorcache/tensorcache/internal/directio"
 )
@@ -341,7 +342,11 @@ func (r *rewriting) merge(position int64, pages []parsedPage, refs []updateRef) 
 // It covers name, element type, row bytes, codec and metadata.
 func (m *Manifest) Encoding() (sum [sha256.Size]byte) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %d %d %q %x", m.Name, m.DType, m.RowBytes, m.Codec, m.Parts[PartMetadata].SHA256)
+	of := strconv.Itoa(int(m.DType))
+	if m.DType.IsRow() { // whose number is this process's
+		of = m.DType.String()
+	}
+	fmt.Fprintf(h, "%q %s %d %q %x", m.Name, of, m.RowBytes, m.Codec, m.Parts[PartMetadata].SHA256)
 	h.Sum(sum[:0])
 	return sum
 }

@@ -144,20 +144,51 @@ var (
 	}
 )
 
+// npyDescr returns how the header of an .npy file says a type, "" if it cannot. A row of parts is a structured type with fields p0, p1 and so on;
+// float8 among them is a void byte, or f1, as ml_dtypes has it.
+func npyDescr(of dtype.Type) string {
+	if !of.IsRow() {
+		if npyCodes[of] == "" {
+			return ""
+		}
+		return "'" + npyCodes[of] + "'"
+	}
+	var fields []string
+	for i, p := range of.Parts() {
+		code := npyCodes[p.Type]
+		switch {
+		case p.Type == dtype.Float8E5M2:
+			code = "<f1"
+		case code == "" && p.Type.Size() == 1:
+			code = "|V1"
+		case code == "":
+			return ""
+		}
+		fields = append(fields, fmt.Sprintf("('p%d', '%s', (%d,))", i, code, p.Count))
+	}
+	return "[" + strings.Join(fields, ", ") + "]"
+}
+
 // arrayHeader returns what a file of the table's rows begins with.
 func arrayHeader(m *Manifest, safetensors bool) ([]byte, error) {
 	columns := m.RowBytes / m.DType.Size()
+	if safetensors && m.DType.IsRow() {
+		return nil, fmt.Errorf("pages: a tensor of a .safetensors file cannot hold rows of parts (%v): take a name that ends in .npy", m.DType)
+	}
 	if safetensors {
 		text := fmt.Sprintf(`{"features":{"dtype":"%s","shape":[%d,%d],"data_offsets":[0,%d]}}`, safetensorsCodes[m.DType], m.Rows, columns, m.Rows*int64(m.RowBytes))
 		text += strings.Repeat(" ", -len(text)&7)
 		return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
 	}
-	code := npyCodes[m.DType]
-	if code == "" {
+	descr, shape := npyDescr(m.DType), fmt.Sprintf("(%d, %d)", m.Rows, columns)
+	if m.DType.IsRow() {
+		shape = fmt.Sprintf("(%d,)", m.Rows)
+	}
+	if descr == "" {
 		return nil, fmt.Errorf("pages: an .npy file cannot hold %v: take a name that ends in .safetensors", m.DType)
 	}
 	// As NumPy writes it: the data begin at a multiple of 64.
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }", code, m.Rows, columns)
+	text := fmt.Sprintf("{'descr': %s, 'fortran_order': False, 'shape': %s, }", descr, shape)
 	text += strings.Repeat(" ", -(10+len(text)+1)&63) + "\n"
 	b := append([]byte("\x93NUMPY\x01\x00"), byte(len(text)), byte(len(text)>>8))
 	return append(b, text...), nil

@@ -351,7 +351,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 				return nil, true, err
 			}
 		}
-		c, err = f.TrainOn(onDevice, o.DType)
+		c, err = f.TrainOn(onDevice, f.ElementsOf(o.DType))
 		return c, true, err
 	}
 	sample := func() []byte { return codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride) }
@@ -362,7 +362,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 		}
 		c, ok, err := trainOn(f)
 		if !ok {
-			c, err = f.Train(sample(), t.rowBytes, o.DType)
+			c, err = f.Train(sample(), t.rowBytes, f.ElementsOf(o.DType))
 		}
 		t.codec = c
 		return err

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -22,49 +24,110 @@ var casts = map[string]format{
 	"f8e5m2": {dtype.Float8E5M2, 5, 2, false},
 }
 
+// castOf returns the format of a cast, and how many elements share a scale behind the values of a row: 0 for none.
+func castOf(name string) (f format, block int, err error) {
+	of, scales, scaled := strings.Cut(name, "/e8m0:")
+	f, ok := casts[of]
+	if scaled {
+		if block, err = strconv.Atoi(scales); err != nil || block < 1 || f.dtype.Size() != 1 {
+			ok = false
+		}
+	}
+	if !ok {
+		return f, 0, fmt.Errorf("dataset: unknown cast (%q) must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32", name)
+	}
+	return f, block, nil
+}
+
 // CheckCast returns an error when there is no such cast; "" is none.
 func CheckCast(name string) error {
-	if _, ok := casts[name]; !ok && name != "" {
-		return fmt.Errorf("dataset: unknown cast (%q) must be bf16, f16, f8e4m3 or f8e5m2", name)
+	if name == "" {
+		return nil
 	}
-	return nil
+	_, _, err := castOf(name)
+	return err
 }
 
 // Cast returns the table with every element rounded to bf16, f16, f8e4m3 (float8_e4m3fn) or f8e5m2, nearest even. The table must be float32 or
 // float64. NaNs stay NaNs, quiet, with the upper bits of their payload. What is too large for f8e4m3, which has no infinity, becomes its largest number, 448,
-// as in torch. An empty name returns the table itself. The table that was cast must not be
-// used any more.
+// as in torch. With scales, "f8e4m3/e8m0:32", each 32 elements of a row are divided by a power of two first, so that the largest has the largest
+// exponent of the format; these scales follow the values as float8_e8m0fnu, and the rows are rows of parts. An empty name returns the table
+// itself. The table that was cast must not be used any more.
 func (t *Table) Cast(name string) (*Table, error) {
 	if name == "" {
 		return t, nil
 	}
-	if err := CheckCast(name); err != nil {
+	f, block, err := castOf(name)
+	if err != nil {
 		return nil, err
 	}
 	if t.DType != dtype.Float32 && t.DType != dtype.Float64 {
 		return nil, fmt.Errorf("dataset: %s: element type (%s) must be float32 or float64 to be cast to %s", t.Name, t.DType, name)
 	}
-	f, size := casts[name], t.DType.Size()
-	c := &Table{Name: t.Name, DType: f.dtype, Rows: t.Rows, RowBytes: t.RowBytes / size * f.dtype.Size()}
+	size := t.DType.Size()
+	columns := t.RowBytes / size
+	c := &Table{Name: t.Name, DType: f.dtype, Rows: t.Rows, RowBytes: columns * f.dtype.Size()}
+	if block > 0 {
+		if columns%block != 0 {
+			return nil, fmt.Errorf("dataset: %s: columns (%d) must be a multiple of the %d that share a scale", t.Name, columns, block)
+		}
+		if c.DType, err = dtype.RowOf(dtype.Part{Type: f.dtype, Count: columns}, dtype.Part{Type: dtype.Float8E8M0FNU, Count: columns / block}); err != nil {
+			return nil, err
+		}
+		c.RowBytes += columns / block
+	}
 	c.Data = make([]byte, 0, c.Rows*c.RowBytes)
-	for i := 0; i < len(t.Data); i += size {
-		var x float64
-		if size == 4 {
-			x = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[i:])))
-		} else {
-			x = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[i:]))
+	row := make([]float64, columns)
+	for i := 0; i < len(t.Data); i += t.RowBytes {
+		for k := range row {
+			row[k] = Value(t.DType, t.Data[i+k*size:])
 		}
-		if h := f.round(x); f.dtype.Size() == 1 {
-			c.Data = append(c.Data, byte(h))
-		} else {
-			c.Data = binary.LittleEndian.AppendUint16(c.Data, h)
+		var scales []byte
+		for k := 0; block > 0 && k < columns; k += block {
+			scales = append(scales, f.scale(row[k:][:block]))
 		}
+		for _, x := range row {
+			if h := f.round(x); f.dtype.Size() == 1 {
+				c.Data = append(c.Data, byte(h))
+			} else {
+				c.Data = binary.LittleEndian.AppendUint16(c.Data, h)
+			}
+		}
+		c.Data = append(c.Data, scales...)
 	}
 	if t.memory != nil {
 		t.Data = nil
 		t.memory.Free()
 	}
 	return c, nil
+}
+
+// scale divides elements by the power of two with which the largest has the format's largest exponent, and returns that power as
+// float8_e8m0fnu. Infinities and NaNs do not count. What would be rounded to an infinity becomes the largest number.
+func (f format) scale(elements []float64) byte {
+	largest := 0.0
+	for _, x := range elements {
+		if a := math.Abs(x); a > largest && !math.IsInf(a, 0) {
+			largest = a
+		}
+	}
+	most := 1 << (f.exponent - 1) // the exponent of the largest numbers
+	if !f.finite {
+		most-- // above are infinities
+	}
+	_, e := math.Frexp(largest)
+	scale := min(max(e-1-most, -127), 127)
+	if largest == 0 {
+		scale = 0
+	}
+	last := math.Ldexp(2-math.Ldexp(1, -f.mantissa), most) // beyond which elements would be rounded to infinity
+	for i, x := range elements {
+		if x = math.Ldexp(x, -scale); math.Abs(x) > last && !math.IsInf(x, 0) {
+			x = math.Copysign(last, x)
+		}
+		elements[i] = x
+	}
+	return byte(scale + 127)
 }
 
 // CheckDType returns an error when there is no such element type; "" is the table's own.
@@ -85,8 +148,8 @@ func (t *Table) As(name string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if of.Size() != t.DType.Size() {
-		return nil, fmt.Errorf("dataset: %s: element type (%v) must have the %d bytes of %v", t.Name, of, t.DType.Size(), t.DType)
+	if err := of.CheckAs(t.DType, t.RowBytes); err != nil {
+		return nil, fmt.Errorf("dataset: %s: %w", t.Name, err)
 	}
 	as := *t
 	as.DType = of

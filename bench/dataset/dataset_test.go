@@ -110,12 +110,63 @@ func TestCast_BF16IsTopHalfRounded(t *testing.T) {
 	}
 }
 
+// TestCast_Scales quantises by blocks: values times their scales are within half a step of the elements, and the largest of each block has the
+// format's largest exponent.
+func TestCast_Scales(t *testing.T) {
+	const columns, block = 96, 32
+	for name, of := range map[string]struct {
+		row     string
+		largest float64 // of the binade of the largest numbers
+		step    float64 // half the distance of neighbours, relative
+	}{"f8e4m3/e8m0:32": {"float8_e4m3fn*96,float8_e8m0fnu*3", 256, 1. / 16}, "f8e5m2/e8m0:32": {"float8_e5m2*96,float8_e8m0fnu*3", 32768, 1. / 8}} {
+		r := rand.New(rand.NewPCG(5, 6))
+		source := &Table{DType: dtype.Float32, Rows: 50, RowBytes: 4 * columns}
+		var want []float64
+		for i := range source.Rows * columns {
+			x := float32(r.NormFloat64() * math.Exp2(float64(i/block%40-20)))
+			if i/block == 7 {
+				x = 0
+			}
+			want = append(want, float64(x))
+			source.Data = binary.LittleEndian.AppendUint32(source.Data, math.Float32bits(x))
+		}
+		got, err := source.Cast(name)
+		if err != nil || got.DType.String() != of.row || got.RowBytes != 99 || len(got.Data) != 50*99 {
+			t.Fatalf("%s: %v, rows of %d bytes, %d bytes, %v", name, got.DType, got.RowBytes, len(got.Data), err)
+		}
+		parts := got.DType.Parts()
+		for i, x := range want {
+			row, column := got.Row(int64(i/columns)), i%columns
+			value, scale := Value(parts[0].Type, row[column:]), Value(parts[1].Type, row[columns+column/block:])
+			largest := 0.0
+			for _, y := range want[i/block*block:][:block] {
+				largest = max(largest, math.Abs(y))
+			}
+			if largest/scale >= 2*of.largest || largest != 0 && largest/scale < of.largest {
+				t.Fatalf("%s: scale %g of a block whose largest element is %g", name, scale, largest)
+			}
+			// Elements near the largest are cut to the largest number; those far below it are subnormal.
+			if e := math.Abs(value*scale - x); e > math.Abs(x)*2*of.step && e > scale/512 {
+				t.Fatalf("%s: %g became %g × %g", name, x, value, scale)
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		"f8e4m3/e8m0:33": "dataset: t: columns (64) must be a multiple of the 33 that share a scale",
+		"bf16/e8m0:32":   `unknown cast ("bf16/e8m0:32")`, "f8e4m3/e8m0:0": `unknown cast ("f8e4m3/e8m0:0")`, "f8e4m3/e8m0:": "unknown cast",
+	} {
+		if _, err := (&Table{Name: "t", DType: dtype.Float32, Rows: 1, RowBytes: 256, Data: make([]byte, 256)}).Cast(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
 func TestCast_BadInput(t *testing.T) {
 	ints := &Table{Name: "labels", DType: dtype.Int64}
 	if _, err := ints.Cast("f16"); err == nil || err.Error() != "dataset: labels: element type (int64) must be float32 or float64 to be cast to f16" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3 or f8e5m2` {
+	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32` {
 		t.Errorf("got %v", err)
 	}
 	if same, err := ints.Cast(""); err != nil || same != ints {

@@ -27,8 +27,28 @@ const (
 	boundElements = 1 << 22
 )
 
-// boundsOf computes the bounds of a table.
-func boundsOf(t *dataset.Table) Bounds {
+// boundsOf computes the bounds of a table. Those of rows of parts are the parts', each by its share of the row.
+func boundsOf(t *dataset.Table) (b Bounds) {
+	parts := t.DType.Parts()
+	if parts == nil {
+		return elementBounds(t)
+	}
+	rows, at := max(1, min(t.Rows, boundElements/t.RowBytes)), 0
+	for _, p := range parts {
+		bytes := p.Count * p.Type.Size()
+		part := &dataset.Table{DType: p.Type, Rows: rows, RowBytes: bytes}
+		for r := range rows {
+			part.Data = append(part.Data, t.Data[r*t.Rows/rows*t.RowBytes+at:][:bytes]...)
+		}
+		of, share := elementBounds(part), float64(bytes)/float64(t.RowBytes)
+		b.Order0, b.Columns, b.Sparse = b.Order0+share*of.Order0, b.Columns+share*of.Columns, b.Sparse+share*of.Sparse
+		at += bytes
+	}
+	return b
+}
+
+// elementBounds computes the bounds of a table of elements of one type.
+func elementBounds(t *dataset.Table) Bounds {
 	size := t.DType.Size()
 	columns := t.RowBytes / size
 	rows := max(1, min(t.Rows, boundElements/max(1, columns)))

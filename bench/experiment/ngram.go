@@ -10,7 +10,6 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 )
@@ -85,7 +84,7 @@ func (r *run) ngramTable() (*dataset.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dataset.Table{Name: "generated", DType: dtype.Uint8, Rows: rows, RowBytes: workload.NgramRowBytes, Data: data}, nil
+	return &dataset.Table{Name: "generated", DType: workload.Float8Row(workload.NgramElements), Rows: rows, RowBytes: workload.NgramRowBytes, Data: data}, nil
 }
 
 // readText reads the text.

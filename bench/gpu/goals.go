@@ -29,6 +29,7 @@ var goals = []goal{
 	{name: "hit-codecs", codec: "rank", row: 512, of: RatioAtLeast, bound: 0.6},
 	{name: "hit-codecs", codec: "rank" + BFloat16Suffix, row: 512, of: RatioAtLeast, bound: 0.5},
 	{name: "hit-columns", row: 512, of: RatioAtLeast, bound: 0.7},
+	{name: "hit-parts", codec: "parts", of: RatioAtLeast, bound: 0.6},
 	{name: "hit-codecs", codec: "sleek", row: 512, of: RatioAtLeast, bound: 0.8},
 	{name: "hit-codecs", codec: "sparse", row: 512, of: RatioAtLeast, bound: 0.6},
 	{name: "hit-codecs", codec: "sparse" + OnesSuffix, row: 512, of: RatioAtLeast, bound: 1.3},

@@ -60,6 +60,13 @@ func (r *runner) alloc(n int64) device.Buffer {
 	return b
 }
 
+// allocHost returns page-locked memory until the case ends.
+func (r *runner) allocHost(n int64) device.Buffer {
+	b := get(r.d.AllocHost(n, "benchmark"))
+	r.buffers = append(r.buffers, b)
+	return b
+}
+
 // put returns device memory with the data until the case ends.
 func (r *runner) put(data []byte) device.Buffer {
 	b := r.alloc(int64(len(data)))

@@ -100,7 +100,7 @@ func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramH
 func (r *runner) serveNgrams(host device.Buffer, rows int64, codec cache.Codec, training [][]int64) *served {
 	rowBytes := workload.NgramRowBytes
 	s := &served{runner: r, source: host.Bytes(), rowBytes: rowBytes, rows: rows}
-	t := get(cache.FromBytes("ngrams", dtype.Uint8, s.source, rowBytes))
+	t := get(cache.FromBytes("ngrams", workload.Float8Row(workload.NgramElements), s.source, rowBytes))
 	s.cache = get(cache.New(cache.Options{
 		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: codec, Seed: seed, Budget: host.Size() / ngramBudget,
 		Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {

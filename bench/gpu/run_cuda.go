@@ -176,7 +176,7 @@ func (r *runner) run() {
 	}
 	r.finish(perRow...)
 	for _, c := range []runs{
-		{"odd-rows", r.oddRows}, {"hit-columns", r.hitColumns}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
+		{"odd-rows", r.oddRows}, {"hit-columns", r.hitColumns}, {"hit-parts", r.hitParts}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
 		{"pooled-hits", r.pooledHits}, {"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
 		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow}, {"buddy-budget", r.buddyBudget}, {"buddy-updates", r.buddyUpdates}, {"buddy-peers", r.buddyPeers},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},

@@ -83,6 +83,23 @@ func TestRun_SomeCodecs(t *testing.T) {
 	}
 }
 
+// TestRun_Parts: hit-parts measures rows of values and scales by the codec for rows of parts.
+func TestRun_Parts(t *testing.T) {
+	gputest.Require(t)
+	report, err := Run(Options{Cases: []string{"hit-parts"}, Codecs: []string{"parts"}, TableBytes: 1 << 20, Batch: 100, Runs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Whole(); err != nil || len(report.Results) != len(partsElements) {
+		t.Fatalf("%d results, %v", len(report.Results), err)
+	}
+	for _, x := range report.Results {
+		if x.Codec == "parts" && x.Compression < 1.1 || (x.Goal == 0.6) != (x.Codec == "parts") {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
 // TestRunner_FailedCases: a case that fails is incomplete, with those that are measured by the way, and the run goes on.
 func TestRunner_FailedCases(t *testing.T) {
 	d := gputest.Open(t)

@@ -4,10 +4,21 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Float8Block is how many float8 values share a scale.
 const Float8Block = 32
+
+// Float8Row returns the type of the rows of Float8Rows: values, then scales. It panics for elements that Float8Rows refuses.
+func Float8Row(elements int) dtype.Type {
+	of, err := dtype.RowOf(dtype.Part{Type: dtype.Float8E4M3FN, Count: elements}, dtype.Part{Type: dtype.Float8E8M0FNU, Count: elements / Float8Block})
+	if err != nil {
+		panic(err)
+	}
+	return of
+}
 
 // Float8Rows generates a table of rows of float8 values with scales, as n-gram tables have them, row after row: elements bytes of e4m3 values,
 // then elements ÷ Float8Block bytes of e8m0 scales. Value j of a row is e4m3(j) × 2^(scale(j ÷ Float8Block) - 127); scales are the powers of two

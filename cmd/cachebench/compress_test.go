@@ -164,7 +164,7 @@ func TestCompress_AcceptedTables(t *testing.T) {
 func TestCompress_BadFlags(t *testing.T) {
 	t.Parallel()
 	refuse(t, `codec: unknown codec ("zip") must be one of `+strings.Join(registry.Usage(), ", "), "compress", "--codec", "zip")
-	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3 or f8e5m2`, "compress", "--cast", "f8")
+	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
 	refuse(t, `compress: argument ("extra") must be the value of a flag: cachebench compress --help lists them`, "compress", "extra")
 	refuse(t, "unknown flag: --budget", "compress", "--budget", "1%")
 }
@@ -175,8 +175,14 @@ func TestCompress_HumanOutput(t *testing.T) {
 	golden(t, "compress.golden", mask(succeed(t, "compress", "--features", file, "--codec", "ibp4")+succeed(t, "compress", "--features", file, "--codec", "zstd")))
 	out := succeed(t, "compress", "--features", file)
 	for _, name := range append(registry.Concrete(), "zstd", "lz4") {
-		if name != "ibp2" && !strings.Contains(out, "│ "+name+" ") {
+		if name != "ibp2" && name != "parts" && !strings.Contains(out, "│ "+name+" ") {
 			t.Errorf("%s is not in\n%s", name, out)
+		}
+	}
+	parts := succeed(t, "compress", "--features", file, "--cast", "f8e4m3/e8m0:16", "--bounds")
+	for _, name := range []string{"parts", "zipnn", "500 rows of 17 B", "bounds: "} {
+		if !strings.Contains(parts, name) {
+			t.Errorf("%s is not in\n%s", name, parts)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestNgram_Generated(t *testing.T) {
 	features := write(t, "f.npy", npyOf(t, dtype.Uint8, noise(3000*64), 3000, 64))
 	ngram := []string{"--workload", "ngram", "--tokens", textFile(t), "--rows", "5000", "--policy", "static-freq", "--codec", "none"}
 	r := run(t, ngram...)
-	if r.Table != (experiment.TableInfo{Name: "generated", Rows: 5000, RowBytes: workload.NgramRowBytes, DType: "uint8"}) || r.Workload.IDs != 200*16 || r.Workload.Batches != 1 {
+	if r.Table != (experiment.TableInfo{Name: "generated", Rows: 5000, RowBytes: workload.NgramRowBytes, DType: "float8_e4m3fn*256,float8_e8m0fnu*8"}) || r.Workload.IDs != 200*16 || r.Workload.Batches != 1 {
 		t.Errorf("%+v", r)
 	}
 	plan := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "50%"}, ngram)...)).Plans[0]

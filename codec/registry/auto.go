@@ -228,7 +228,7 @@ func train(sample []byte, rowBytes int, of dtype.Type, terms Terms) ([]contender
 				continue
 			}
 		}
-		training.Go(func() { all[i].codec, errs[i] = f.Train(sample, rowBytes, of) })
+		training.Go(func() { all[i].codec, errs[i] = f.Train(sample, rowBytes, f.ElementsOf(of)) })
 	}
 	training.Wait()
 	for i, f := range families {

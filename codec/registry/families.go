@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/ibp"
 	"github.com/tensorcache/tensorcache/codec/ndzip"
+	"github.com/tensorcache/tensorcache/codec/parts"
 	"github.com/tensorcache/tensorcache/codec/rank"
 	"github.com/tensorcache/tensorcache/codec/sleek"
 	"github.com/tensorcache/tensorcache/codec/sparse"
@@ -15,4 +16,4 @@ import (
 )
 
 // families, in the order in which they are listed and tried.
-var families = slices.Concat([]codec.Family{}, ibp.Families, rank.Families, zipnn.Families, sleek.Families, ndzip.Families, sparse.Families)
+var families = slices.Concat([]codec.Family{}, ibp.Families, rank.Families, zipnn.Families, sleek.Families, ndzip.Families, sparse.Families, parts.Families)

@@ -97,5 +97,5 @@ func Train(name string, sample []byte, rowBytes int, of dtype.Type) (codec.Codec
 	if err != nil {
 		return nil, err
 	}
-	return f.Train(sample, rowBytes, of)
+	return f.Train(sample, rowBytes, f.ElementsOf(of))
 }

@@ -54,6 +54,15 @@ func TestTrain_UnknownName(t *testing.T) {
 	}
 }
 
+func rowOf(t *testing.T, name string) dtype.Type {
+	t.Helper()
+	of, err := dtype.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return of
+}
+
 func TestNames_AllTrain(t *testing.T) {
 	sample := bytes.Repeat([]byte("tensor rows of one kind "), 64)
 	for _, name := range Names() {
@@ -63,6 +72,9 @@ func TestNames_AllTrain(t *testing.T) {
 		c, err := Train(name, sample, 24, dtype.Float32)
 		if errors.Is(err, codec.ErrDType) {
 			c, err = Train(name, sample, 24, dtype.BFloat16)
+		}
+		if errors.Is(err, codec.ErrDType) {
+			c, err = Train(name, sample, 24, rowOf(t, "int8*20,float32"))
 		}
 		if err != nil {
 			t.Errorf("Train(%s): %v", name, err)
@@ -81,6 +93,9 @@ func TestConcrete_NamesThemselves(t *testing.T) {
 		if errors.Is(err, codec.ErrDType) {
 			c, err = Train(name, make([]byte, 4096), 64, dtype.BFloat16)
 		}
+		if errors.Is(err, codec.ErrDType) {
+			c, err = Train(name, make([]byte, 4096), 64, rowOf(t, "int8*60,float32"))
+		}
 		if err != nil || c.Name() != name {
 			t.Errorf("Train(%s) gives %v, %v", name, c, err)
 		}
@@ -95,7 +110,11 @@ func TestFamilies_Unmarshal(t *testing.T) {
 		if f.Option != "" {
 			continue
 		}
-		c, err := f.Train(sample, len(row), dtype.BFloat16)
+		of := dtype.BFloat16
+		if f.Rows {
+			of = rowOf(t, "bfloat16*16,int16")
+		}
+		c, err := f.Train(sample, len(row), of)
 		if err != nil {
 			t.Fatal(err)
 		}

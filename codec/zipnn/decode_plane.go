@@ -109,8 +109,8 @@ func (b *codebook) fillRuns() {
 	// The mean bits of a value, if codes are as frequent as their lengths suggest.
 	mean := 0.0
 	for _, k := range b.codes {
-		if k.length > 0 {
-			mean += float64(k.length) / float64(uint(1)<<k.length)
+		if k.Length > 0 {
+			mean += float64(k.Length) / float64(uint(1)<<k.Length)
 		}
 	}
 	b.shift = 2

@@ -68,22 +68,22 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 
 // put writes a value's code for reading upwards, and returns its bits.
 func (p *coded) put(w *bitio.Writer, value byte) int {
-	if k := &p.codes[value]; k.length > 0 {
-		w.Put(uint64(k.lsb), uint(k.length))
-		return int(k.length)
+	if k := &p.codes[value]; k.Length > 0 {
+		w.Put(uint64(k.LSB), uint(k.Length))
+		return int(k.Length)
 	}
 	k := &p.codes[escape]
-	w.Put(uint64(k.lsb)|uint64(value)<<k.length, uint(k.length)+8)
-	return int(k.length) + 8
+	w.Put(uint64(k.LSB)|uint64(value)<<k.Length, uint(k.Length)+8)
+	return int(k.Length) + 8
 }
 
 // putBack writes a value's code for reading downwards, and returns its bits.
 func (p *coded) putBack(w *bitio.Writer, value byte) int {
-	if k := &p.codes[value]; k.length > 0 {
-		w.Put(uint64(k.msb), uint(k.length))
-		return int(k.length)
+	if k := &p.codes[value]; k.Length > 0 {
+		w.Put(uint64(k.MSB), uint(k.Length))
+		return int(k.Length)
 	}
 	k := &p.codes[escape]
-	w.Put(uint64(value)|uint64(k.msb)<<8, uint(k.length)+8)
-	return int(k.length) + 8
+	w.Put(uint64(value)|uint64(k.MSB)<<8, uint(k.Length)+8)
+	return int(k.Length) + 8
 }

@@ -1,6 +1,7 @@
 package zipnn
 
 import (
+	"github.com/tensorcache/tensorcache/codec/internal/huffman"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
@@ -56,7 +57,7 @@ func choose(counts *[symbols]int64) (Plane, int64) {
 	if seen < escape {
 		counts[escape] = 1
 	}
-	lengths := codeLengths(counts)
+	lengths := huffman.Lengths(counts, maxCode)
 	var bits int64
 	for value, n := range counts[:escape] {
 		bits += n * int64(lengths[value])

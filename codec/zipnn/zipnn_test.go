@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/tensorcache/tensorcache/codec/internal/huffman"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -188,7 +189,7 @@ func randomLengths(r *rand.Rand, k int) [symbols]uint8 {
 	if k < 256 {
 		counts[escape] = 1
 	}
-	return codeLengths(&counts)
+	return huffman.Lengths(&counts, maxCode)
 }
 
 // TestRoundTrip_ModelAllLengths compares with a bit-at-a-time model.
@@ -401,49 +402,6 @@ func TestNew_BadInput(t *testing.T) {
 		"zipnn: code of 3 (13 bits) must have at most 12 (plane 1)":             with(func(p *Plane) { p.Lengths[3] = 13 }),
 		"zipnn: plane 1 must have an escape code: value 0 has none":             with(func(p *Plane) { p.Lengths[escape], p.Lengths[5] = 0, 2 }),
 	})
-}
-
-// TestCodeLengths_Optimal compares with codes of unlimited length where those fit, and with Kraft's sum where not.
-func TestCodeLengths_Optimal(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for range 200 {
-		var counts [symbols]int64
-		n := 2 + r.IntN(symbols-1)
-		skew := r.Float64() * 25
-		var queue []int64
-		for _, s := range r.Perm(symbols)[:n] {
-			counts[s] = 1 + int64(math.Exp(skew*r.Float64()))
-			queue = append(queue, counts[s])
-		}
-		lengths := codeLengths(&counts)
-		if _, err := newCodebook(&lengths); err != nil {
-			t.Fatal(err)
-		}
-		var cost, huffman int64
-		longest := uint8(0)
-		for s, l := range lengths {
-			if (l == 0) != (counts[s] == 0) {
-				t.Fatalf("symbol %d occurs %d times and has %d bits", s, counts[s], l)
-			}
-			cost += counts[s] * int64(l)
-			longest = max(longest, l)
-		}
-		for len(queue) > 1 {
-			for i := range 2 { // the two least to the front
-				for j := i + 1; j < len(queue); j++ {
-					if queue[j] < queue[i] {
-						queue[i], queue[j] = queue[j], queue[i]
-					}
-				}
-			}
-			queue[1] += queue[0]
-			huffman += queue[1]
-			queue = queue[1:]
-		}
-		if cost < huffman || longest < maxCode && cost != huffman {
-			t.Errorf("%d symbols cost %d, Huffman's code %d; longest %d", n, cost, huffman, longest)
-		}
-	}
 }
 
 // FuzzDecode feeds arbitrary metadata and stored bytes: never a panic, and what decodes encodes to no more.

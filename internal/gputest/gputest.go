@@ -122,6 +122,61 @@ func DType(rowBytes int) dtype.Type {
 	return dtype.Uint8
 }
 
+// Parts returns a type of rows of parts of rowBytes, at least 4, with elements of a type among them: float8 values and scales, behind floats that
+// lie at odd bytes if they are of 2 bytes.
+func Parts(of dtype.Type, rowBytes int) dtype.Type {
+	var parts []dtype.Part
+	left := rowBytes
+	add := func(of dtype.Type, count int) {
+		if count > 0 {
+			parts, left = append(parts, dtype.Part{Type: of, Count: count}), left-count*of.Size()
+		}
+	}
+	if of.Size() == 2 {
+		add(dtype.Int8, 3)
+	}
+	if of.Size() > 1 {
+		add(of, left/2/of.Size())
+	}
+	scales := max(1, left/33)
+	add(dtype.Float8E4M3FN, left-scales)
+	add(dtype.Float8E8M0FNU, scales)
+	t, err := dtype.RowOf(parts...)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// PartsRows returns n rows of parts with N(0,1) values and scales that hardly differ. Every fifth row is bytes at random.
+func PartsRows(of dtype.Type, n int, seed uint64) (data []byte) {
+	r := rand.New(rand.NewPCG(seed, 12))
+	for i := range n {
+		for _, p := range of.Parts() {
+			for range p.Count {
+				x := r.NormFloat64()
+				var b [8]byte
+				switch {
+				case i%5 == 4:
+					binary.LittleEndian.PutUint64(b[:], r.Uint64())
+				case p.Type == dtype.Float8E8M0FNU:
+					b[0] = byte(120 + x)
+				case p.Type.Size() == 1:
+					b[0] = byte(int8(20 * x))
+				case p.Type.Size() == 2: // bfloat16, and near enough to float16
+					binary.LittleEndian.PutUint16(b[:], uint16(math.Float32bits(float32(x))>>16))
+				case p.Type.Size() == 4:
+					binary.LittleEndian.PutUint32(b[:], math.Float32bits(float32(x)))
+				default:
+					binary.LittleEndian.PutUint64(b[:], math.Float64bits(x))
+				}
+				data = append(data, b[:p.Type.Size()]...)
+			}
+		}
+	}
+	return data
+}
+
 // Few returns n, or few with -short, which is how tests run on the emulated GPU.
 func Few(n, few int) int {
 	if testing.Short() {

@@ -25,8 +25,9 @@ const (
 
 // header is what stands before an array's data.
 type header struct {
-	descr   string
-	fortran bool // the first axis varies fastest
+	descr   string          // "" for a structured type
+	fields  json.RawMessage // of a structured type
+	fortran bool            // the first axis varies fastest
 	shape   []int
 	bytes   int64 // magic to the first byte of data
 
@@ -106,14 +107,19 @@ func parseHeader(text string) (h header, err error) {
 	}
 	h.shape, h.fortran = dict.Shape, *dict.Fortran
 	if json.Unmarshal(dict.Descr, &h.descr) != nil {
-		h.descr = strings.ReplaceAll(string(dict.Descr), `"`, "'") // a structured type, which check rejects
+		h.fields = dict.Descr
 	}
 	return h, nil
 }
 
 // check decodes the element type, rejects arrays that no caller can use, and returns the bytes of the data.
 func (h *header) check(minRank int) (dataBytes int, err error) {
-	if h.dtype, h.big, err = parseDescr(h.descr); err != nil {
+	if h.fields == nil {
+		h.dtype, h.big, err = parseDescr(h.descr)
+	} else {
+		err = h.checkFields()
+	}
+	if err != nil {
 		return 0, err
 	}
 	if rank := len(h.shape); rank < minRank {

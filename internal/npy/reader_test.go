@@ -148,7 +148,16 @@ func TestOpen_RejectsHeaders(t *testing.T) {
 		{"void", descr("'|V7'"), `("|V7") ` + supported},
 		{"empty descr", descr("''"), `("") ` + supported},
 		{"order only", descr("'<'"), `("<") ` + supported},
-		{"structured", descr("[('a)', '<f4'), ('b', '<i4', (2,))]"), `"[['a]', '<f4'], ['b', '<i4', [2]]]") ` + supported},
+		{"structured, nested", descr("[('a', [('b', '<f4')]), ('c', '<i4')]"), `structured dtype ([['a', [['b', '<f4']]], ['c', '<i4']]): field 0 ("a") must not be structured itself`},
+		{"structured, padded", descr("[('a', '|i1'), ('', '|V3'), ('c', '<i4')]"), `field 1 ("|V3") must not be padding: fields follow each other without gaps`},
+		{"structured, big-endian", descr("[('a', '|i1'), ('b', '>i4')]"), `field 1 ("b", ">i4") must be little-endian`},
+		{"structured, of objects", descr("[('a', '|i1'), ('b', '|O')]"), `field 1 ("b"): dtype ("|O") ` + supported},
+		{"structured, with a title", descr("[(('t', 'a'), '|i1'), ('b', '<i4')]"), "field 0 must be a name, a type and perhaps a shape"},
+		{"structured, without elements", descr("[('a', '|i1', (2, 0)), ('b', '<i4')]"), `field 0 ("a"): shape (2, 0) must have axes of at least 1`},
+		{"structured, no shape", descr("[('a', '|i1', 'x'), ('b', '<i4')]"), `field 0 ("a"): shape must be a tuple of numbers`},
+		{"structured, too long", descr("[('a', '|i1', (2000, 2000)), ('b', '<i4')]"), "elements (4000000) of part 0 must be 1 to 1048576"},
+		{"structured, of no fields", descr("[]"), `dtype ("[]") ` + supported},
+		{"structured, Fortran order", dict("[('a', '|i1'), ('b', '<i4')]", "True", "(2, 3)"), "array of a structured dtype with shape (2, 3) must be in C order"},
 		{"unprintable", descr("[('\x1b[2J', '<f4')]"), notDict},
 		{"long", descr("'" + string(bytes.Repeat([]byte("x"), 1000)) + "'"), `xxx...") must`},
 		{"structured, open", descr("[('a', '<f4'"), notDict},
@@ -623,5 +632,30 @@ func BenchmarkRead(b *testing.B) {
 				r.Close()
 			}
 		})
+	}
+}
+
+// TestOpen_Fields reads rows of a structured type as rows of parts, and of fields of one type as rows of that type.
+func TestOpen_Fields(t *testing.T) {
+	for _, c := range []struct {
+		descr, shape, want string
+		rows, rowBytes     int
+	}{
+		{"[('values', '|i1', (256,)), ('scale', '<f4')]", "(3,)", "int8*256,float32", 3, 260},
+		{"[('v', '|V1', (2, 4)), ('s', '<f1', 2), ('t)', '|u1')]", "(2, 3)", "uint8*8,float8_e5m2*2,uint8", 6, 11},
+		{"[('x', '<f4'), ('y', '<f4', (3,))]", "(5,)", "float32", 5, 16},
+		{"[('id', '<i8'), ('x', '=f2', (3,)), ('on', '?')]", "(1,)", "int64,float16*3,bool", 1, 15},
+	} {
+		data := sequence(c.rows * c.rowBytes)
+		r, err := openBytes(file(1, dict(c.descr, "False", c.shape), data), choice{minRank: 2})
+		if err != nil {
+			t.Errorf("%s: %v", c.descr, err)
+			continue
+		}
+		got := make([]byte, len(data))
+		n, err := r.Read(got)
+		if r.DType().String() != c.want || r.RowBytes() != c.rowBytes || n != c.rows || err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %v, %d rows of %d bytes, %v, %x", c.descr, r.DType(), n, r.RowBytes(), err, got)
+		}
 	}
 }

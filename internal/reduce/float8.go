@@ -22,6 +22,11 @@ const Float8Unit = 8
 // Is says whether rows are float8.
 func (f *Float8) Is() bool { return f.Values != dtype.Invalid }
 
+// Fills says whether rows of these parts are values and then a scale for each block.
+func (f *Float8) Fills(parts []dtype.Part) bool {
+	return len(parts) == 2 && parts[0].Type == f.Values && parts[1].Type == f.Scales && f.Block > 0 && parts[0].Count == parts[1].Count*f.Block
+}
+
 // Columns returns the elements of a row of so many bytes, 0 if no row has that length. REQUIRES: the types are right, and Block is not negative.
 func (f *Float8) Columns(rowBytes int) int {
 	if f.Block == 0 {

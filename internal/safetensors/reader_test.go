@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -197,5 +199,57 @@ func TestReader_FileChangesAfterOpen(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		r.Close()
+	}
+}
+
+// TestOpenJoined joins tensors of as many rows to rows of parts.
+func TestOpenJoined(t *testing.T) {
+	const rows = 3000
+	entry := func(name, of, shape string, from, to int) string {
+		return fmt.Sprintf(`"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`, name, of, shape, from*rows, to*rows)
+	}
+	path := save(t, file("{"+strings.Join([]string{
+		entry("values", "F8_E4M3", "[3000,512]", 0, 512), entry("scales", "F8_E8M0", "[3000,16]", 512, 528), entry("bias", "F32", "[3000]", 528, 532),
+		entry("two", "F8_E4M3", "[1000,3,2]", 532, 534), entry("short", "F32", "[1500,2]", 534, 538), entry("a+b", "U8", "[3000,1]", 538, 539),
+	}, ",")+"}", sequence(539*rows)))
+	data := sequence(539 * rows)
+	part := func(row, from, to int) []byte { return data[from*rows+row*(to-from):][:to-from] }
+	j, err := OpenJoined(path + ":values+scales+bias+two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if of := j.DType().String(); of != "float8_e4m3fn*512,float8_e8m0fnu*16,float32,float8_e4m3fn*2" || j.Rows() != rows || j.RowBytes() != 534 {
+		t.Errorf("%s, %d rows of %d bytes", of, j.Rows(), j.RowBytes())
+	}
+	got := make([]byte, rows*534)
+	if n, err := j.Read(got[:10*534]); n != 10 || err != nil {
+		t.Fatalf("first rows: %d, %v", n, err)
+	}
+	if n, err := j.Read(got[10*534:]); n != rows-10 || err != nil {
+		t.Fatalf("other rows: %d, %v", n, err)
+	}
+	if n, err := j.Read(got); n != 0 || err != io.EOF {
+		t.Errorf("behind the last row: %d, %v", n, err)
+	}
+	for row := range rows {
+		want := slices.Concat(part(row, 0, 512), part(row, 512, 528), part(row, 528, 532), part(row, 532, 534))
+		if !bytes.Equal(got[row*534:][:534], want) {
+			t.Fatalf("row %d: %x, want %x", row, got[row*534:][:534], want)
+		}
+	}
+	if err := j.ReadFrom(2999, make([]byte, 2*534)); err == nil {
+		t.Error("rows behind the last one were read")
+	}
+	for name, want := range map[string]string{
+		":values+nothing": `tensor ("nothing") must be one of`, ":values+short": `rows (1500) of tensor "short" must be the 3000 of "values"`,
+	} {
+		_, err := OpenJoined(path + name)
+		checkText(t, err, want)
+	}
+	for _, name := range []string{":values", ":a+b", ""} {
+		if j, err := OpenJoined(path + name); j != nil || err != nil {
+			t.Errorf("%s is joined: %v, %v", name, j, err)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/safetensors"
 )
 
-// File is an array of rank 2 or more, of little-endian elements, whose last axis is the row. If its rows can be read in any order and by several
+// File is an array of rank 2 or more, of little-endian elements, whose last axis is the row, or an array of rows of parts. If its rows can be read in any order and by several
 // goroutines at once, it has the method ReadFrom of transfer.Ranged.
 type File interface {
 	// Name returns the path, or path:array for an array of several.
@@ -33,9 +33,15 @@ type File interface {
 const array = "features"
 
 // Open opens an .npy file, or an array of an .npz archive or of a .safetensors file. The array is named after a colon; without a name it is
-// "features", else the only array of rank ≥ 2.
+// "features", else the only array of rank ≥ 2. Tensors with a plus between their names are joined: safetensors.OpenJoined.
 func Open(path string) (File, error) {
 	if isSafetensors(path) {
+		if j, err := safetensors.OpenJoined(path); j != nil || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			return j, nil
+		}
 		r, err := safetensors.Open(path, 2, array)
 		if err != nil {
 			return nil, err

@@ -39,7 +39,7 @@ type Device struct {
 // Table is what does not change of a table.
 type Table struct {
 	Name     string `json:"name"`
-	DType    int    `json:"dtype"`
+	DType    string `json:"dtype"`
 	RowBytes int    `json:"row_bytes"`
 	Capacity int64  `json:"capacity"`
 	Mode     int    `json:"mode"`            // transfer.Mode

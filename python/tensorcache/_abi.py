@@ -79,6 +79,7 @@ class Table(Structure):
         ("resident_retarget", c_int32),
         ("resident_buddy", c_int32),
         ("reserved", c_int32),
+        ("parts", c_char_p),
     ]
 
 

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ._elements import Element, element
+from ._parts import fields
 from .errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Header:
     shape: tuple[int, ...]
     element: Element
     offset: int
+    as_file: bool = False  # of rows of parts, which the library takes from the file
 
     @property
     def library_path(self) -> str:
@@ -108,15 +110,19 @@ _PAGES = (
 )  # fmt: skip
 
 
+_PAGES_OF_PARTS = 255  # rows of parts
+
+
 def _pages(path: str) -> Header:
     """Reads a manifest. The library checks all of it."""
     with open(os.path.join(path, "manifest"), "rb") as f:
         b = f.read(24)
-    if len(b) < 24 or b[:7] != b"TCPAGES" or not 0 < b[8] < len(_PAGES):
+    if len(b) < 24 or b[:7] != b"TCPAGES" or not (0 < b[8] < len(_PAGES) or b[8] == _PAGES_OF_PARTS):
         raise FileError(f"tensorcache: source ({path}) must be a directory of pages")
-    of = element(_PAGES[b[8]])
+    parts = b[8] == _PAGES_OF_PARTS
+    of = element("uint8" if parts else _PAGES[b[8]])
     row_bytes, rows = int.from_bytes(b[12:16], "little"), int.from_bytes(b[16:24], "little")
-    return Header(path, "", (rows, row_bytes // of.size), of, -1)
+    return Header(path, "", (rows, row_bytes // of.size), of, -1, as_file=parts)
 
 
 def _npy(path: str, inner: str) -> Header:
@@ -131,6 +137,9 @@ def _array(path: str, inner: str, f: IO[bytes], mapped: bool) -> Header:
     else:
         shape, fortran, dtype = np.lib.format.read_array_header_2_0(f)
     plain = mapped and not fortran and dtype.newbyteorder("<") == dtype
+    if dtype.fields:  # the library opens rows of parts
+        _, of, columns = fields(dtype)
+        return Header(path, inner, (math.prod(shape), columns), of, f.tell() if plain else -1, as_file=True)
     if dtype == np.dtype("V1"):  # as ml_dtypes saves float8_e4m3fn and float8_e8m0fnu
         dtype = np.dtype("uint8")
     return Header(path, inner, shape, element(dtype.newbyteorder("=")), f.tell() if plain else -1)
@@ -199,13 +208,21 @@ def safetensors_entries(path: str) -> dict[str, Entry]:
 
 
 def _safetensors(path: str, inner: str) -> Header:
-    headers = {}
+    headers: dict[str, Header] = {}
     for name, entry in safetensors_entries(path).items():
         if entry.kind in _SAFETENSORS:
             of = element(_SAFETENSORS[entry.kind])
             entry.check(path, name, of.size, of.name)
             headers[name] = Header(path, name, entry.shape, of, entry.begin)
-    return _choose(path, inner, headers)
+    names = inner.split("+")
+    if len(names) == 1 or inner in headers:
+        return _choose(path, inner, headers)
+    joined = [_choose(path, name, headers) for name in names]
+    kinds = {each.element for each in joined}
+    of = kinds.pop() if len(kinds) == 1 else element("uint8")
+    row_bytes = sum(each.element.size * (each.shape[-1] if len(each.shape) > 1 else 1) for each in joined)
+    rows = math.prod(joined[0].shape[:-1]) if len(joined[0].shape) > 1 else joined[0].shape[0]
+    return Header(path, inner, (rows, row_bytes // of.size), of, -1, as_file=True)
 
 
 def _counts(value: Any) -> TypeGuard[list[int]]:

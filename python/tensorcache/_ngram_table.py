@@ -49,6 +49,11 @@ class RowFormat:
         """The length of a row."""
         return self.elements + (self.elements // self.block if self.block else 0)
 
+    @property
+    def dtype(self) -> str:
+        """The row's parts, as ``dtype`` of ``tensorcache.open`` takes them."""
+        return f"{self.values}*{self.elements},float8_e8m0fnu*{self.elements // self.block}" if self.block else self.values
+
     def dequantise(self, rows: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         """Returns the values of rows, uint8 of shape [..., ``row_bytes``], as [..., ``elements``] of ``dtype``: value × scale, rounded once.
         ``NgramTable.values`` reads and converts in one kernel.
@@ -179,7 +184,7 @@ class NgramTable:
         read_all(jobs)
         # What the library adopts.
         adopt = options.get("host_tier", "inplace") == "inplace" and not options.get("capacity") and row_bytes % 4 == 0
-        return cls(open_table(memory, adopt=adopt, **options), row_format)
+        return cls(open_table(memory, adopt=adopt, dtype=row_format.dtype, **options), row_format)
 
     def __getitem__(self, ids: Any) -> Any:
         """Returns rows as bytes: an array for a NumPy array, else a tensor."""

@@ -134,7 +134,9 @@ def open(
         tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
         ``tensorcache.Resident`` has more options. For several tables a dict.
     dtype
-        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``.
+        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or its rows as rows of parts, such as
+        ``"float8_e4m3fn*256,float8_e8m0fnu*8"`` or a packed structured NumPy dtype, so that codecs know them. What reads rows of parts, also those of
+        structured arrays and files, has uint8 of the row's bytes: ``x[ids].view(dtype)`` are its fields.
     restore
         A file of ``Cache.snapshot``, whose rows are cached first. A missing or damaged file is ignored.
     cold
@@ -224,10 +226,12 @@ def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
         if adopt:
             raise ArgumentError(f"tensorcache: adopt (True) must be False for a file ({table.path})")
         structure.path = os.fsencode(table.path)
-        structure.dtype = _abi.DTYPES[table.element.name]
+        if not table.as_file:
+            structure.dtype = _abi.DTYPES[table.element.name]
+        structure.parts = table.parts.encode() or None
         return
     structure.data, structure.rows, structure.row_bytes = table.address or None, table.shape[0], table.row_bytes
-    structure.dtype = _abi.DTYPES[table.element.name]
+    structure.dtype, structure.parts = _abi.DTYPES[table.element.name], table.parts.encode() or None
     structure.memory = _abi.MEMORY_ADOPT if adopt else _abi.MEMORY_COPY
     if table.cuda_device >= 0:
         if adopt:

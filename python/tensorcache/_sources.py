@@ -6,13 +6,14 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
 from ._elements import Element, element
 from ._headers import Header, read_header
+from ._parts import fields, parts, structured
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Description:
 
     ``path`` is a file that the library opens, or ``""`` for memory at ``address``, of ``cuda_device`` if that is not negative. ``owner`` keeps
     the memory alive: the caller of the library holds it until the table is loaded, or, if it is adopted, until the cache is closed.
+
+    ``parts`` are those of a row of bytes. ``as_file`` leaves the type of elements to the file.
     """
 
     name: str
@@ -40,6 +43,8 @@ class Description:
     address: int = 0
     cuda_device: int = -1
     owner: object = None
+    parts: str = ""
+    as_file: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -53,7 +58,8 @@ class Description:
 def describe(source: object, name: str = "", dtype: object = None) -> Description:
     """Describes a source: a path, a NumPy array or memmap, or a torch tensor.
 
-    ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``.
+    ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``, or the rows as rows of
+    parts: a structured NumPy dtype, or a text such as ``"float8_e4m3fn*256,float8_e8m0fnu*8"``. Such a table has rows of bytes.
     """
     torch = sys.modules.get("torch")
     if isinstance(source, (str, os.PathLike)):
@@ -67,11 +73,14 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
         found = _array(source, name)
     else:
         raise TypeError(f"tensorcache: source ({type(source).__name__}) must be a path, a NumPy array, a torch tensor, or a dict of these")
-    if dtype is not None:
+    if text := "" if dtype is None else parts(dtype):
+        shape = (found.shape[0], found.row_bytes) if found.shape else ()
+        found = replace(found, element=element("uint8"), shape=shape, parts=text, as_file=False)
+    elif dtype is not None:
         of = element(dtype)
         if of.size != found.element.size:
             raise ArgumentError(f"tensorcache: dtype ({of.name}) must have elements of {found.element.size} bytes, as the source has")
-        found = Description(found.name, of, found.shape, found.path, found.address, found.cuda_device, found.owner)
+        found = replace(found, element=of, parts="", as_file=False)
     if not found.shape:
         raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have at least one axis")
     if found.shape[0] == 0:
@@ -84,12 +93,17 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
 def _file(header: Header, name: str) -> Description:
     name = name or header.inner or os.path.splitext(os.path.basename(header.path))[0]
     if len(header.shape) == 2:
-        return Description(name, header.element, header.shape, path=header.library_path)
+        return Description(name, header.element, header.shape, path=header.library_path, as_file=header.as_file)
     return _memory(header.read(), name, header.element)
 
 
 def _array(array: np.ndarray[Any, Any], name: str) -> Description:
-    return _memory(array, name, element(array.dtype))
+    record = structured(array.dtype)
+    if record is None:
+        return _memory(array, name, element(array.dtype))
+    text, of, columns = fields(record)
+    rows = np.ascontiguousarray(array).reshape(-1).view(of.bits).reshape(array.size, columns)
+    return replace(_memory(rows, name, of), parts=text)
 
 
 def _memory(array: np.ndarray[Any, Any], name: str, of: Element) -> Description:

@@ -158,7 +158,11 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 			tables = append(tables, o.Before.Set.Tables[i])
 			continue
 		}
-		one := &read.Table{Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c)}
+		of, err := dtype.Parse(t.DType)
+		if err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.Name, err)
+		}
+		one := &read.Table{Name: t.Name, DType: of, Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c)}
 		if t.Resident {
 			one.WantResident = new(read.ResidentOptions)
 		}

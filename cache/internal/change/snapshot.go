@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"hash/fnv"
 	"io"
 	"math"
 	"os"
@@ -64,7 +65,7 @@ func (w *Writer) encodeSnapshot() []byte {
 		from := len(b)
 		b = order.AppendUint64(b, uint64(len(t.Name)))
 		b = order.AppendUint64(b, uint64(t.Tier.RowBytes()))
-		b = order.AppendUint64(b, uint64(t.DType))
+		b = order.AppendUint64(b, elementsOf(t.DType))
 		b = order.AppendUint64(b, uint64(len(rows[i])))
 		b = append(b, t.Name...)
 		b = append(b, asBytes(rows[i])...)
@@ -135,9 +136,9 @@ func DecodeSnapshot(b []byte, tables []*read.Table) (keys []uint64, err error) {
 		if !checked(size) {
 			return fail("table %d: wrong checksum", i)
 		}
-		if is := string(rest[snapshotTable:][:name]); is != t.Name || rowBytes != uint64(t.Tier.RowBytes()) || elements != uint64(t.DType) {
+		if is := string(rest[snapshotTable:][:name]); is != t.Name || rowBytes != uint64(t.Tier.RowBytes()) || elements != elementsOf(t.DType) {
 			return fail("table %d: %s, rows of %d bytes of %v, must be the cache's: %s, rows of %d bytes of %v",
-				i, is, rowBytes, dtype.Type(elements), t.Name, t.Tier.RowBytes(), t.DType)
+				i, is, rowBytes, elementsName(elements), t.Name, t.Tier.RowBytes(), t.DType)
 		}
 		for at := snapshotTable + int(name); at < size; at += 8 {
 			row := order.Uint64(rest[at:])
@@ -156,4 +157,23 @@ func DecodeSnapshot(b []byte, tables []*read.Table) (keys []uint64, err error) {
 
 func asBytes(words []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+}
+
+// elementsOf returns the number that stands for a type in a snapshot: that of package dtype, or a hash of the names of a row of parts with the
+// highest bit set.
+func elementsOf(of dtype.Type) uint64 {
+	if !of.IsRow() {
+		return uint64(of)
+	}
+	h := fnv.New64a()
+	h.Write([]byte(of.String()))
+	return h.Sum64() | 1<<63
+}
+
+// elementsName returns the name of such a number.
+func elementsName(elements uint64) string {
+	if elements>>63 != 0 {
+		return fmt.Sprintf("parts (%016x)", elements)
+	}
+	return dtype.Type(min(elements, math.MaxUint8)).String()
 }

@@ -92,7 +92,9 @@ func checkFloat8(t *Table, b *reduce.Batch) error {
 	switch {
 	case !values:
 		return fmt.Errorf("%w: float8 values (%s) must be float8_e4m3fn or float8_e5m2", ErrPooling, f.Values)
-	case t.DType != dtype.Uint8 && t.DType != f.Values:
+	case t.DType.IsRow() && !f.Fills(t.DType.Parts()):
+		return fmt.Errorf("%w: parts (%s) of table %s must be values of %s and then a scale of %s for each %d of them", ErrPooling, t.DType, t.Name, f.Values, f.Scales, f.Block)
+	case !t.DType.IsRow() && t.DType != dtype.Uint8 && t.DType != f.Values:
 		return fmt.Errorf("%w: elements (%s) of table %s must be uint8 or %s", ErrPooling, t.DType, t.Name, f.Values)
 	case f.Block == 0 && f.Scales != dtype.Invalid, f.Block != 0 && !scales:
 		return fmt.Errorf("%w: scales (%s) of float8 values must be float8_e8m0fnu or float32 with a block, and none without", ErrPooling, f.Scales)

@@ -106,7 +106,7 @@ func (w *Owner) Configure(o sharing.Options) {
 // describeTables sets w.tables and returns the metadata of their codecs.
 func (w *Owner) describeTables() (metadata []byte, err error) {
 	for _, t := range w.set.Tables {
-		d := wire.Table{Name: t.Name, DType: int(t.DType), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial(), Resident: t.Resident != nil}
+		d := wire.Table{Name: t.Name, DType: t.DType.String(), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial(), Resident: t.Resident != nil}
 		if c := t.Tier.Codec(); c != nil {
 			meta, err := c.MarshalBinary()
 			if err != nil {
