@@ -34,7 +34,7 @@ type Table struct {
 
 // Load opens a file, or a directory of page files, as cache.Open does. It must not change while the table is in use.
 func Load(path string) (*Table, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		return FromPages(func() (*pages.Table, error) { return pages.Open(path, pages.FileOptions{}) })
 	}
 	r, err := tablefile.Open(path)

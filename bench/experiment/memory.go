@@ -156,7 +156,7 @@ func (c *CompressConfig) checkMemory() error {
 
 // shape returns the rows of a table's file, their bytes, and how many bytes of memory loading the table takes: none if it is mapped.
 func shape(path string) (rows, rowBytes, held float64, err error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		m, err := pages.ReadManifest(path)
 		if err != nil {
 			return 0, 0, 0, err

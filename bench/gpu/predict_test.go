@@ -79,6 +79,80 @@ func TestModel_PredictsMeasured(t *testing.T) {
 	}
 }
 
+// TestModel_LargeTables compares the model with batches of tables whose pages a GPU does not all know, among them the steps of a language model that reads n-gram tables,
+// and misses that the host helps with.
+func TestModel_LargeTables(t *testing.T) {
+	t.Parallel()
+	m, err := Reference()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := map[string][2]float64{
+		"gather-misses-large": {-0.15, 0.02}, "training-fetch": {-0.20, 0.05}, "ngram-decode": {-0.20, 0.10}, "ngram-prefill": {-0.10, 0.05}, "zero-copy": {-0.08, 0.08}, "zero-copy, sorted": {-0.08, 0.02},
+	}
+	compared := map[string]int{}
+	compare := func(name string, x *Result, predicted, measured float64) {
+		off := predicted/measured - 1
+		t.Logf("%s, %s, %d B, %d rows: measured %.1f µs, predicted %.1f, %+.1f %%", name, x.Codec, x.RowBytes, x.Batch, measured*1e6, predicted*1e6, 100*off)
+		if b := bound[name]; !(off >= b[0] && off <= b[1]) {
+			t.Errorf("%s, %s, %d B, %d rows: %+.1f %% must be %+.0f to %+.0f %%", name, x.Codec, x.RowBytes, x.Batch, 100*off, 100*b[0], 100*b[1])
+		}
+		compared[name]++
+	}
+	for i := range r.Results {
+		x := &r.Results[i]
+		n, table := float64(x.Batch), float64(x.TableBytes)
+		hits, cached, threads := 0.0, 0.0, HostThreads
+		codec, variant, _ := strings.Cut(x.Codec, ", ")
+		measured := x.Value * 1e-6
+		plain := Uncached{Rows: n, RowBytes: x.RowBytes, TableBytes: table, Captured: x.Case == "ngram-decode"}
+		switch x.Case {
+		case "gather-misses-large":
+			cached, threads, measured = largeCached, x.HostThreads, n*float64(x.RowBytes)/(x.Value*1e9)
+			plain.TableBytes *= 1 - largeCached
+			compare("zero-copy", x, m.Uncached(plain), n*float64(x.RowBytes)/(x.FurtherValue(UnsortedZeroCopy)*1e9))
+			plain.Sorted = true
+			compare("zero-copy, sorted", x, m.Uncached(plain), n*float64(x.RowBytes)/(x.BaselineValue*1e9))
+		case "training-fetch":
+			if x.QueueDepth > 1 || codec == "auto" {
+				continue
+			}
+			cached, measured = 0.1, x.Value*1e-3
+			if _, err := fmt.Sscanf(strings.SplitN(x.Detail, "; ", 3)[2], "%f hits", &hits); err != nil {
+				t.Fatalf("%s: %v", x.Detail, err)
+			}
+		case "ngram-decode", "ngram-prefill":
+			cached = ngramCached
+			if strings.HasSuffix(variant, "hits") {
+				hits = 1
+			} else if _, err := fmt.Sscanf(x.Detail, "%f hits", &hits); err != nil {
+				t.Fatalf("%s: %v", x.Detail, err)
+			}
+			uva := x.BaselineValue
+			if v := x.FurtherValue("zero-copy of all rows, uncompressed"); v > 0 {
+				uva = v
+			}
+			compare("zero-copy", x, m.Uncached(plain), uva*1e-6)
+		default:
+			continue
+		}
+		stored := float64(x.RowBytes) * m.storedShare(codec, float64(x.RowBytes))
+		compare(x.Case, x, m.Seconds(Batch{
+			RowBytes: x.RowBytes, Codec: codec, DType: dtype.Float32, Lookups: n, Hits: n * hits, MissBytes: n * (1 - hits) * stored, UncachedBytes: table * (1 - cached), TierBytes: table,
+			Captured: plain.Captured, HostThreads: threads,
+		}), measured)
+	}
+	for name := range bound {
+		if compared[name] == 0 {
+			t.Errorf("%s: no batch was compared", name)
+		}
+	}
+}
+
 // TestModel_Terms pins what each part of a batch costs.
 func TestModel_Terms(t *testing.T) {
 	t.Parallel()
@@ -125,10 +199,10 @@ func TestModel_Terms(t *testing.T) {
 			sorted = x.FurtherValue(SortedZeroCopy)
 		}
 	}
-	if a, b := m.Uncached(1e5, 512), 1e5*512/(sorted*1e9); math.Abs(a/b-1) > 0.01 {
+	if a, b := m.Uncached(Uncached{Rows: 1e6, RowBytes: 512, TableBytes: 1 << 30, Sorted: true})-m.plain, 1e6*512/(sorted*1e9); math.Abs(a/b-1) > 0.01 {
 		t.Errorf("no cache: %.1f µs, want %.1f", a*1e6, b*1e6)
 	}
-	if a, b := m.Uncached(1e5, 64), m.Uncached(1e5, 128); math.Abs(a/b-1) > 1e-9 {
+	if a, b := m.Uncached(Uncached{Rows: 1e5, RowBytes: 64}), m.Uncached(Uncached{Rows: 1e5, RowBytes: 128}); math.Abs(a/b-1) > 1e-9 {
 		t.Errorf("rows shorter than those measured take %.1f and %.1f µs, want as many a second", a*1e6, b*1e6)
 	}
 	for codec, known := range map[string]bool{"none": true, "rank": true, "ibp2": true, "sleek-eb:0.1": false} {
@@ -144,7 +218,7 @@ func TestNewModel_MissingCase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"link", "hit-decode", "hit-codecs", "gather-hits", "gather-misses", "gather-80", "lookup", "small-batch"} {
+	for _, name := range []string{"link", "hit-decode", "hit-codecs", "gather-hits", "gather-misses", "gather-80", "lookup", "small-batch", "captured", "gather-misses-large"} {
 		part := *r
 		part.Results = nil
 		for _, x := range r.Results {
