@@ -74,6 +74,28 @@ func Generate(rows, columns int, seed uint64) (*Table, error) {
 	return &Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
 }
 
+// Normal returns a table of float32 rows of N(0,1).
+func Normal(rows, columns int, seed uint64) (*Table, error) {
+	data, err := workload.Normals(rows, columns, seed)
+	if err != nil {
+		return nil, err
+	}
+	return &Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
+}
+
+// WithRows returns the table with its bytes divided into rows of another length, which its bytes must be a multiple of. Rows of parts cannot be divided.
+func (t *Table) WithRows(rowBytes int) (*Table, error) {
+	if t.DType.IsRow() {
+		return nil, fmt.Errorf("dataset: %s: rows of parts (%s) must stay as they are", t.Name, t.DType)
+	}
+	if t.Bytes()%int64(rowBytes) != 0 || rowBytes > slab.MaxRowBytes {
+		return nil, fmt.Errorf("dataset: %s: bytes (%d) must be whole rows of %d, which must be at most %d", t.Name, t.Bytes(), rowBytes, slab.MaxRowBytes)
+	}
+	as := *t
+	as.Rows, as.RowBytes = int(t.Bytes()/int64(rowBytes)), rowBytes
+	return &as, nil
+}
+
 // Open returns the table as a cache takes it. The data are not copied before cache.New does. What lies in a file is read from there, so
 // that its pages do not count as memory of the process.
 func (t *Table) Open() (cache.Table, error) {

@@ -115,6 +115,8 @@ type Config struct {
 	// workload mean anything, and Join must be called before the run. Default: none.
 	Attach string  `json:"attach,omitempty"`
 	joined *joined // by Join; nil: none
+	// planned is not 0 if the run is for a plan: the most rows of a table that the plan has encoded all of.
+	planned int
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
 	Resident

@@ -85,6 +85,14 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		rowBytes = bytes / rows
 		size.Setting, size.Value = "--features", c.Features
 	}
+	if c.planned > 0 && !c.exact(int(rows), int(rowBytes), c.Features == "" || held == 0) {
+		size.Bytes = rows / 4
+		needs = append(needs, size)
+		if c.readsText() {
+			needs = append(needs, c.Ngram.memory(c.BatchSize, 0)...)
+		}
+		return needs, true
+	}
 	if c.Cast != "" {
 		held += rows * rowBytes / 2
 	}

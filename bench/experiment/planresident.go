@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"sort"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -34,15 +35,20 @@ type PlannedResident struct {
 	// Faster is "resident" or "cached", and Why says why.
 	Faster string `json:"faster"`
 	Why    string `json:"why"`
+
+	overflowBytes float64 // that a lookup reads beyond its slot, if it does
 }
 
 // resident plans the table as a resident one. available is what the devices' memory leaves for a budget, if GPUMemory is given.
 func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *PlannedResident {
 	t, times := p.base.table, buddy.Times{Hit: s.cost.Hit, Overflow: s.cost.Miss}
 	layout := buddy.Layout{RowBytes: t.RowBytes, Rows: int64(t.Rows), Devices: int(s.devices)}
-	stored := make([]int32, len(s.stored))
-	for i, n := range s.stored {
-		stored[i] = int32(n)
+	stored := s.lengths
+	if stored == nil {
+		stored = make([]int32, len(s.stored))
+		for i, n := range s.stored {
+			stored[i] = int32(n)
+		}
 	}
 	beside := slab.TailSlack + hashmap.LayoutFor(1).Bytes() + slab.TailSlack + layout.WordsBytes(0) // the slots
 	within := max(0, available)
@@ -60,27 +66,31 @@ func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *Pla
 			r.BuddyBytes += int64(layout.Devices) * ((part.To-part.From)*over + slab.TailSlack)
 		}
 	}
-	lookups, over, seconds := int64(0), int64(0), 0.0
-	part := choice.Parts
-	for row, n := range p.counts {
-		for layout.Local(int64(row)) >= part[0].To {
-			part = part[1:]
+	target := func(row int64) int { return choice.Parts[0].Target }
+	if len(choice.Parts) > 1 { // not of a sample, whose lengths have no order
+		target = func(row int64) int {
+			local := layout.Local(row)
+			return choice.Parts[sort.Search(len(choice.Parts)-1, func(i int) bool { return local < choice.Parts[i].To })].Target
 		}
+	}
+	lookups, over, seconds := int64(0), int64(0), 0.0
+	for row, n := range p.counts {
 		lookups += n
-		if more := int(s.stored[row]) - part[0].Target; n > 0 && more > 0 {
+		if more := int(s.stored[row]) - target(int64(row)); n > 0 && more > 0 {
 			over += n
+			r.overflowBytes += float64(n) * float64(more)
 			seconds += float64(n) * s.cost.Miss(more)
 		}
 	}
-	r.OverflowLookups = ratio(over, lookups)
+	r.OverflowLookups, r.overflowBytes = ratio(over, lookups), r.overflowBytes/float64(max(1, over))
 	r.PredictedRowNS = 1e9 * max(s.cost.Hit, seconds/float64(max(1, lookups)))
-	cached := c.rowsWithin(s, within)
+	cached := c.within(s, within)
 	hits := c.hitRatio(cached)
 	if r.CachedRowNS = 1e9 * c.misses / float64(max(1, c.lookups)); cached > 0 {
 		r.CachedRowNS = c.rowNanos(cached)
 	}
 	if r.BorderSkew = new(float64); fits {
-		r.BorderSkew = newSkewed(s, c, choice.Parts, layout.Local, cached).border()
+		r.BorderSkew = newSkewed(s, c, target, cached).border()
 	}
 	switch {
 	case !fits:

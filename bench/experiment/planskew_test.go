@@ -22,7 +22,6 @@ func TestSkewed_Border(t *testing.T) {
 		c.order = append(c.order, uint32(i))
 	}
 	rng.Shuffle(rows, func(i, j int) { c.order[i], c.order[j] = c.order[j], c.order[i] })
-	local := func(row int64) int64 { return row }
 	for _, of := range []struct {
 		name   string
 		parts  []buddy.Part
@@ -35,7 +34,12 @@ func TestSkewed_Border(t *testing.T) {
 		{"nothing is longer", []buddy.Part{{To: rows, Target: 400}}, rows - 1, true, false},
 		{"all is longer", []buddy.Part{{To: rows, Target: 16}}, rows - 1, false, true},
 	} {
-		k := newSkewed(s, c, of.parts, local, of.cached)
+		k := newSkewed(s, c, func(row int64) int {
+			if row >= of.parts[0].To {
+				return of.parts[1].Target
+			}
+			return of.parts[0].Target
+		}, of.cached)
 		border := k.border()
 		switch {
 		case (border == nil) != of.none || border != nil && (*border == 0) != of.any:

@@ -205,6 +205,7 @@ type run struct {
 	spec     admission.Spec
 	progress Progress
 	table    *dataset.Table
+	some     *dataset.Table   // of a plan for a large table: some of its rows, and table has none
 	tables   []*dataset.Table // instead of table, where there are several: the workloads number their rows through, and have those of a table together
 	graph    *workload.Graph
 	ids      []int64 // to replay
@@ -243,7 +244,11 @@ func (r *run) load() (err error) {
 			return err
 		}
 	}
+	if err := r.outline(); err != nil {
+		return err
+	}
 	switch {
+	case r.table != nil:
 	case c.Features != "" || c.ColdPages != "":
 		r.progress.Stage("reading the features", 0)
 		r.table, err = c.loadFeatures()
@@ -265,10 +270,7 @@ func (r *run) load() (err error) {
 	if err := c.suitPages(r.table); err != nil {
 		return err
 	}
-	if r.table, err = r.table.As(c.DType); err != nil {
-		return err
-	}
-	if r.table, err = r.table.Cast(c.Cast); err != nil {
+	if err := r.suit(); err != nil {
 		return err
 	}
 	if err := c.poolable(r.table); err != nil {

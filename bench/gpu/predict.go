@@ -1,9 +1,11 @@
 package gpu
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -91,32 +93,35 @@ type Batch struct {
 	HostThreads int
 }
 
-// HostThreads is how many threads help with misses on a host with 16 processors, as the one of the committed figures has for its GPU.
-const HostThreads = 15
+// HostThreads is how many threads help with misses by default on a host with 16 processors or more.
+const HostThreads = 8
 
 // decoding is the rate at which hits are written. Rows that are stored in fewer bytes than dense ones take less time, down to what rows of zeros and few
 // ones take, where those have been measured.
-func (m *Model) decoding(codec string, of dtype.Type, rowBytes, stored float64) float64 {
-	label := codec
-	if m.decode[codec+BFloat16Suffix] != nil && of.Size() == 2 {
+func (m *Model) decoding(name string, of dtype.Type, rowBytes, stored float64) float64 {
+	label := name
+	if m.decode[name+BFloat16Suffix] != nil && of.Size() == 2 {
 		label += BFloat16Suffix
 	}
 	dense, ok := m.decode[label]
 	if !ok {
+		if r := codec.RateOnGPU(name); r.Rate > 0 { // of another record, or a goal
+			return m.gather.at(rowBytes, true) * r.At(1/cmp.Or(stored, 1/r.Ratio))
+		}
 		return m.gather.at(rowBytes, true)
 	}
-	rate, ones := dense.at(rowBytes, true), m.decode[codec+OnesSuffix]
+	rate, ones := dense.at(rowBytes, true), m.decode[name+OnesSuffix]
 	if ones == nil || stored == 0 {
 		return rate
 	}
-	most, least := m.stored[label].at(rowBytes, false), m.stored[codec+OnesSuffix].at(rowBytes, false)
+	most, least := m.stored[label].at(rowBytes, false), m.stored[name+OnesSuffix].at(rowBytes, false)
 	part := min(1, max(0, (stored-least)/(most-least)))
 	return 1 / (part/rate + (1-part)/ones.at(rowBytes, true))
 }
 
-// Knows says whether the model has figures of a codec; none, rows as they are, is one.
-func (m *Model) Knows(codec string) bool {
-	return codec == "none" || m.decode[codec] != nil || m.decode[codec+BFloat16Suffix] != nil
+// Knows says whether the model has figures of a codec, or at least a goal for its decoding; none, rows as they are, is one.
+func (m *Model) Knows(name string) bool {
+	return name == "none" || m.decode[name] != nil || m.decode[name+BFloat16Suffix] != nil || codec.RateOnGPU(name).Rate > 0
 }
 
 // Seconds predicts a batch that is read to device memory, on one GPU that does nothing else. REQUIRES: Knows(b.Codec).

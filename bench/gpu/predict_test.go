@@ -126,6 +126,9 @@ func TestModel_LargeTables(t *testing.T) {
 				t.Fatalf("%s: %v", x.Detail, err)
 			}
 		case "ngram-decode", "ngram-prefill":
+			if strings.HasSuffix(variant, "bfloat16") {
+				continue // which the model does not know
+			}
 			cached = ngramCached
 			if strings.HasSuffix(variant, "hits") {
 				hits = 1

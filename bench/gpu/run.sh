@@ -136,7 +136,7 @@ bench)
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
 	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
-		bench ngram 240 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
+		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
 	fi
 	if wanted buddy "$@"; then bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi

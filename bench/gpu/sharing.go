@@ -25,6 +25,8 @@ const (
 	// ngramCached is the share of the table that ngram-prefill caches, and mostToBegin above any time that beginning to share takes.
 	ngramCached = 1. / 6
 	mostToBegin = 1e-3
+	// enoughThreads help as much as more do (docs/notebook/shared-misses.md).
+	enoughThreads = 8
 )
 
 // shares says whether the misses of a batch are shared.
@@ -74,7 +76,7 @@ func sharingOf(m *Model, large, prefill []*Result) (s sharing) {
 			pages := float64(x.TableBytes) * (1 - largeCached) / pageBytes
 			own := -pages * math.Log(max(1e-9, 1-rows/m.page/pages)) // rows of so many pages: those that the GPU reads meanwhile
 			if host := n - own; rows > 0 && host > 0 {
-				c = append(c, point{float64(x.HostThreads), host * rowBytes * m.storedShare(x.Codec, rowBytes) / rows})
+				c = append(c, point{float64(min(x.HostThreads, enoughThreads)), host * rowBytes * m.storedShare(x.Codec, rowBytes) / rows})
 			}
 		}
 		slices.SortFunc(c, func(a, b point) int { return cmp.Compare(a.rowBytes, b.rowBytes) })

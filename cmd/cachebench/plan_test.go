@@ -94,10 +94,36 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--trace missing", "trace: open missing: no such file or directory"},
 		{"--sample-rate 0", "--sample-rate (0) must be above 0"},
 		{"--refresh-churn 0", "--refresh-churn (0) must be above 0"},
+		{"--page 2KiB --host-memory 1MiB", `--page ("2KiB") must be 4KiB to 1MiB`},
+		{"--cold-reads-per-second -1", "--cold-reads-per-second (-1) must be a number that is not negative"},
+		{"--host-threads 1025", "--host-threads (1025) must be 0 to 1024"},
+		{"--phase decode", "--phase means nothing without --workload ngram"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
 			refuse(t, c.want, slices.Concat([]string{"plan", "--vertices", "100"}, strings.Fields(c.flags))...)
 		})
+	}
+}
+
+func TestPlan_Phases(t *testing.T) {
+	t.Parallel()
+	ngram := []string{"plan", "--workload", "ngram", "--tokens", textFile(t), "--rows", "5000", "--policy", "static-freq", "--codec", "ibp4", "--target-hit", "40%", "--gpu-memory", "40MB"}
+	for flags, want := range map[string]string{
+		"decode:0": `--phase ("decode:0") must have 1 to 16777216 tokens behind the colon`, "decode,decode:3": "--phase (decode) must not be given twice",
+		"chat": `--phase ("chat") must be decode or prefill, with the tokens of a batch behind a colon or without`,
+	} {
+		refuse(t, want, append(slices.Clone(ngram), "--phase", flags)...)
+	}
+	res := decode[experiment.PlanResult](t, succeed(t, append(slices.Clone(ngram), "--phase", "decode:32,prefill:100", "--json")...))
+	if len(res.Phases) != 2 || res.Phases[0].Phase != "decode" || res.Phases[1].Phase != "prefill" || len(res.Plans[0].PhaseMS) != 2 || res.Placements[0].Choice != experiment.ResidentLayout {
+		t.Errorf("%+v", res)
+	}
+	if n := res.Phases[0].Rows; n > 32*16 || n < 28*16 || res.Phases[1].Rows != 100*16 || res.Workload.Batches != 7 {
+		t.Errorf("%g and %g rows, %d batches", n, res.Phases[1].Rows, res.Workload.Batches)
+	}
+	one := decode[experiment.PlanResult](t, succeed(t, append(slices.Clone(ngram), "--phase", "prefill", "--batch-size", "100", "--json")...))
+	if one.Phases != nil || one.Batch.Phase != "prefill" || *one.Plans[0].PredictedBatchMS != res.Plans[0].PhaseMS[1] {
+		t.Errorf("%+v, with both phases %+v", one, res)
 	}
 }

@@ -215,7 +215,7 @@ func TestPlan_Tiers(t *testing.T) {
 	if math.Abs(one.ColdRatio-cold) > 0.05 || one.BytesRead < 0.8*read || one.BytesRead > 1.25*read || cold < 0.1 {
 		t.Errorf("planned %+v; ran: cold %.4f, %.0f bytes a batch", one, cold, read)
 	}
-	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || one.ColdMS != one.BytesRead/1e6 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
+	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || math.Abs(one.ColdMS-one.BytesRead/1e6) > 1e-9 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
 		t.Errorf("%+v, %+v", one, all)
 	}
 	if !p.LeastHost.Reached || p.LeastHost.Bytes <= 1<<20 || p.LeastHost.Bytes > 8<<20 {
@@ -237,4 +237,43 @@ func TestPlan_Tiers(t *testing.T) {
 	refuseWith(t, "--host-memory", "plan", "--host-memory", "")
 	refuseWith(t, "--rows-per-second (NaN)", "plan", "--host-memory", "1MiB", "--rows-per-second", "nan")
 	refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", "fast")
+}
+
+// TestPlan_Pages: the plan for a table of pages is that for its file packed so, and takes the codec of the pages.
+func TestPlan_Pages(t *testing.T) {
+	dir, file := packedFeatures(t, 20_000)
+	plan := func(features string, flags ...string) *experiment.PlanResult {
+		t.Helper()
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{
+			"plan", "--json", "--features", features, "--policy", "static-freq", "--target-hit", "25%", "--host-memory", "1MiB", "--cold-reads-per-second", "50000", "--batches", "24", "--warmup-batches", "8", "--batch-size", "32",
+		}, flags)...))
+		return &res
+	}
+	res := plan(dir)
+	p := &res.Plans[0]
+	m, err := pages.ReadManifest(dir)
+	if err != nil || len(res.Plans) != 1 || p.ChosenCodec != m.Codec || res.SampledRows == 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	whole := plan(file, "--codec", m.Codec, "--page", strconv.Itoa(m.PageBytes))
+	q := &whole.Plans[0]
+	for what, of := range map[string][2]float64{
+		"budget": {float64(p.BudgetBytes), float64(q.BudgetBytes)}, "hits": {p.PredictedHitRatio, q.PredictedHitRatio}, "cold": {p.Tiers[0].ColdRatio, q.Tiers[0].ColdRatio}, "pages": {p.Tiers[0].PagesRead, q.Tiers[0].PagesRead},
+		"length of all pages": {float64(p.Tiers[0].PagesBytes), float64(q.Tiers[0].PagesBytes)},
+	} {
+		if math.Abs(of[0]-of[1]) > 0.05*of[1] {
+			t.Errorf("%s: %g of the pages, %g of the file", what, of[0], of[1])
+		}
+	}
+	if one := p.Tiers[0]; math.Abs(one.ColdMS-one.PagesRead/50) > 1e-9 {
+		t.Errorf("%+v", one)
+	}
+	for want, flags := range map[string][]string{
+		"--codec (ndzip) must be": {"--codec", "ndzip"}, "--page and --order mean nothing for table": {"--page", "4KiB"},
+	} {
+		refuseWith(t, want, slices.Concat([]string{"plan", "--features", dir, "--host-memory", "1MiB", "--batches", "2", "--warmup-batches", "1"}, flags)...)
+	}
+	for _, flags := range []string{"--page 4KiB", "--order frequency", "--cold-latency 1ms", "--cold-reads-per-second 5"} {
+		refuseWith(t, strings.Fields(flags)[0]+" needs --host-memory or --rows-per-second", append([]string{"plan", "--vertices", "100"}, strings.Fields(flags)...)...)
+	}
 }

@@ -56,13 +56,15 @@ class Description:
 
 
 def describe(source: object, name: str = "", dtype: object = None) -> Description:
-    """Describes a source: a path, a NumPy array or memmap, or a torch tensor.
+    """Describes a source: a path, a NumPy array or memmap, or a torch tensor. What is described already is taken as it is.
 
     ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``, or the rows as rows of
     parts: a structured NumPy dtype, or a text such as ``"float8_e4m3fn*256,float8_e8m0fnu*8"``. Such a table has rows of bytes.
     """
     torch = sys.modules.get("torch")
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, Description):
+        found = source
+    elif isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         if not isinstance(path, str):
             raise TypeError(f"tensorcache: source ({path!r}) must be a text path")
