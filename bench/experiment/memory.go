@@ -86,7 +86,12 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		size.Setting, size.Value = "--features", c.Features
 	}
 	if c.planned > 0 && !c.exact(int(rows), int(rowBytes), c.Features == "" || held == 0) {
-		size.Bytes = rows / 4
+		if size.Bytes = rows / 4; c.samples() || c.Graph != "" { // something is kept of each row
+			size.Bytes = rows * policyBytes
+		}
+		if c.samples() && c.Graph == "" {
+			size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
+		}
 		needs = append(needs, size)
 		if c.readsText() {
 			needs = append(needs, c.Ngram.memory(c.BatchSize, 0)...)

@@ -68,6 +68,12 @@ func Open(path string) (File, error) {
 // IsCheckpoint is that of package safetensors. A folder is pages if it is none.
 func IsCheckpoint(path string) bool { return safetensors.IsCheckpoint(path) }
 
+// InCheckpoint says whether a path names tensors of a checkpoint's folder or index, between which there may be commas.
+func InCheckpoint(path string) bool {
+	file, names := safetensors.SplitCheckpoint(path)
+	return names != "" && path != file+":"+names || names != "" && strings.EqualFold(filepath.Ext(file), ".json")
+}
+
 // isSafetensors tells the format by the file's content: the length of a header of at most 100 MB, and its brace. No .npy or .npz file
 // begins like that. A file that begins like no format is taken for what its name says.
 func isSafetensors(path string) bool {

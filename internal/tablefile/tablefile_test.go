@@ -125,6 +125,11 @@ func TestOpen_Checkpoint(t *testing.T) {
 		t.Error("rows must be read in any order")
 	}
 	f.Close()
+	for path, in := range map[string]bool{dir + ":x,x": true, dir + "/model.safetensors.index.json:x": true, dir: false, dir + "/a.safetensors:x,x": false, "a.npy,b.npy": false} {
+		if InCheckpoint(path) != in {
+			t.Errorf("%s is in a checkpoint: %v", path, !in)
+		}
+	}
 	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "must be named behind a colon") {
 		t.Errorf("a folder without names: %v", err)
 	}

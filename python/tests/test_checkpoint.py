@@ -167,7 +167,7 @@ import json, sys, tensorcache.ngram
 def kilobytes(what):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what))
 before = kilobytes("VmRSS")
-t = tensorcache.ngram.NgramTable.from_checkpoint(sys.argv[1], "w*", gpu_memory="1MB", device="host", codec="zipnn", **json.loads(sys.argv[2]))
+t = tensorcache.ngram.NgramTable.from_checkpoint(sys.argv[1], "w*", gpu_memory="1MB", device="host", codec="ibp4", **json.loads(sys.argv[2]))
 assert len(t.table) == 375_000
 print(kilobytes("VmHWM") - before)
 """,
