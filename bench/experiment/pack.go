@@ -213,6 +213,9 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 		return nil, err
 	}
 	defer from.Close()
+	if err := merged(c.Features); err != nil {
+		return nil, err
+	}
 	of := from.Manifest()
 	if err := c.replaces(ctx, of.Name, of.RowBytes, of.DType.String()); err != nil {
 		return nil, err

@@ -310,6 +310,15 @@ class Table:
         check(library().tc_retarget(self._handle, self._index, target_bytes(target)))
         forward_logs()
 
+    def merge_updates(self) -> None:
+        """Writes updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile.
+
+        A cache does so by itself when the log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed
+        from the log. Other tables have nothing to merge.
+        """
+        check(library().tc_merge_updates(self._handle, self._index))
+        forward_logs()
+
     def refresh(self) -> None:
         """Runs a refresh cycle of the cache: see ``Cache.refresh``."""
         self._cache.refresh()
