@@ -2,7 +2,6 @@ package cache
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
@@ -68,50 +67,6 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 
 // minLanding is how many bytes of rows may wait for a ring that is shorter.
 const minLanding = 8 << 20
-
-// memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw
-// bytes of those that are.
-func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
-	all := make([]int64, len(tables))
-	limit := c.opts.Host.Memory
-	if limit == 0 {
-		limit = maxBudget
-	}
-	below := 0.0
-	for _, t := range tables {
-		if t.below != nil {
-			below += tableBytes(t)
-			continue
-		}
-		if t.adopt == nil && c.opts.Host.Memory > 0 {
-			limit -= int64(tableBytes(t))
-		}
-		if limit < 0 && t.resident != nil {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as resident table %s while it is loaded", c.opts.Host.Memory, t.name)
-		}
-		if limit < 0 {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
-		}
-	}
-	for i, t := range tables {
-		if t.below == nil {
-			continue
-		}
-		all[i] = shareOf(limit, tableBytes(t), below)
-		if least := t.below.memory + transfer.LeastPart(int64(t.Rows()), t.RowBytes()); all[i] < least {
-			whole := int64(float64(least) / tableBytes(t) * below)
-			for shareOf(whole, tableBytes(t), below) < least { // rounded down
-				whole++
-			}
-			return nil, fmt.Errorf("cache: host memory (%d B) must be at least %d B: the indexes of the %d rows of table %s, and three rows",
-				c.opts.Host.Memory, whole+c.opts.Host.Memory-limit, t.Rows(), t.name)
-		}
-	}
-	return all, nil
-}
-
-// shareOf returns the part of so much memory that is for a table of so many of all bytes.
-func shareOf(memory int64, bytes, all float64) int64 { return int64(float64(memory) * bytes / all) }
 
 // Prefetch begins to read those of rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
 // them soon find them in the host tier. Up to an eighth of Options.Host.Memory is for rows read so. Rows that are there already cost a lookup.

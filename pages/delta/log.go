@@ -101,6 +101,9 @@ func newLog(dir string, m *pages.Manifest, o Options) *Log {
 	return l
 }
 
+// openAgain is how often a log whose segments are removed meanwhile is opened again.
+const openAgain = 100
+
 // openReadOnly opens what a log has now.
 func openReadOnly(dir string, m *pages.Manifest, o Options) (*Log, error) {
 	for tries := 0; ; tries++ {
@@ -113,7 +116,7 @@ func openReadOnly(dir string, m *pages.Manifest, o Options) (*Log, error) {
 			return l, nil
 		}
 		l.Close()
-		if tries == readAgain || !errors.Is(err, fs.ErrNotExist) { // else segments have just been merged into pages
+		if tries == openAgain || !errors.Is(err, fs.ErrNotExist) { // else segments have just been removed
 			return nil, fmt.Errorf("delta: %s: %w", dir, err)
 		}
 	}

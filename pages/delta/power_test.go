@@ -102,7 +102,7 @@ func (d *drive) fail(t *testing.T, r *rand.Rand, dir, to string) {
 func TestLog_MachineFails(t *testing.T) {
 	const goroutines = 6
 	r := rand.New(rand.NewPCG(3, 9))
-	for round := range 60 {
+	for round := range 30 {
 		d := newDrive(t)
 		dir := t.TempDir()
 		l := open(t, dir, Options{Durable: true, SegmentBytes: 2000})
