@@ -156,6 +156,11 @@ func (p *paged) ReadRows(ctx context.Context, rows []int64, visit func(i int, st
 	for _, one := range g.table.ReadRows(ctx, rows, visit).Stores {
 		all.Pages += one.Pages
 		all.Bytes += one.Bytes
+		if one.Pages+one.Failed > 0 {
+			all.Stores = append(all.Stores, cold.StoreReads{
+				Name: one.Name, Reads: 1, Pages: one.Pages, Bytes: one.Bytes, Failed: one.Failed, Took: time.Duration(one.Seconds * float64(time.Second)),
+			})
+		}
 	}
 	return all
 }

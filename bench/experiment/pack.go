@@ -125,6 +125,9 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
 		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
 	}
+	if o.Workers, err = packWorkers(cfg.Workers, int64(first.Rows()), int64(first.RowBytes()), o.PageBytes, cfg.Order != "", cfg.Force); err != nil {
+		return nil, err
+	}
 	if cfg.Order != "" {
 		if _, ok := first.(pages.RangedSource); !ok {
 			return nil, fmt.Errorf("--order (%s) needs a file whose rows can be read in any order, and %s is compressed or in Fortran order: write it anew with np.save or np.savez, np.ascontiguousarray(x)", cfg.Order, cfg.Features)
