@@ -127,14 +127,14 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 	}
 }
 
-// TestPages_EqualVersionedMap: of tables of page files a Gather returns for each row a version that was current during the call, in a million operations or, with -short,
+// TestPageFiles_EqualVersionedMap: of tables of page files a Gather returns for each row a version that was current during the call, in a million operations or, with -short,
 // 100,000.
-func TestPages_EqualVersionedMap(t *testing.T) {
+func TestPageFiles_EqualVersionedMap(t *testing.T) {
 	runPagesModel(t, int64(gputest.Few(1_000_000, 100_000)), gputest.Few(6, 3))
 }
 
-// TestGPU_PagesEqualVersionedMap is TestPages_EqualVersionedMap on a GPU.
-func TestGPU_PagesEqualVersionedMap(t *testing.T) {
+// TestGPU_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap on a GPU.
+func TestGPU_PageFilesEqualVersionedMap(t *testing.T) {
 	onGPU(t)
 	runPagesModel(t, int64(gputest.Few(1_000_000, 6000)), gputest.Few(6, 2))
 }

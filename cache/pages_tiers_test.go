@@ -173,15 +173,20 @@ func TestExclusive_EvictedRowGoesBack(t *testing.T) {
 
 // TestFromPages_DeviceLost: what only a lost device had is read from the pages, and later cycles take it up again.
 func TestFromPages_DeviceLost(t *testing.T) {
+	f := openFaulty(t, nil)
+	deviceLost(t, func(*cache.Cache) { f.lose(1) })
+}
+
+// deviceLost loses the second of two devices of a cache over pages.
+func deviceLost(t *testing.T, lose func(c *cache.Cache)) {
 	const rows, rowBytes = 20_000, 120
 	data := versionedRows(rows, rowBytes)
-	f := openFaulty(t, nil)
 	c := overPages(t, packed(t, data, rowBytes, "none", nil), cache.Options{
 		Budget: 300 << 10, Devices: cache.DeviceOptions{Count: 2}, Host: cache.HostOptions{Memory: 900 << 10}, Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 	check(t, c, data, allOf(rows))
 	before := stats(t, c).Tables[0].CachedRows
-	f.lose(1)
+	lose(c)
 	check(t, c, data, allOf(rows))
 	if err := c.Refresh(ctx); err != nil {
 		t.Fatal(err)
@@ -306,14 +311,14 @@ func TestFromPages_CostBesideOtherTable(t *testing.T) {
 	}
 	quick, slow, both := serve(time.Nanosecond, false), serve(20*time.Microsecond, false), serve(20*time.Microsecond, true)
 	t.Logf("absent rows that take 1 ns: %+v; 20 µs: %+v; and lie in both tiers: %+v", quick, slow, both)
-	if slow.cached[0] < 2*quick.cached[0] || slow.cached[1] > quick.cached[1] || slow.absent[0] >= quick.absent[0] {
+	if slow.cached[0] < quick.cached[0]*3/2 || slow.cached[1] > quick.cached[1] || slow.absent[0] >= quick.absent[0] {
 		t.Error("the table of pages does not get more of the slab when absent rows take longer")
 	}
 	took := func(r result) float64 { return float64(r.absent[0])*20e3 + float64(r.misses[0]+r.misses[1])*9.5 }
 	if took(slow) > 0.95*took(quick) {
 		t.Errorf("batches take %.0f ns, and %.0f if absent rows counted as misses in the host tier", took(slow), took(quick))
 	}
-	if d := both.cached[0] - quick.cached[0]; d > quick.cached[0]/10 || d < -quick.cached[0]/10 {
+	if d := both.cached[0] - quick.cached[0]; d > quick.cached[0]/5 || d < -quick.cached[0]/5 {
 		t.Error("a row that stays in the host tier leaves no place to another")
 	}
 }

@@ -149,23 +149,40 @@ func divideHost(memory int64, parts []*hostPart) {
 		p.bytes += more
 		left -= more
 	}
-	step := max(1, left/divideSteps)
-	for known && left > 0 {
-		var best *hostPart
-		most := 0.0
-		for _, p := range parts {
-			if gain := p.saved(min(p.most, p.bytes+step)) - p.saved(p.bytes); p.bytes < p.most && (best == nil || gain > most) {
-				best, most = p, gain
-			}
-		}
-		if best == nil { // all rows of all tables have room
-			break
-		}
-		more := min(step, left)
-		best.bytes += more
-		left -= more
+	if step := left / divideSteps; known && step > 0 {
+		left -= step * divideByTime(step, divideSteps, parts)
 	}
 	parts[len(parts)-1].bytes += left
+}
+
+// divideByTime gives each part further steps of so many bytes, n in all, and returns how many it gave: fewer if all rows of all tables have room. What a part saves
+// grows in leaps, as it is known from a sample. So it is judged by the best that any further number of steps saves, a step, and gets as many.
+func divideByTime(step int64, n int, parts []*hostPart) (given int64) {
+	saved := make([][]float64, len(parts))
+	for i, p := range parts {
+		for k := range n + 1 {
+			saved[i] = append(saved[i], p.saved(min(p.most, p.bytes+int64(k)*step)))
+		}
+	}
+	at := make([]int, len(parts))
+	for left := n; left > 0; {
+		best, steps, most := -1, 0, 0.0
+		for i, p := range parts {
+			for k := 1; k <= left && p.bytes+int64(k-1)*step < p.most; k++ {
+				if gain := (saved[i][at[i]+k] - saved[i][at[i]]) / float64(k); best < 0 || gain > most {
+					best, steps, most = i, k, gain
+				}
+			}
+		}
+		if best < 0 {
+			break
+		}
+		parts[best].bytes += int64(steps) * step
+		at[best] += steps
+		left -= steps
+		given += int64(steps)
+	}
+	return given
 }
 
 const (

@@ -51,6 +51,16 @@ func TestDivideHost(t *testing.T) {
 		}
 		return &hostPart{least: 1000, most: 1_001_000, raw: 1e6, slot: 100, slabs: 100, weight: lookups * cold, d: d}
 	}
+	// leaps has the lookups of every 400 rows in the last 200 of them, as samples may.
+	leaps := func(p *hostPart) *hostPart {
+		for i := range p.d.drawn {
+			if i%400 < 200 && i+200 < len(p.d.drawn) {
+				p.d.drawn[i+200].Lookups += p.d.drawn[i].Lookups
+				p.d.drawn[i].Lookups = 0
+			}
+		}
+		return p
+	}
 	for _, c := range []struct {
 		name   string
 		parts  []*hostPart
@@ -59,6 +69,7 @@ func TestDivideHost(t *testing.T) {
 	}{
 		{"alike", []*hostPart{part(1, 1, true), part(1, 1, true)}, 402_000, func(a, b int64) bool { return math.Abs(float64(a-b)) < 10_000 }},
 		{"more lookups", []*hostPart{part(1, 1, true), part(9, 1, true)}, 402_000, func(a, b int64) bool { return b > 5*a && a > 50_000 }},
+		{"more lookups, in leaps", []*hostPart{part(1, 1, true), leaps(part(9, 1, true))}, 402_000, func(a, b int64) bool { return b > 5*a && a > 50_000 }},
 		{"a slower tier", []*hostPart{part(1, 9, true), part(1, 1, true)}, 402_000, func(a, b int64) bool { return a > 5*b && b > 50_000 }},
 		{"nothing known", []*hostPart{part(1, 9, true), part(1, 1, false)}, 402_000, func(a, b int64) bool { return a == b }},
 		{"room for all", []*hostPart{part(1, 1, true), part(5, 1, true)}, 4_000_000, func(a, b int64) bool { return a >= 1_001_000 && b >= 1_001_000 }},

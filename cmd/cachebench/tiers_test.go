@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/redistest"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/cluster"
@@ -196,6 +197,20 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	refuseWith(t, "index", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 }
 
+// TestGPU_RunTiers reads the pages of a directory, and those of a cluster, through a cache on a GPU.
+func TestGPU_RunTiers(t *testing.T) {
+	gputest.Require(t)
+	dir, _ := packedFeatures(t, 6000)
+	flags := []string{"--device", "cuda", "--host-memory", "512KiB", "--budget", "64KiB", "--prefetch", "2"}
+	files := tiersOf(t, 512<<10, append(flags, "--features", dir)...)
+	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr + "/f"
+	succeed(t, "pack", dir, "--out", url)
+	behind := tiersOf(t, 512<<10, append(flags, "--cold", url)...)
+	if files.Results.Lookups != behind.Results.Lookups || files.Tiers.Prefetch.Rows == 0 || behind.Tiers.Prefetch.Rows == 0 {
+		t.Errorf("files %+v, cluster %+v", files.Tiers, behind.Tiers)
+	}
+}
+
 // TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.
 func TestPlan_Tiers(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
@@ -361,4 +376,5 @@ func TestMerge_Cluster(t *testing.T) {
 	refuseWith(t, "cachebench pack "+dir+" --out "+url+" brings it up to the directory", "run", "--features", dir, "--cold", url, "--host-memory", "512KiB")
 	succeed(t, "pack", dir, "--out", url)
 	tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "256KiB", "--budget", "64KiB")
+	tiersOf(t, 1<<20, "--cold", url, "--host-memory", "256KiB", "--budget", "64KiB") // alone, of three nodes
 }
