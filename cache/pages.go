@@ -271,13 +271,22 @@ func (u *updates) long(s delta.Stats) bool {
 	return s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
 }
 
-// shortenAhead shortens the log in the background, until that succeeds or the cache closes.
+// shortenAhead shortens the log in the background until it is short enough, or the cache closes.
 func (u *updates) shortenAhead() {
-	defer u.ahead.Store(false)
-	for wait := mergeWait; ; wait = min(2*wait, maxMergeWait) {
+	wait := mergeWait
+	for {
 		err := u.shorten(u.life)
-		if err == nil || u.life.Err() != nil {
+		if u.life.Err() != nil {
 			return
+		}
+		if err == nil {
+			wait = mergeWait
+			u.ahead.Store(false)
+			// What was appended meanwhile may be much already.
+			if !u.long(u.log.Load().Stats()) || !u.ahead.CompareAndSwap(false, true) {
+				return
+			}
+			continue
 		}
 		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
 		select {
@@ -285,6 +294,7 @@ func (u *updates) shortenAhead() {
 		case <-u.life.Done():
 			return
 		}
+		wait = min(2*wait, maxMergeWait)
 	}
 }
 
