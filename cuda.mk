@@ -85,6 +85,11 @@ gpu-figures:
 	cp build/gpu-bench.json docs/results/gpu-bench.json
 	$(MAKE) --no-print-directory gpu-docs
 
+# Keeps what ./run.sh bench drive tiers has measured, for docs/tiers.md.
+.PHONY: gpu-drive
+gpu-drive:
+	cp $(foreach r,$(GPU_RESULTS),$(wildcard $(r)/drive-*.json $(r)/tiers-*.json)) docs/results/
+
 # Makes the record of the folders of results that one bundle left on one machine or several. A record with failures or gaps stays in
 # build/gpu-test.json.
 gpu-collect:

@@ -32,3 +32,12 @@ func TestLong_EqualsVersionedMap(t *testing.T) {
 		})
 	}
 }
+
+// TestLong_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap with twenty times as many operations.
+func TestLong_PageFilesEqualVersionedMap(t *testing.T) {
+	operations := int64(20_000_000)
+	if race.Enabled {
+		operations = 5_000_000
+	}
+	runPagesModel(t, operations, 40)
+}

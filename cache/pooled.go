@@ -259,9 +259,8 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 // Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
 // Batch.Wait reports both.
 //
-// Of tables of pages, GPUs gather the rows to device memory first, up to 256 MiB and 262,144 rows at a time. A bag, and a batch with offsets, must not have more, and rows
-// must be a multiple of 4 bytes and shorter than 8 KiB, else the error wraps ErrPooling. Rows that cannot be read are added as zeros, and Wait returns an error that wraps ErrCold. Such
-// batches cannot be captured.
+// Of tables of pages, GPUs gather the rows to device memory first, up to 256 MiB and 262,144 rows at a time. A captured batch has memory for all of its rows, at most
+// 1 GiB: for more the error wraps ErrPooling. Rows that cannot be read are added as zeros, and Wait returns an error that wraps ErrCold.
 func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
 	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)
 }

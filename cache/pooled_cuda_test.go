@@ -385,14 +385,22 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 		columns int
 		codec   string
 		round   int64
-	}{{dtype.Float32, 30, "none", 1 << 20}, {dtype.Float32, 64, "ibp4", 64 << 10}, {dtype.BFloat16, 98, "rank", 1 << 20}, {dtype.Float16, 100, "zipnn", 256 << 10}} {
+	}{
+		{dtype.Float32, 30, "none", 1 << 20}, {dtype.Float32, 64, "ibp4", 64 << 10}, {dtype.BFloat16, 98, "rank", 1 << 20}, {dtype.Float16, 100, "zipnn", 256 << 10},
+		{dtype.BFloat16, 99, "none", 32 << 10}, {dtype.Float32, 2100, "none", 1 << 20}, // rows that are no whole words, and long rows
+	} {
 		t.Run(fmt.Sprintf("%s/%s/%d", one.codec, one.of, one.columns), func(t *testing.T) {
 			rowBytes := one.columns * one.of.Size()
+			rows := min(rows, 5<<20/rowBytes)
 			data := floatTable(rows, one.columns, one.of, false, 9)
 			var fault faults
 			c := overPages(t, packedAs(t, data, rowBytes, one.of, one.codec, fault.page), cache.Options{
-				Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10},
+				Budget: 100<<10 + int64(4*rowBytes), Host: cache.HostOptions{Memory: 400<<10 + int64(30*rowBytes)},
 			})
+			inParts := func(p *cache.Pooling, n int, round int64) bool { // rows of padding are read, too
+				most := int(round) / rowBytes
+				return rowBytes >= 8<<10 || rowBytes%4 != 0 || p.Bag == 0 && n > most || p.Bag > most
+			}
 			r := rand.New(rand.NewPCG(7, 7))
 			gather := func(p cache.Pooling, ids []int64) ([]byte, error) {
 				t.Helper()
@@ -421,34 +429,38 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				}
 				return out, failed
 			}
-			lookups, batches := int64(0), gputest.Few(40, 12)
+			lookups, batches, parts := int64(0), gputest.Few(40, 12), 0
 			for i := range batches {
-				p, ids := drawPooling(r, rows, 1+r.IntN(3000))
+				p, ids := drawPooling(r, rows, 1+r.IntN(min(3000, 20<<20/rowBytes)))
 				if i%3 == 0 { // more absent ones
 					ids = randomRows(r, len(ids), rows)
 				}
-				undo := func() {}
-				if p.Bag > 0 && int64(p.Bag*rowBytes) <= one.round {
-					undo = cache.PoolInRounds(one.round)
-				}
+				undo := cache.PoolInRounds(one.round)
 				out, err := gather(p, ids)
 				undo()
+				summed := inParts(&p, len(ids), one.round)
+				if summed {
+					parts++
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				checkPooled(t, data, one.of, one.columns, ids, &p, out, fmt.Sprintf("batch %d", i))
 				for _, id := range ids {
-					if !p.Padding || id != p.PaddingRow {
+					if summed || !p.Padding || id != p.PaddingRow {
 						lookups++
 					}
 				}
+			}
+			if parts == 0 {
+				t.Error("no batch was added up in parts")
 			}
 			s := stats(t, c).Tables[0]
 			if s.Tiers.AbsentRows == 0 || s.Tiers.HostRows == 0 || s.Hits == 0 || s.Hits+s.Misses != lookups {
 				t.Errorf("%d lookups: %+v", lookups, s)
 			}
-			out, err := gather(cache.Pooling{Bag: 2}, []int64{1, rows, 3, 4, -1, -9})
-			if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "3 row numbers are not 0 to 19999") || !strings.Contains(err.Error(), "position 1") {
+			out, err := gather(cache.Pooling{Bag: 2}, []int64{1, int64(rows), 3, 4, -1, -9})
+			if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), fmt.Sprintf("3 row numbers are not 0 to %d", rows-1)) || !strings.Contains(err.Error(), "position 1") {
 				t.Errorf("error %v", err)
 			}
 			if !bytes.Equal(out[:rowBytes], data[rowBytes:][:rowBytes]) || !bytes.Equal(out[2*rowBytes:], make([]byte, rowBytes)) {
@@ -463,11 +475,17 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				t.Error(err)
 			}
 			defer cache.PoolInRounds(int64(rowBytes) * 100)()
+			ids := randomRows(r, 101, rows)
 			for _, p := range []cache.Pooling{{Bag: 101}, {Offsets: []int64{0}}} {
-				_, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, allOf(101)), onDevice(t, gpu, p, false), upload(t, gpu, make([]byte, rowBytes)))
-				if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "at most 100") {
+				if out, err := gather(p, ids); err != nil {
 					t.Errorf("101 rows where 100 fit: %v", err)
+				} else {
+					checkPooled(t, data, one.of, one.columns, ids, &p, out, "101 rows where 100 fit")
 				}
+			}
+			ids[100] = int64(rows)
+			if _, err := gather(cache.Pooling{Bag: 101}, ids); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "1 row numbers are not 0 to") || !strings.Contains(err.Error(), "position 100") {
+				t.Errorf("a row number out of range in a later part: %v", err)
 			}
 		})
 	}

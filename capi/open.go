@@ -58,7 +58,7 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	if err := r.checkGPUs(); err != nil {
 		return nil, err
 	}
-	tables, err := r.openTables()
+	tables, err := r.openTables(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -207,7 +207,9 @@ typedef struct tc_table {
 
 	const char *name; /* for reports and errors; default: the array's name in its file, or "table 0" and so on */
 
-	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or a directory of pages, of "cachebench pack". */
+	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or a directory of pages, of "cachebench pack", or a Valkey or Redis
+	 * Cluster with the pages, "redis://HOST:PORT[,HOST:PORT…][/TABLE]", or rediss for TLS. User, password and certificates come from the environment
+	 * (TENSORCACHE_CLUSTER_PASSWORD_FILE and others: docs/cluster.md). */
 	const char *path;
 
 	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
@@ -241,6 +243,14 @@ typedef struct tc_table {
 	 * names are those of tc_dtype in NumPy and ml_dtypes, with the number of elements unless it is 1; together they fill the row. dtype must be 0 or TC_UINT8.
 	 * What reads the table has bytes. Files of a structured dtype have their parts without this. */
 	const char *parts;
+
+	/* Of a path that is a directory of pages or a cluster. */
+	const char *cold;         /* a cluster, as in path, that has the same pages as the directory: those that it lacks are read there */
+	const char *cold_cache;   /* folder of this machine for pages that were read from the cluster */
+	int64_t cold_cache_bytes; /* most bytes of them; default: 16 GiB */
+	const char *log;          /* folder of updated rows; default: delta in the directory, of a cluster alone memory, of as many bytes as config.overlay */
+	int32_t durable;          /* not 0: tc_update returns when the rows are on the drive. 0: a machine that fails may lose the latest, a process that ends does not */
+	int32_t reserved2;        /* 0 */
 } tc_table;
 
 /* How far an opening is. */
@@ -344,6 +354,9 @@ static inline void tc_attach_config_default(tc_attach_config *config)
  * they are, changes return TC_ERROR_OWNER, and the cache attaches by itself to the next owner at the address. Graphs that have captured a read
  * before that go on with the rows of the owner that has ended, and tc_batch_wait and tc_check(cache, 1) return TC_ERROR_OWNER for them. Linux only. config may be NULL. */
 TC_API tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cache **cache);
+
+/* Says what a table is: opens it and closes it again. codec is "" if it is not chosen yet. */
+TC_API tc_status tc_table_describe(const tc_table *table, tc_table_info *info);
 
 /* Begins tc_open and returns. Structures and texts may be reused at once; memory of tables and of training row numbers must stay
  * until the opening has ended: until tc_opening_wait has returned something else than TC_PENDING, or tc_opening_destroy has returned. */
@@ -495,6 +508,11 @@ TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int3
 
 /* Withdraws rows from GPU memory, until a refresh caches them again. ids are in host memory. */
 TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
+
+/* Writes the updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile. A cache does so by itself when the
+ * log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed from the log. Other tables have
+ * nothing to merge. */
+TC_API tc_status tc_merge_updates(tc_cache *cache, int32_t table);
 
 /* Begins to read those rows, of a table of pages, that are in no GPU memory and not in host memory, and returns: batches that look them up soon find them
  * in host memory. ids are in host memory. For other tables it only checks its arguments. */

@@ -162,6 +162,7 @@ public:
 	void refresh() const { check(tc_refresh(cache_)); }
 	// tc_retarget: target 0 is chosen.
 	void retarget(std::int32_t table, std::int64_t target = 0) const { check(tc_retarget(cache_, table, target)); }
+	void merge_updates(std::int32_t table) const { check(tc_merge_updates(cache_, table)); }
 	void set_gpu_memory(std::int64_t bytes) const { check(tc_set_gpu_memory(cache_, bytes)); }
 	void snapshot(const std::string &path) const { check(tc_snapshot(cache_, path.c_str())); }
 

@@ -32,7 +32,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		}
 	}
 	switch m.Method {
-	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Snapshot:
+	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Merge, wire.Snapshot:
 		end, err := s.beginChange()
 		if err != nil {
 			return nil, err
@@ -104,6 +104,12 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 			return nil, err
 		}
 		return nil, s.cache.Retarget(ctx, r.Table, r.Target)
+	case wire.Merge:
+		var r wire.MergeRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return nil, s.cache.MergeUpdates(ctx, r.Table)
 	case wire.Snapshot:
 		var p wire.SnapshotRequest
 		if err := wire.Decode(m.Body, &p); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/delta"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -24,18 +25,21 @@ type Table struct {
 	DType    dtype.Type
 	Rows     int
 	RowBytes int
-	// Data are the rows: in memory, or mapped from the file that they lie in as they are.
+	// Data are the rows: in memory, or mapped from the file that they lie in as they are; nil if they lie in pages.
 	Data []byte
 
-	pages  *pageTable   // not nil: the rows are in pages, and Data is nil
+	pages  *pageTable   // not nil: the rows are in pages
 	path   string       // of the file that Data is mapped from; "" for memory
 	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
-// Load opens a file, or a directory of page files, as cache.Open does. It must not change while the table is in use.
+// Load opens a file, or a directory of page files, as cache.Open does. A file must not change while the table is in use. Of a directory with updates
+// the newest versions are read, as they are when it is opened; caches made of it keep further updates in memory.
 func Load(path string) (*Table, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
-		return FromPages(func() (*pages.Table, error) { return pages.Open(path, pages.FileOptions{}) })
+		return FromPages(func() (*pages.Table, error) {
+			return delta.OpenTable(path, delta.Folder(path), func() (*pages.Table, error) { return pages.Open(path, pages.FileOptions{}) })
+		})
 	}
 	r, err := tablefile.Open(path)
 	if err != nil {

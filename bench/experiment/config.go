@@ -34,6 +34,7 @@ const (
 	maximumVertices  = 1<<31 - 1
 	maximumBatch     = 1 << 24
 	maximumWorkers   = 1024
+	maximumAhead     = 1024
 	replayTrainShare = 4 // one batch in so many trains by default, with row numbers from a file
 )
 
@@ -99,7 +100,9 @@ type Config struct {
 	HostNodes string `json:"host_nodes,omitempty"`
 	// HostMemory bounds the host memory for rows and index of a table of pages: "8MiB"; "" has no bound.
 	HostMemory string `json:"host_memory,omitempty"`
-	Workers    int    `json:"workers,omitempty"`
+	// Prefetch is how many batches ahead Cache.Prefetch is called for the rows of a table of pages. 0: not at all.
+	Prefetch int `json:"prefetch,omitempty"`
+	Workers  int `json:"workers,omitempty"`
 	// Seed seeds every generator and sampler. DataSeed, if not 0, replaces it for the generated table and graph.
 	Seed     uint64 `json:"seed"`
 	DataSeed uint64 `json:"data_seed,omitempty"`
@@ -188,6 +191,7 @@ func (c *Config) Validate() error {
 		_, err = setting.Bytes("--host-memory", c.HostMemory)
 		f.Add(err)
 	}
+	f.If(c.Prefetch < 0 || c.Prefetch > maximumAhead, "--prefetch (%d) must be 0 to %d", c.Prefetch, maximumAhead)
 	_, err = transfer.ParseMode(c.HostTier)
 	f.Add(err)
 	switch c.Device {

@@ -137,6 +137,9 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	} else if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
 		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
 	}
+	if o.Workers, err = packWorkers(cfg.Workers, int64(first.Rows()), int64(first.RowBytes()), o.PageBytes, cfg.Order != "", cfg.Force); err != nil {
+		return nil, err
+	}
 	if cfg.Order != "" {
 		if _, ok := first.(pages.RangedSource); !ok {
 			return nil, fmt.Errorf("--order (%s) needs a file whose rows can be read in any order, and %s is compressed or in Fortran order: write it anew with np.save or np.savez, np.ascontiguousarray(x)", cfg.Order, cfg.Features)
@@ -225,6 +228,9 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 		return nil, err
 	}
 	defer from.Close()
+	if err := merged(c.Features); err != nil {
+		return nil, err
+	}
 	of := from.Manifest()
 	if err := c.replaces(ctx, of.Name, of.RowBytes, of.DType.String()); err != nil {
 		return nil, err

@@ -608,6 +608,7 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 
 	r.progress.Stage("measuring ("+what+")", r.last-r.first)
 	cursor := r.measured.NewCursor()
+	ahead := r.prefetcher(c)
 	var rows []int64
 	times := make([]time.Duration, 0, min(r.last-r.first, 1<<20))
 	for i := r.first; i < r.last && ctx.Err() == nil; i++ {
@@ -616,6 +617,9 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 			return nil, err
 		}
 		r.counts.add(rows)
+		if err := ahead(i); err != nil {
+			return nil, err
+		}
 		took, err := gather(rows, verify)
 		if err != nil {
 			return nil, err
@@ -644,6 +648,30 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 		return m, ctx.Err()
 	}
 	return m, nil
+}
+
+// prefetcher returns what is called before batch i: it prefetches those that follow, as a loader that samples ahead does.
+func (r *run) prefetcher(c *cache.Cache) func(i int) error {
+	if r.cfg.Prefetch == 0 {
+		return func(int) error { return nil }
+	}
+	next := r.first
+	cursor := r.measured.NewCursor()
+	var rows []int64
+	return func(i int) error {
+		for ; next < min(i+1+r.cfg.Prefetch, r.last); next++ {
+			rows = cursor.Batch(next, rows[:0])
+			if next == i { // it is asked for now
+				continue
+			}
+			for t, part := range r.parts(rows) {
+				if err := c.Prefetch(t, part); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
 }
 
 // shown has the progress show which training batch is learned from. What follows the last one is filling the cache.

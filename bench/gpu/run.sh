@@ -4,7 +4,8 @@
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
 #   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
-#                                 that has this folder, beside a plain reader, for which 8 GiB must be free
+#                                 that has this folder, beside a plain reader, for which 8 GiB must be free; tiers: batches and steps of a text through a
+#                                 cache over such pages, of 40 GiB, each in up to 9 minutes; not among all groups
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
 #                                 python3, and torch for most tests
@@ -115,7 +116,7 @@ test)
 	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate|ClientMemory)$' $binaries
 	# These run several processes, or many short batches one after the other. Processes take turns on a GPU, in slices of milliseconds, so beside the
 	# others they would take minutes.
-	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap)$' $binaries
+	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap|PageFilesEqualVersionedMap|OwnerKilledWithPages)$' $binaries
 	# The others measure nothing. Those of kernels take longest, so they begin first.
 	case $binaries in *kernels*) binaries="./kernels.test $(echo "$binaries" | sed 's|\./kernels\.test||')" ;; esac
 	tests tests 500 "${WORKERS:-$((processors / 2))}" $binaries
@@ -150,6 +151,14 @@ bench)
 		for page in 64KiB 256KiB 1MiB; do
 			step "drive-$page" 180 "$results/drive-$page.json" ./cachebench drive --dir . --bytes 8GiB --page $page --json
 		done
+	fi
+	if [ $# -gt 0 ] && wanted tiers "$@"; then # 40 GiB, up to 18 minutes: only if it is asked for
+		below="drive --dir . --bytes 40GiB --rounds 1 --gather cuda --host-memory 8GiB --budget 4GiB --json"
+		# shellcheck disable=SC2086
+		{
+			step tiers-4KiB 520 "$results/tiers-4KiB.json" ./cachebench $below --page 4KiB --share 0.02 --tokens data/wikitext2_tokens.npy --layers 2 --steps 1000
+			step tiers-64KiB 520 "$results/tiers-64KiB.json" ./cachebench $below --page 64KiB --share 0.05
+		}
 	fi
 	;;
 real)

@@ -90,6 +90,8 @@ int main(int argc, char **argv)
 		check_handles();
 	else if (strcmp(name, "files") == 0)
 		check_files(argument);
+	else if (strcmp(name, "pages") == 0)
+		check_pages(argument);
 	else if (strcmp(name, "adopt") == 0)
 		check_adopt();
 	else if (strcmp(name, "threads") == 0)

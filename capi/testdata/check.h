@@ -83,6 +83,7 @@ void check_changes(const char *folder);
 void check_openings(void);
 void check_handles(void);
 void check_files(const char *path);
+void check_pages(const char *dir);
 void check_adopt(void);
 void check_threads(void);
 void check_growth(int opens);

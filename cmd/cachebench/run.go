@@ -129,6 +129,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Rates, "rates", "", "speeds for --placement auto: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
 	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
 	f.StringVar(&cfg.HostMemory, "host-memory", "", "most host memory for rows and index of a table of pages: 8MiB (default: all rows)")
+	f.IntVar(&cfg.Prefetch, "prefetch", 0, "batches ahead of which rows of a table of pages are prefetched (default: none are)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")

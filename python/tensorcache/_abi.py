@@ -80,6 +80,12 @@ class Table(Structure):
         ("resident_buddy", c_int32),
         ("reserved", c_int32),
         ("parts", c_char_p),
+        ("cold", c_char_p),
+        ("cold_cache", c_char_p),
+        ("cold_cache_bytes", c_int64),
+        ("log", c_char_p),
+        ("durable", c_int32),
+        ("reserved2", c_int32),
     ]
 
 
@@ -161,6 +167,7 @@ STATUS = {
     "gpu_count": (POINTER(c_int32),),
     "logs_json": (_TEXT,),
     "open": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
+    "table_describe": (POINTER(Table), POINTER(TableInfo)),
     "attach": (c_char_p, POINTER(AttachConfig), POINTER(c_void_p)),
     "open_begin": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
     "opening_wait": (c_void_p, c_double, POINTER(c_void_p)),
@@ -182,6 +189,7 @@ STATUS = {
     "prefetch": (c_void_p, *_IDS),
     "refresh": (c_void_p,),
     "retarget": (c_void_p, c_int32, c_int64),
+    "merge_updates": (c_void_p, c_int32),
     "set_gpu_memory": (c_void_p, c_int64),
     "snapshot": (c_void_p, c_char_p),
     "stats_json": (c_void_p, c_int32, _TEXT),

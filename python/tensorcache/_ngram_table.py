@@ -107,7 +107,6 @@ class NgramTable:
             raise ArgumentError(f"tensorcache: table (rows of {table.shape[1]} bytes) must have rows of {row_format.row_bytes} bytes, as the format says")
         self.table, self.format = table, row_format
         self._sides: dict[torch.device, Any] = {}
-        self._tiered = "tiers" in table.stats()
         self._converted = self._takes_format()
 
     @classmethod
@@ -235,8 +234,8 @@ class NgramTable:
     def _ahead(self, ids: torch.Tensor, read: Callable[[], Any]) -> Prefetch:
         if not self.table.is_cuda:
             return Prefetch(read(), None)
-        if self._tiered and not torch.cuda.is_current_stream_capturing():
-            self.table.prefetch(ids)  # ignores numbers on a GPU
+        if not ids.is_cuda and self.table.paged and not torch.cuda.is_current_stream_capturing():
+            self.table.prefetch(ids)  # numbers on a GPU are there when the read is, which lists its rows itself
         device = self.table.device
         side = self._sides.get(device)
         if side is None:

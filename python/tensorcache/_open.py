@@ -15,6 +15,7 @@ from ._attach import attach
 from ._ids import TrainingSet
 from ._library import library, log_level
 from ._opening import Progress, open_cache
+from ._pages import Pages, is_cluster
 from ._resident import Resident
 from ._sizes import Size, parse_size
 from ._sources import Description, Source, describe_all
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
     adopt: bool
     capacity: Union[None, int, Mapping[str, int]]
     resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]]
+    pages: Union[None, Pages, Mapping[str, Optional[Pages]]]
     dtype: Any
     restore: Union[None, str, os.PathLike[str]]
     cold: bool
@@ -78,6 +80,7 @@ def open(
     adopt: bool = False,
     capacity: Union[None, int, Mapping[str, int]] = None,
     resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]] = None,
+    pages: Union[None, Pages, Mapping[str, Optional[Pages]]] = None,
     dtype: Any = None,
     restore: Union[None, str, os.PathLike[str]] = None,
     cold: bool = False,
@@ -99,7 +102,7 @@ def open(
 
     source
         A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several), or of a directory that
-        ``cachebench pack`` wrote, whose rows are read when they are needed; a NumPy array or memmap; a
+        ``cachebench pack`` wrote, or the address of a cluster with one (``"redis://HOST:PORT/TABLE"``), whose rows are read when they are needed; a NumPy array or memmap; a
         torch tensor on the CPU, pinned or not, or on a GPU. The first axis numbers the rows. The source is read once and not kept, unless
         ``adopt`` is set, and never written.
     gpu_memory
@@ -133,6 +136,9 @@ def open(
         True keeps all rows in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond them in page-locked host memory: for
         tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
         ``tensorcache.Resident`` has more options. For several tables a dict.
+    pages
+        A ``tensorcache.Pages`` for a directory that ``cachebench pack`` wrote, or a cluster: whether updates are durable, and where pages and updates lie
+        besides. For several tables a dict.
     dtype
         Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or its rows as rows of parts, such as
         ``"float8_e4m3fn*256,float8_e8m0fnu*8"`` or a packed structured NumPy dtype, so that codecs know them. What reads rows of parts, also those of
@@ -169,7 +175,7 @@ def open(
         given = {
             "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
             "policy": (policy, None), "host_tier": (host_tier, "inplace"), "equal_rows": (equal_rows, True), "adopt": (adopt, False), "capacity": (capacity, None),
-            "resident": (resident, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
+            "resident": (resident, None), "pages": (pages, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
         }  # fmt: skip
         return attach(source, _text(name), *threads, given)
     if gpu_memory is None:
@@ -199,6 +205,7 @@ def open(
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     residents = _of_tables(resident, names, "resident", (int, np.integer, Resident), None)
+    paged = _of_tables(pages, names, "pages", Pages, None)
     structures = (_abi.Table * len(tables))()
     for structure, table in zip(structures, tables):
         structure.size = ctypes.sizeof(_abi.Table)
@@ -209,15 +216,21 @@ def open(
             if not isinstance(wanted, Resident):
                 wanted = Resident() if wanted is True else Resident(_integer(wanted, "resident", 16, 2**20))
             wanted.fill(structure)
+        if (more := paged[table.name]) is not None:
+            more.fill(structure, table.name)
     handle = open_cache(ctypes.byref(config), structures, names, progress)
     adopted = [table.owner for table in tables if adopt]
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
-        cache = Cache(handle, described, adopted, {table.name: os.path.abspath(table.path) for table in tables if table.path})
+        cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
     except BaseException:
         lib.tc_close(handle)
         raise
     return cache if isinstance(source, Mapping) else cache[names[0]]
+
+
+def _absolute(path: str) -> str:
+    return path if is_cluster(path) else os.path.abspath(path)
 
 
 def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:

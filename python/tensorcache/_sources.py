@@ -13,6 +13,7 @@ import numpy as np
 
 from ._elements import Element, element
 from ._headers import Header, read_header
+from ._pages import cluster_header, is_cluster
 from ._parts import fields, parts, structured
 from .errors import ArgumentError, GradientError
 
@@ -68,7 +69,7 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
         path = os.fspath(source)
         if not isinstance(path, str):
             raise TypeError(f"tensorcache: source ({path!r}) must be a text path")
-        found = _file(read_header(path), name)
+        found = _file(cluster_header(path) if is_cluster(path) else read_header(path), name)
     elif torch is not None and isinstance(source, torch.Tensor):
         found = _tensor(source, name)
     elif isinstance(source, np.ndarray):
@@ -95,7 +96,8 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
 def _file(header: Header, name: str) -> Description:
     name = name or header.inner or os.path.splitext(os.path.basename(header.path))[0]
     if len(header.shape) == 2:
-        return Description(name, header.element, header.shape, path=header.library_path, as_file=header.as_file)
+        path = header.path if is_cluster(header.path) else header.library_path
+        return Description(name, header.element, header.shape, path=path, as_file=header.as_file)
     return _memory(header.read(), name, header.element)
 
 

@@ -7,9 +7,11 @@ says shape, dtype and device.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
@@ -35,6 +37,17 @@ _INTEGERS = tuple(
 )
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
+
+
+def _prefetch(there: Any, host: torch.Tensor, handle: int, index: int) -> None:
+    """Prefetches row numbers on their way to the host. What is wrong with them the read says that asks for the rows."""
+    there.synchronize()
+    library().tc_prefetch(handle, index, host.data_ptr(), 8 if host.dtype is _int64 else 7, host.numel())
+
+
+@functools.cache
+def _prefetching() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="tensorcache-prefetch")
 
 
 def _current_stream(gpu: int) -> int:
@@ -149,6 +162,19 @@ class TensorReads:
     def _rows(self) -> int:
         table = self._table()
         return 0 if table is None else len(table)
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Prefetches the rows of CUDA row numbers once they are known on the host."""
+        gpu = ids.device
+        if torch.cuda.is_current_stream_capturing():
+            return
+        numbers = self._integers(ids)
+        host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        with torch.cuda.device(gpu):
+            host.copy_(numbers, non_blocking=True)
+            there = torch.cuda.Event()
+            there.record()
+        _prefetching().submit(_prefetch, there, host, self._handle, self._index)
 
     def _integers(self, ids: torch.Tensor) -> torch.Tensor:
         if ids.layout != torch.strided:

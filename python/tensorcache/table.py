@@ -44,6 +44,7 @@ class Table:
         self._source = source
         self._handle: int = cache._handle
         self._rows = shape[0]
+        self._paged: Optional[bool] = None  # not known yet
         if not cache.closed:
             self._count()
         self._gather_host: Callable[..., int] = library().tc_gather_host
@@ -84,6 +85,13 @@ class Table:
     def backend(self) -> str:
         """``"cuda"``, or ``"host"`` if the processors serve the rows."""
         return self._cache.backend
+
+    @property
+    def paged(self) -> bool:
+        """Whether the table is one of pages: host memory may lack rows, which ``prefetch`` brings there."""
+        if self._paged is None:
+            self._paged = "tiers" in self.stats()
+        return self._paged
 
     @property
     def ndim(self) -> int:
@@ -295,11 +303,15 @@ class Table:
 
         Of a table of pages (``tensorcache.open("TABLE.tc")``), rows that are neither in GPU memory nor in host memory are read in the background.
         Reads that follow soon find them in host memory. Other tables have every row in host memory: there it only checks the numbers.
-        Numbers on a GPU are ignored: to read them would wait for the GPU.
+
+        CUDA tensors are copied to the host in the order of the current stream, and a thread prefetches their rows when they are there. While a graph is captured they
+        are ignored, as are CUDA arrays of other libraries.
         """
-        if getattr(ids, "is_cuda", False) or hasattr(ids, "__cuda_array_interface__"):
-            return
-        self._with_ids(library().tc_prefetch, ids)
+        if getattr(ids, "is_cuda", False):
+            if self.paged:
+                self._reads().prefetch(ids)
+        elif not hasattr(ids, "__cuda_array_interface__"):
+            self._with_ids(library().tc_prefetch, ids)
 
     def retarget(self, target: Union[int, Literal["auto"]] = "auto") -> None:
         """Moves a resident table to slots of ``target`` bytes, a multiple of 16, or with ``"auto"`` of the length that suits the rows as they are now.
@@ -308,6 +320,15 @@ class Table:
         table takes stays the same: raises ``ArgumentError`` for a target that is longer than ``Resident.max_target``.
         """
         check(library().tc_retarget(self._handle, self._index, target_bytes(target)))
+        forward_logs()
+
+    def merge_updates(self) -> None:
+        """Writes updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile.
+
+        A cache does so by itself when the log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed
+        from the log. Other tables have nothing to merge.
+        """
+        check(library().tc_merge_updates(self._handle, self._index))
         forward_logs()
 
     def refresh(self) -> None:

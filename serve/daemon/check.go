@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
 )
 
@@ -61,7 +63,8 @@ const scratch = 32 << 20
 // Check says what the program would do, and with how much memory. It opens the tables' files and reads their headers. An error is one of reading the files;
 // what else would keep the program from working is in Problems.
 func (c *Config) Check() (p *Plan, err error) {
-	tables, err := c.openTables()
+	// A folder for pages of a cluster belongs to one opening at a time: to that of the cache.
+	tables, err := c.openTables(context.Background(), func(p *pagetable.Place) { p.Cache, p.CacheBytes = "", 0 })
 	if err != nil {
 		return nil, err
 	}

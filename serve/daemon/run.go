@@ -22,6 +22,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/serve/resp"
 	"github.com/tensorcache/tensorcache/serve/web"
 )
@@ -166,7 +167,7 @@ func closed(l net.Listener) error {
 // open loads the cache. A signal to end ends the loading.
 func (r *running) open(signals <-chan os.Signal) error {
 	c := r.config
-	tables, err := c.openTables()
+	tables, err := c.openTables(r.life, func(p *pagetable.Place) { p.Logger = r.log })
 	if err != nil {
 		return err
 	}

@@ -229,7 +229,7 @@ func (b *Batch) Wait() error {
 				var o Outcome
 				o.add(kernels.CountersView(l.result), l.route.from)
 				o.addAbsent(&l.below, l.route.from)
-				if l.route.gathers {
+				if l.route.gathers && !l.route.summed {
 					o.outOfRange = 0
 				}
 				b.mu.err = o.report(l, b.table, b.rows)

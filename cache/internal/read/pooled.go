@@ -228,9 +228,6 @@ func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table i
 	if err != nil {
 		return nil, err
 	}
-	if capturing && t.Absent != nil {
-		return nil, fmt.Errorf("%w: rows of table %s, which may be absent from host memory, cannot be added up in a graph", ErrCapturing, t.Name)
-	}
 	if capturing && b.Bags > 0 {
 		return d.capture(s, table, rows, out, &b, w)
 	}

@@ -57,7 +57,7 @@ func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 // fuse makes a pooled batch whose rows were to be written first one launch, for which there is memory where there is none for the rows. It says whether
 // one launch serves the table.
 func (r *route) fuse() bool {
-	if r.rows == 0 || r.table.Resident != nil || r.table.long() {
+	if r.rows == 0 || r.gathered || r.table.Resident != nil || r.table.long() {
 		return false
 	}
 	*r = route{table: r.table, launches: OneLaunch, pool: r.pool, partial: true}
@@ -129,16 +129,16 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 // capturedPooledBytes is the most bytes of rows that a captured batch writes to memory to add them up.
 const capturedPooledBytes = 1 << 30
 
-// writesPooled gives a captured pooled batch memory for its rows if its kernel is to write them. Those of resident tables are all written at once.
+// writesPooled gives a captured pooled batch memory for its rows if its kernel is to write them. Those of resident tables and of tables of pages are all written at once.
 func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
 	d, serve := c.owner, &c.kernel.Serve
 	b, l := serve.Pool, &serve.Lookup
-	if b == nil || serve.Resident == nil || !d.Device.NeedsStaging() {
+	if b == nil || serve.Resident == nil && !d.readsAbsent(c.table) || !d.Device.NeedsStaging() {
 		return nil
 	}
 	size := int64(b.Rows) * int64(l.RowBytes)
 	if size > capturedPooledBytes {
-		return fmt.Errorf("%w: rows (%d, %d bytes each) of a resident table that a graph adds up must be at most %d bytes", ErrPooling, b.Rows, l.RowBytes, capturedPooledBytes)
+		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, b.Rows, l.RowBytes, d.set.Tables[c.table].Name, capturedPooledBytes)
 	}
 	mem, err := d.Device.Alloc(size+kernels.SumRowsSlack, "a captured batch")
 	if err != nil {

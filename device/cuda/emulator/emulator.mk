@@ -56,7 +56,7 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR)/lib/dynamic.o | $(
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Tests of packages that others do without a GPU, by name.
-EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached
+EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/drive
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
