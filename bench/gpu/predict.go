@@ -170,7 +170,7 @@ func (m *Model) Uncached(u Uncached) float64 {
 		launch = m.plainReplay
 	}
 	if u.Sorted {
-		walks = m.plainPage * pagesOf(u.Rows, u.TableBytes)
+		walks = m.plainPage * m.unknown(u.TableBytes) * pagesOf(u.Rows, u.TableBytes)
 	}
 	return launch + max(u.Rows*float64(u.RowBytes)/m.zeroCopy.at(float64(u.RowBytes), true), walks)
 }

@@ -208,6 +208,15 @@ func TestModel_Terms(t *testing.T) {
 	if a, b := m.Uncached(Uncached{Rows: 1e5, RowBytes: 64}), m.Uncached(Uncached{Rows: 1e5, RowBytes: 128}); math.Abs(a/b-1) > 1e-9 {
 		t.Errorf("rows shorter than those measured take %.1f and %.1f µs, want as many a second", a*1e6, b*1e6)
 	}
+	for _, table := range []float64{1 << 28, 1 << 30, 1 << 34, 1 << 38} { // reading in order never takes longer
+		for _, rows := range []float64{1e3, 1e4, 1e5, 1e6} {
+			u := Uncached{Rows: rows, RowBytes: 264, TableBytes: table}
+			unsorted := m.Uncached(u)
+			if u.Sorted = true; m.Uncached(u) > unsorted*1.001 {
+				t.Errorf("%g rows of %g bytes: in order %.1f µs, as they come %.1f", rows, table, m.Uncached(u)*1e6, unsorted*1e6)
+			}
+		}
+	}
 	for codec, known := range map[string]bool{"none": true, "rank": true, "ibp2": true, "sleek-eb:0.1": false} {
 		if m.Knows(codec) != known {
 			t.Errorf("codec %s: known is %v", codec, !known)

@@ -47,6 +47,11 @@ func translationOf(m *Model, misses, mixed, large *Result) (t translation) {
 // unsorted is the time for a row's page, if rows are read in no order over so many bytes.
 func (t *translation) unsorted(bytes float64) float64 { return t.row.at(max(bytes, knownBytes), false) }
 
+// unknown is the share of the pages of so many bytes that are not known, by what rows in no order wait for.
+func (t *translation) unknown(bytes float64) float64 {
+	return t.unsorted(bytes) / t.row[len(t.row)-1].value
+}
+
 // pagesOf is how many pages of so many bytes some random rows touch, on average.
 func pagesOf(rows, bytes float64) float64 {
 	pages := max(1, bytes/pageBytes)
