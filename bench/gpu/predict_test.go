@@ -10,10 +10,9 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// TestModel_PredictsMeasured compares the model with batches that a GPU has been measured with. The bounds are those that docs/performance.md
-// states.
-func TestModel_PredictsMeasured(t *testing.T) {
-	t.Parallel()
+// committed returns the committed figures, and the model of them.
+func committed(t *testing.T) (*Model, *Report) {
+	t.Helper()
 	m, err := Reference()
 	if err != nil {
 		t.Fatal(err)
@@ -22,6 +21,14 @@ func TestModel_PredictsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, r
+}
+
+// TestModel_PredictsMeasured compares the model with batches that a GPU has been measured with. The bounds are those that docs/performance.md
+// states.
+func TestModel_PredictsMeasured(t *testing.T) {
+	t.Parallel()
+	m, r := committed(t)
 	sectors := map[int]float64{} // bytes of sectors of a missed row
 	for _, x := range r.Results {
 		if x.Case == "gather-misses" {
@@ -83,14 +90,7 @@ func TestModel_PredictsMeasured(t *testing.T) {
 // and misses that the host helps with.
 func TestModel_LargeTables(t *testing.T) {
 	t.Parallel()
-	m, err := Reference()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := ReadReport("../../docs/results/gpu-bench.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, r := committed(t)
 	bound := map[string][2]float64{
 		"gather-misses-large": {-0.15, 0.02}, "training-fetch": {-0.20, 0.05}, "ngram-decode": {-0.20, 0.10}, "ngram-prefill": {-0.10, 0.05}, "zero-copy": {-0.08, 0.08}, "zero-copy, sorted": {-0.08, 0.02},
 	}

@@ -98,7 +98,6 @@ func TestRun_OfPages(t *testing.T) {
 	}
 	refuseWith(t, "--codec (ibp2) must be", "run", "--features", dir, "--codec", "ibp2")
 	refuseWith(t, "must be a file of rows, not pages", "compress", "--features", dir)
-	refuseWith(t, "must be a file of rows, not pages", "plan", "--features", dir, "--target-hit", "20%")
 	leastMemory(t, dir, file)
 	refuseWith(t, `--host-memory ("")`, "run", "--features", dir, "--host-memory", "")
 	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
