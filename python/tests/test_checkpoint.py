@@ -67,6 +67,13 @@ def test_shards(device: str, host_tier: str, checkpoint: pathlib.Path, parts: li
     table.table.close()
 
 
+def test_plan(checkpoint: pathlib.Path, ids: Array) -> None:
+    """The shards are what a plan reads."""
+    table = NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host", codec="none").table
+    found = table.plan(ids, target_hit=0.5, codec="none", policy="static-freq")
+    assert found["table"]["rows"] == 10_037 and found["table"]["dtype"] == "float8_e4m3fn*256,float8_e8m0fnu*8" and found["plans"][0]["reached"]
+
+
 def test_some_tensors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
     """Names in an order of their own, without scales, with one for all, and from the index or one file."""
     index = checkpoint / "model.safetensors.index.json"
