@@ -51,6 +51,8 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 		})
 		var left, updates atomic.Int64
 		left.Store(operations / int64(rounds))
+		half := left.Load() / 2
+		var once sync.Once
 		var beside sync.WaitGroup
 		for g := range 6 {
 			beside.Go(func() {
@@ -63,6 +65,14 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 					return err != nil
 				}
 				for left.Load() > 0 {
+					if left.Load() <= half {
+						once.Do(func() { // at least once, however few operations there are
+							updates.Add(1)
+							fail("Update", models[0].update(c, 0, []int64{5}))
+							fail("MergeUpdates", c.MergeUpdates(ctx, 0))
+							fail("Refresh", c.Refresh(ctx))
+						})
+					}
 					table := r.IntN(2)
 					m := models[table]
 					switch x := r.IntN(100); {

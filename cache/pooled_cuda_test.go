@@ -429,7 +429,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				}
 				return out, failed
 			}
-			lookups, batches, parts := int64(0), gputest.Few(40, 12), 0
+			lookups, batches, parts := int64(0), gputest.Few(40, 8), 0
 			for i := range batches {
 				p, ids := drawPooling(r, rows, 1+r.IntN(min(3000, 20<<20/rowBytes)))
 				if i%3 == 0 { // more absent ones
@@ -452,7 +452,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 					}
 				}
 			}
-			if parts == 0 {
+			if parts == 0 && one.round < 1<<20 { // a batch has at most 3,000 rows
 				t.Error("no batch was added up in parts")
 			}
 			s := stats(t, c).Tables[0]

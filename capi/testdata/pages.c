@@ -28,7 +28,7 @@ static void reads(tc_cache *cache, const float *table, unsigned seed)
 	void *device_ids = device_alloc(BATCH * 8), *stream = stream_new();
 	device_put(device_ids, ids, BATCH * 8);
 	tc_batch *batch;
-	OK(tc_gather(cache, 0, 0, device_ids, TC_INT64, BATCH, device_out, 0, stream, NULL, &batch));
+	OK(tc_gather(cache, 0, 0, device_ids, TC_INT64, BATCH, device_out, 0, stream, &batch));
 	stream_wait(stream);
 	OK(tc_batch_wait(batch));
 	tc_batch_destroy(batch);

@@ -413,6 +413,6 @@ func TestMerge_Cluster(t *testing.T) {
 	succeed(t, "merge", dir)
 	refuseWith(t, "cachebench pack "+dir+" --out "+url+" brings it up to the directory", "run", "--features", dir, "--cold", url, "--host-memory", "512KiB")
 	succeed(t, "pack", dir, "--out", url)
-	tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "256KiB", "--budget", "64KiB")
-	tiersOf(t, 1<<20, "--cold", url, "--host-memory", "256KiB", "--budget", "64KiB") // alone, of three nodes
+	tiersOf(t, 96<<10, "--features", dir, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB")
+	tiersOf(t, 96<<10, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB") // alone, of three nodes
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 // drive stands for a drive that keeps what was synced when the machine fails, and any part of what was only written.
 type drive struct {
+	held  sync.RWMutex // syncs wait while it is held for writing
 	mu    sync.Mutex
 	files map[string]*driveFile // by name
 }
@@ -56,6 +58,8 @@ func newDrive(t *testing.T) *drive {
 		return n, err
 	}
 	syncFile = func(f *os.File) error {
+		d.held.RLock()
+		defer d.held.RUnlock()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		x := of(f)
@@ -66,6 +70,16 @@ func newDrive(t *testing.T) *drive {
 		return nil
 	}
 	return d
+}
+
+// pending returns how many writes are not synced.
+func (d *drive) pending() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.files {
+		n += len(f.pending)
+	}
+	return n
 }
 
 // fail makes a folder of what the drive may have of another one if the machine fails now: of what is not synced each sector, or not.
@@ -102,7 +116,7 @@ func (d *drive) fail(t *testing.T, r *rand.Rand, dir, to string) {
 func TestLog_MachineFails(t *testing.T) {
 	const goroutines = 6
 	r := rand.New(rand.NewPCG(3, 9))
-	for round := range 30 {
+	for round := range 12 {
 		d := newDrive(t)
 		dir := t.TempDir()
 		l := open(t, dir, Options{Durable: true, SegmentBytes: 2000})
@@ -128,6 +142,13 @@ func TestLog_MachineFails(t *testing.T) {
 				}
 			}
 		}
+		d.held.Lock() // so that batches of several goroutines are on their way, unless one begins a segment, which syncs
+		for range 10_000 {
+			if d.pending() > round%goroutines {
+				break
+			}
+			runtime.Gosched()
+		}
 		var least [goroutines]int64
 		for g := range goroutines {
 			least[g] = done[g].Load()
@@ -135,6 +156,7 @@ func TestLog_MachineFails(t *testing.T) {
 		after := t.TempDir()
 		d.fail(t, r, dir, after)
 		stop.Store(true)
+		d.held.Unlock()
 		appending.Wait()
 		again := open(t, after, Options{Durable: true})
 		for g := range goroutines {

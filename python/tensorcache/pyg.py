@@ -157,7 +157,6 @@ class _Fill:
                     setattr(batch[kind], self.attr, self.tables[kind][batch[kind].n_id])
         return batch if self.then is None else self.then(batch)
 
-
     def prefetch(self, batch: Any) -> None:
         """Begins to read the features of a batch."""
         if isinstance(self.tables, Table):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,34 @@ def test_prefetch(device: str, directory: Path, rows: Array) -> None:
         assert found["prefetch"]["rows"] == len(wanted) and found["cold"]["absent_rows"] == before
         with pytest.raises(tensorcache.RowError):
             x.prefetch([len(rows)])
+
+
+def prefetched(x: Any, n: int) -> int:
+    """Waits until n rows have been prefetched, and returns how many were."""
+    for _ in range(6000):
+        if tiers(x)["prefetch"]["rows"] >= n:
+            break
+        time.sleep(0.01)
+    return int(tiers(x)["prefetch"]["rows"])
+
+
+def test_loader_reads_ahead(device: str, directory: Path, rows: Array) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+    with opened(directory, device=device) as x:
+        absent = [entry["row"] for entry in x.explain(np.arange(len(rows))) if entry["tier"] == "pages"]
+        assert len(absent) >= 100
+        for ahead, want, mine in ((0, 0, absent[:50]), (None, 30, absent[50:100])):  # the first, and two ahead
+            batches = [SimpleNamespace(n_id=torch.tensor(mine[i : i + 10])) for i in range(0, 50, 10)]
+            loader = iter(tensorcache.pyg.attach(batches, x, ahead=ahead))
+            first = next(loader)
+            assert prefetched(x, want) == want
+            found = [first, *loader]
+            assert len(found) == 5
+            for batch in found:
+                np.testing.assert_array_equal(batch.x.cpu(), rows[batch.n_id])
+        with pytest.raises(tensorcache.ArgumentError, match=r"ahead \(-1\)"):
+            tensorcache.pyg.attach(batches, x, ahead=-1)
 
 
 def test_updates_are_there_again(device: str, directory: Path, rows: Array) -> None:

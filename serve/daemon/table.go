@@ -96,8 +96,9 @@ func parseTable(text string) (t TableSpec, err error) {
 	case t.File == "" && t.Place.Given():
 		return t, errors.New("durable, log, cold and cold_cache must be of a table with a file")
 	}
-	t.Place.Path = t.File
-	return t, t.Place.Check()
+	place := t.Place
+	place.Path = t.File
+	return t, place.Check()
 }
 
 // parsePlace reads one of the keys of a table of pages.

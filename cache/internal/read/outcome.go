@@ -155,6 +155,9 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 	}
 }
 
+// AddAbsent counts rows that the host tier did not hold, of batches of another process, whose misses count there.
+func (c *TableCounts) AddAbsent(rows int64) { c.absent.Add(rows) }
+
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.elsewhere)
