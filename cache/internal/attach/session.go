@@ -28,10 +28,12 @@ import (
 
 // Options configure a Session.
 type Options struct {
-	Name    string // of this client, for the owner's statistics and errors
-	Lanes   int    // most batches at a time on one device
-	Workers int    // goroutines of the host backend's kernels
-	Share   transfer.ShareOptions
+	Name  string // of this client, for the owner's statistics and errors
+	Lanes int    // most batches at a time on one device
+	// FewerLanes says that the owner may allow fewer.
+	FewerLanes bool
+	Workers    int // goroutines of the host backend's kernels
+	Share      transfer.ShareOptions
 	// Absent returns who reads the absent rows of a table with rows of so many bytes.
 	Absent func(table, rowBytes int) read.Absentees
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
@@ -91,7 +93,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 			s.Close()
 		}
 	}()
-	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes}, nil, &s.welcome); err != nil {
+	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes}, nil, &s.welcome); err != nil {
 		return nil, err
 	}
 	if err := s.check(o.Before); err != nil {
@@ -113,7 +115,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 // check returns an error for what this process cannot read.
 func (s *Session) check(before *Session) error {
 	w := &s.welcome
-	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || len(w.Views.Devices) != len(w.Devices) {
+	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || w.Scratch < 0 || len(w.Views.Devices) != len(w.Devices) {
 		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
 	}
 	if before != nil {
@@ -130,16 +132,28 @@ func (s *Session) check(before *Session) error {
 // openSet makes the set: devices, tables and lanes.
 func (s *Session) openSet(ctx context.Context, o Options) error {
 	w := &s.welcome
-	devices, err := openDevices(w.Devices, o.Workers)
+	lost := make([]bool, len(w.Devices))
+	for i, v := range w.Views.Devices {
+		lost[i] = v.Lost != ""
+	}
+	devices, err := openDevices(w.Devices, lost, o.Workers)
 	if err != nil {
 		return err
+	}
+	for _, d := range devices {
+		if l, ok := d.(device.Limiter); ok {
+			l.Limit(w.Scratch, "the owner's limit for a client")
+		}
 	}
 	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
 	s.Set.Lose = s.lose
 	for i, d := range s.Set.Devices {
-		if s.isHidden(i) {
+		if lost[i] {
+			d.SetLost(lostBy(w.Views.Devices[i].Lost))
+		} else if s.isHidden(i) {
 			d.SetHidden(errHidden)
-		} else if s.seen == nil {
+		}
+		if !s.isHidden(i) && s.seen == nil {
 			s.seen = d.Device
 		}
 	}
