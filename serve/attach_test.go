@@ -264,11 +264,9 @@ func TestAttach_Lanes(t *testing.T) {
 }
 
 // TestAttach_Scratch: a client allocates no more memory on a device than the owner allows. Batches that can be served otherwise are.
-func TestAttach_Scratch(t *testing.T) { limitScratch(t, func(*cache.Options) {}) }
-
-func limitScratch(t *testing.T, change func(*cache.Options)) {
+func TestAttach_Scratch(t *testing.T) {
 	const rows, n, most = 10_000, 50_000, 1 << 20
-	c := open(t, rows, func(o *cache.Options) { shared(o); change(o) })
+	c := open(t, rows, shared)
 	ids, out := make([]int64, n), make([]byte, n*64)
 	for i := range ids {
 		ids[i] = int64(i * 7 % rows)

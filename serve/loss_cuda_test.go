@@ -67,7 +67,8 @@ func TestGPUs_AttachAfterLoss(t *testing.T) {
 			emulator.Fail(gpu, illegalAddress, -1)
 			until(t, "the owner knows", func() bool {
 				err := c.On(gpu).Gather(ctx, 0, []int64{1}, make([]byte, 64))
-				return errors.Is(err, cache.ErrDevice)
+				s, failed := c.Stats()
+				return errors.Is(err, cache.ErrDevice) && failed == nil && s.Devices[gpu].Lost
 			})
 			child := start(t, "late", s.Address(), fmt.Sprint(gpu))
 			child.expect("read")

@@ -241,5 +241,5 @@ func TestOwner_KilledUpdating(t *testing.T) { killOwnerUpdating(t, cache.Backend
 // TestGPU_OwnerKilledUpdating is TestOwner_KilledUpdating on a GPU.
 func TestGPU_OwnerKilledUpdating(t *testing.T) {
 	gputest.Require(t)
-	killOwnerUpdating(t, cache.BackendCUDA, gputest.Few(8, 3))
+	killOwnerUpdating(t, cache.BackendCUDA, gputest.Few(8, 2))
 }

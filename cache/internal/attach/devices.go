@@ -44,7 +44,7 @@ func openDevices(of []wire.Device, lost []bool, workers int) ([]device.Device, e
 	if err := cuda.Usable(); err != nil {
 		return nil, fmt.Errorf("cache: owner's devices are GPUs: %w", err)
 	}
-	have, err := cuda.List()
+	have, err := cuda.Seen()
 	if err != nil {
 		return nil, err
 	}
