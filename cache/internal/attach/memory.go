@@ -177,7 +177,11 @@ func (s *Session) readByLocked(l *wire.Layout) (err error) {
 				Mem: at(t.Mem), Stride: t.Stride, Compressed: at(t.Compressed), Index: at(t.Index), RowBytes: s.welcome.Tables[j].RowBytes,
 				Ahead: t.Ahead, Common: t.Common,
 			}
-			tables[i] = append(tables[i], &read.TableView{Rows: rows, Rejected: at(t.Rejected), Oversize: at(t.Oversize)})
+			view := &read.TableView{Rows: rows, Rejected: at(t.Rejected), Oversize: at(t.Oversize)}
+			tables[i] = append(tables[i], view)
+			if failed == nil && d.Lost == "" && !s.isHidden(i) {
+				failed = checkRows(&s.welcome.Tables[j], view)
+			}
 		}
 	}
 	residents := make([]*kernels.Resident, len(s.Set.Tables))
@@ -193,6 +197,14 @@ func (s *Session) readByLocked(l *wire.Layout) (err error) {
 	}
 	if failed != nil {
 		return failed
+	}
+	for j, t := range residents {
+		if t == nil {
+			continue
+		}
+		if err := checkResident(&s.welcome.Tables[j], t, l); err != nil {
+			return err
+		}
 	}
 	for _, id := range others { // its descriptor would hold the memory
 		if r := s.mu.regions[id]; r != nil && !named[id] && r.file != nil {

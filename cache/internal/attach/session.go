@@ -118,6 +118,11 @@ func (s *Session) check(before *Session) error {
 	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || w.Scratch < 0 || len(w.Views.Devices) != len(w.Devices) {
 		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
 	}
+	for i := range w.Tables {
+		if err := checkTable(&w.Tables[i]); err != nil {
+			return err
+		}
+	}
 	if before != nil {
 		same := func(a, b wire.Table) bool {
 			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity && a.Partial == b.Partial && a.Resident == b.Resident
