@@ -105,7 +105,9 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 	if err := s.join(ctx); err != nil {
 		return nil, err
 	}
-	s.setLengths()
+	if err := s.setLengths(); err != nil {
+		return nil, err
+	}
 	for _, d := range s.Set.Devices {
 		s.tasks.Go(func() { d.SettleEnqueued(s.stop) })
 	}
@@ -162,7 +164,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 			s.seen = d.Device
 		}
 	}
-	metadata, err := s.mapped(w.Codecs)
+	metadata, err := s.mapped(w.Codecs, true, false)
 	if err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 		}
 	}
 	s.Set.SetTables(tables)
-	memory, err := s.mapped(w.Board)
+	memory, err := s.mapped(w.Board, true, true)
 	if err != nil {
 		return err
 	}
@@ -272,15 +274,19 @@ func (s *Session) join(ctx context.Context) error {
 }
 
 // setLengths has the tables' numbers of rows read where the owner writes them.
-func (s *Session) setLengths() {
-	sheet, err := s.mapped(s.welcome.Sheet)
+func (s *Session) setLengths() error {
+	sheet, err := s.mapped(s.welcome.Sheet, true, false)
+	if err == nil && sheet.Size() < int64(len(s.Set.Tables))*8 {
+		err = fmt.Errorf("cache: numbers of rows (%d bytes) must be those of %d tables", sheet.Size(), len(s.Set.Tables))
+	}
 	if err != nil {
-		return
+		return err
 	}
 	words := unsafe.Slice((*atomic.Int64)(unsafe.Pointer(unsafe.SliceData(sheet.Bytes()))), len(s.Set.Tables))
 	for i, t := range s.Set.Tables {
 		t.Tier.SetLength(&words[i])
 	}
+	return nil
 }
 
 // codecOf returns a table's codec, nil if all rows are raw.
