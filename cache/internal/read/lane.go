@@ -253,7 +253,8 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.running.Store(true)
 		l.words.Begun.Add(1)
 		// Whoever pauses, or replaces a view, from now on waits for this batch.
-		l.view, l.route.table = d.view.Load(), d.Table(table)
+		l.view = d.view.Load()
+		l.route.readBy(d.Table(table))
 		if d.set.paused.Load() == nil && d.view.Load() == l.view {
 			break
 		}

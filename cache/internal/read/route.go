@@ -113,6 +113,10 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 	return r, planned
 }
 
+// readBy sets the view of the table that the batch reads by, which may have been replaced since its route was decided. The host's processors must read
+// misses from the same memory.
+func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
+
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
