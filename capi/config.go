@@ -92,7 +92,7 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 		return nil, err
 	}
 	r := &request{options: cache.Options{
-		Budget: int64(c.gpu_memory), Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
+		Budget: int64(c.gpu_memory), Shared: c.shared != 0, Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
 		Devices:   cache.DeviceOptions{Backend: backend, Count: int(c.devices)},
 		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay), Memory: int64(c.host_memory), NoEqualRows: c.no_equal_rows != 0},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: training, Cold: c.cold != 0, Restore: text(c.restore)},

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,10 @@ type served struct {
 	rowBytes []int64     // by table
 	elements []C.int32_t // tc_dtype by table
 	bounces  []bounce    // by device
+
+	shared    bool         // other processes can attach
+	log       *slog.Logger // nil: none
+	listening listening
 }
 
 // tableInfo is what does not change of a table.
@@ -62,7 +67,7 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	if err != nil {
 		return nil, err
 	}
-	s := &served{}
+	s := &served{shared: r.options.Shared, log: r.options.Telemetry.Logger}
 	for i, t := range tables {
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes()))
 		code, bytes := codeOf(t.DType())
@@ -123,7 +128,7 @@ func (r *request) checkGPUs() error {
 
 func (s *served) close() error {
 	flushTelemetry() // metrics are read from the open cache
-	err := s.cache.Close()
+	err := errors.Join(s.listening.end(), s.cache.Close())
 	for i := range s.bounces {
 		s.bounces[i].close()
 	}

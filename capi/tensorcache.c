@@ -277,6 +277,20 @@ tc_status tc_table_describe(const tc_table *table, tc_table_info *info)
 	return status == TC_OK ? give(info, &found, sizeof found, "tc_table_info") : status;
 }
 
+tc_status tc_listen(tc_cache *cache, const char *address, const tc_listen_config *config)
+{
+	ENTER();
+	NEED(address);
+	tc_listen_config taken;
+	tc_listen_config_default(&taken);
+	if (config != NULL) {
+		tc_status status = take(&taken, sizeof taken, config, config->size, "tc_listen_config");
+		if (status != TC_OK)
+			return status;
+	}
+	return tcgo_listen((uintptr_t)cache, (char *)address, &taken);
+}
+
 tc_status tc_open_begin(const tc_config *config, const tc_table *tables, int32_t count, tc_opening **opening)
 {
 	ENTER();

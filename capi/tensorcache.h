@@ -199,6 +199,8 @@ typedef struct tc_config {
 	/* Not 0: equal rows of a table that is not host_packed have slots of their own. 0: they share slots, if a sample says that there are enough of them. */
 	int32_t no_equal_rows;
 	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; default: no limit */
+	int32_t shared;      /* not 0: other processes can attach, see tc_listen. Linux only, and not with TC_MEMORY_ADOPT */
+	int32_t reserved;    /* 0 */
 } tc_config;
 
 /* A table: an array whose first axis numbers the rows. Either path or data is set. */
@@ -349,11 +351,35 @@ static inline void tc_attach_config_default(tc_attach_config *config)
 	}
 }
 
-/* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or a Go program. The result is used and closed like a cache of
+/* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or one that has called tc_listen. The result is used and closed like a cache of
  * tc_open. Reads run in this process, on the memory of the owner; changes are made by the owner. If the owner ends, reads go on with the rows as
  * they are, changes return TC_ERROR_OWNER, and the cache attaches by itself to the next owner at the address. Graphs that have captured a read
  * before that go on with the rows of the owner that has ended, and tc_batch_wait and tc_check(cache, 1) return TC_ERROR_OWNER for them. Linux only. config may be NULL. */
 TC_API tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cache **cache);
+
+/* Whom to let attach to a cache. Set it by tc_listen_config_default; 0 is the default of every field but size. */
+typedef struct tc_listen_config {
+	size_t size;
+	int32_t max_clients;   /* most processes that are attached at a time, 1 to 1024; default 64 */
+	int32_t max_lanes;     /* most reads that one of them runs at a time on one device, 1 to 1024; default 64 */
+	int64_t max_scratch;   /* most bytes of each GPU's memory that one of them may allocate for its reads, at least 1 MiB; default: no limit */
+	double stopped_after;  /* seconds for which one may hold back changes of the cache before they fail, at least 0.1; default 10 */
+	int32_t evict_stopped; /* not 0: one that does is killed then */
+	int32_t reserved;      /* 0 */
+} tc_listen_config;
+
+static inline void tc_listen_config_default(tc_listen_config *config)
+{
+	if (config != NULL) {
+		memset((void *)config, 0, sizeof *config);
+		config->size = sizeof *config;
+	}
+}
+
+/* Lets other processes of the same user attach, by tc_attach, to a cache that was opened with tc_config.shared: this process becomes its owner, as
+ * tensorcached is of its cache. address is "unix:PATH"; a socket that an ended process has left there is replaced. A cache has one address, until tc_close. The
+ * processes that are attached then read on, with the rows as they are. config may be NULL. */
+TC_API tc_status tc_listen(tc_cache *cache, const char *address, const tc_listen_config *config);
 
 /* Says what a table is: opens it and closes it again. codec is "" if it is not chosen yet. */
 TC_API tc_status tc_table_describe(const tc_table *table, tc_table_info *info);

@@ -116,6 +116,9 @@ public:
 		return Cache(cache);
 	}
 
+	// Lets other processes attach, until the cache is closed. The config must have had shared set.
+	void listen(const char *address, const tc_listen_config *config = nullptr) const { check(tc_listen(cache_, address, config)); }
+
 	// Closes the cache now. Later calls throw an Error of TC_ERROR_CLOSED.
 	void close() { check(tc_close(std::exchange(cache_, nullptr))); }
 	tc_cache *get() const noexcept { return cache_; }

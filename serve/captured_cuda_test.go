@@ -555,7 +555,7 @@ func TestGPU_CapturedLength(t *testing.T) {
 }
 
 // TestGPU_CapturedModel: clients replay graphs and update rows while the owner reads, updates, inserts, refreshes, and changes the budget.
-func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays", 1000) }
+func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays", gputest.Few(1000, 300)) }
 
 // TestGPU_CapturedKilled: clients that are killed while a replay runs leave nothing behind but exact counters.
 func TestGPU_CapturedKilled(t *testing.T) {

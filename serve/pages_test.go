@@ -23,18 +23,19 @@ import (
 	"github.com/tensorcache/tensorcache/serve"
 )
 
-// countingRows is a source of the rows of open's table.
-type countingRows struct{ next, rows int }
+// writtenRows is a source of rows that a function writes.
+type writtenRows struct {
+	next, rows, rowBytes int
+	write                func(row int64, dst []byte)
+}
 
-func (s *countingRows) Rows() int     { return s.rows }
-func (s *countingRows) RowBytes() int { return 64 }
-func (s *countingRows) Close() error  { return nil }
+func (s *writtenRows) Rows() int     { return s.rows }
+func (s *writtenRows) RowBytes() int { return s.rowBytes }
+func (s *writtenRows) Close() error  { return nil }
 
-func (s *countingRows) Read(dst []byte) (n int, err error) {
-	for ; n*64 < len(dst) && s.next < s.rows; n++ {
-		for k := range 8 {
-			binary.LittleEndian.PutUint64(dst[n*64+8*k:], uint64(s.next*8+k))
-		}
+func (s *writtenRows) Read(dst []byte) (n int, err error) {
+	for ; n < len(dst)/s.rowBytes && s.next < s.rows; n++ {
+		s.write(int64(s.next), dst[n*s.rowBytes:][:s.rowBytes])
 		s.next++
 	}
 	if n == 0 {
@@ -46,19 +47,18 @@ func (s *countingRows) Read(dst []byte) (n int, err error) {
 // pagesOnGPU has openPaged take a GPU. pagesSteps is how often each goroutine of TestAttach_Pages reads, and a fifth of the rows that it updates.
 var pagesOnGPU, pagesSteps = false, 60
 
-// openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
-func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
+// inPages returns a table in pages, and the store that they are read from.
+func inPages(t *testing.T, of dtype.Type, codec string, pageBytes int, rows writtenRows) (cache.Table, *pages.MemoryStore) {
 	t.Helper()
 	place := pages.NewMemory()
-	o := pages.PackOptions{Name: "rows", DType: dtype.Int64, Codec: "none", PageBytes: 64 << 10, Stage: "none", Workers: 1}
-	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &countingRows{rows: rows}, nil }, place.Writer(), o); err != nil {
+	o := pages.PackOptions{Name: "rows", DType: of, Codec: codec, PageBytes: pageBytes, Stage: "none", Workers: 1}
+	if _, err := pages.Pack(ctx, func() (pages.Source, error) { again := rows; return &again, nil }, place.Writer(), o); err != nil {
 		t.Fatal(err)
 	}
 	store, err := place.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.Fault = fault
 	p, err := pages.OpenStores(ctx, store)
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +67,18 @@ func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint
 	if err != nil {
 		t.Fatal(err)
 	}
+	return table, store
+}
+
+// openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
+func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
+	t.Helper()
+	table, store := inPages(t, dtype.Int64, "none", 64<<10, writtenRows{rows: rows, rowBytes: 64, write: func(row int64, dst []byte) {
+		for k := range 8 {
+			binary.LittleEndian.PutUint64(dst[8*k:], uint64(row)*8+uint64(k))
+		}
+	}})
+	store.Fault = fault
 	return open(t, 1, func(o *cache.Options) {
 		shared(o)
 		if pagesOnGPU {

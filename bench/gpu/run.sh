@@ -113,10 +113,10 @@ test)
 	for b in ./*.test; do if wanted "$(basename "$b" .test)" "$@"; then binaries="$binaries $b"; fi; done
 	[ -n "$binaries" ] || { echo "run.sh: packages ($*) must be some of $(echo ./*.test)" >&2; exit 2; }
 	# These measure times or a GPU's free memory, take all of it, or break it: one after the other.
-	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate|ClientMemory)$' $binaries
+	tests tests-alone 400 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|GatherAllocatesNothing|AttachedRate|CapturedRate|ClientMemory|AttachOften|FirstBatch|TwoClients)$' $binaries
 	# These run several processes, or many short batches one after the other. Processes take turns on a GPU, in slices of milliseconds, so beside the
 	# others they would take minutes.
-	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap|PageFilesEqualVersionedMap|OwnerKilledWithPages)$' $binaries
+	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|OwnerKilledUpdating|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap|PageFilesEqualVersionedMap|OwnerKilledWithPages)$' $binaries
 	# The others measure nothing. Those of kernels take longest, so they begin first.
 	case $binaries in *kernels*) binaries="./kernels.test $(echo "$binaries" | sed 's|\./kernels\.test||')" ;; esac
 	tests tests 500 "${WORKERS:-$((processors / 2))}" $binaries
@@ -173,7 +173,7 @@ real)
 python | loop)
 	[ -d python ] || { echo "run.sh: the bundle has no Python package" >&2; exit 1; }
 	for wheel in python/*.whl; do [ -e python/site ] || mkdir python/site; python3 -m zipfile -e "$wheel" python/site; done
-	export PYTHONPATH="$PWD/python/site" PYTHONDONTWRITEBYTECODE=1 TENSORCACHE_TEST_LEDGER="$(cd "$results" && pwd)/tests.jsonl"
+	export PYTHONPATH="$PWD/python/site" PYTHONDONTWRITEBYTECODE=1 TENSORCACHED="$PWD/tensorcached" TENSORCACHE_TEST_LEDGER="$(cd "$results" && pwd)/tests.jsonl"
 	if [ "$part" = loop ]; then
 		step loop 400 "$results/training-loop.txt" python3 -W ignore python/benchmarks/training_loop.py --commit "$(cat python/commit)" --out "$results/training-loop.json"
 	else

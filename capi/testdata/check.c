@@ -110,6 +110,10 @@ int main(int argc, char **argv)
 		check_parts();
 	else if (strcmp(name, "device-source") == 0)
 		check_device_source();
+	else if (strcmp(name, "attach") == 0)
+		check_attach(argument);
+	else if (strcmp(name, "owner") == 0)
+		check_owner(argument);
 	else if (strcmp(name, "bench") == 0)
 		bench(atoll(argument));
 	else

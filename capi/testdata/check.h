@@ -93,6 +93,8 @@ void check_telemetry(void);
 void check_graphs(void);
 void check_parts(void);
 void check_device_source(void);
+void check_attach(const char *address);
+void check_owner(const char *address);
 void bench(int64_t rows);
 
 #endif

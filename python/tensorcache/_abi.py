@@ -55,6 +55,8 @@ class Config(Structure):
         ("log_level", c_int32),
         ("no_equal_rows", c_int32),
         ("host_memory", c_int64),
+        ("shared", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -98,6 +100,18 @@ class AttachConfig(Structure):
         ("workers", c_int32),
         ("host_threads", c_int32),
         ("log_level", c_int32),
+    ]
+
+
+class ListenConfig(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("max_clients", c_int32),
+        ("max_lanes", c_int32),
+        ("max_scratch", c_int64),
+        ("stopped_after", c_double),
+        ("evict_stopped", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -169,6 +183,7 @@ STATUS = {
     "open": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
     "table_describe": (POINTER(Table), POINTER(TableInfo)),
     "attach": (c_char_p, POINTER(AttachConfig), POINTER(c_void_p)),
+    "listen": (c_void_p, c_char_p, POINTER(ListenConfig)),
     "open_begin": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
     "opening_wait": (c_void_p, c_double, POINTER(c_void_p)),
     "opening_progress": (c_void_p, POINTER(Progress)),

@@ -13,7 +13,7 @@ import numpy as np
 from . import _abi
 from ._attach import attach
 from ._ids import TrainingSet
-from ._library import library, log_level
+from ._library import check, library, log_level
 from ._opening import Progress, open_cache
 from ._pages import Pages, is_cluster
 from ._resident import Resident
@@ -52,10 +52,11 @@ class Options(TypedDict, total=False):
     seed: int
     name: Optional[str]
     progress: Union[None, bool, Progress]
+    listen: Optional[str]
 
 
 @overload
-def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0) -> Any: ...
+def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0) -> Any: ...
 
 
 @overload
@@ -90,12 +91,14 @@ def open(
     seed: int = 0,
     name: Optional[str] = None,
     progress: Union[None, bool, Progress] = None,
+    listen: Optional[str] = None,
+    wait: float = 0,
 ) -> Union[Table, Cache]:
     """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
 
-    ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached): reads run here on the owner's memory,
-    changes are made by the owner. Of the arguments only ``name``, ``workers`` and ``host_threads`` are taken. A cache of one table is returned as
-    ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
+    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads`` and ``wait`` are
+    taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
@@ -161,6 +164,12 @@ def open(
         A function of (table index, rows read, all rows); True or False for a progress bar or none; by default there is one after two seconds if
         stderr is a terminal, by tqdm if that is installed.
 
+    listen
+        ``"unix:PATH"``: other processes of the same user can attach there once the cache is open, and until it is closed, as rank 0 of a job lets the others:
+        this process is its owner. Not with ``adopt``. Linux only.
+    wait
+        Only for attaching: seconds for which to try to reach an owner that is not there yet.
+
     It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
 
     Raises ``ArgumentError``, ``TypeError``, ``FileNotFoundError`` or ``FileError`` for bad arguments and files, ``DeviceError`` if the GPU
@@ -176,8 +185,11 @@ def open(
             "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
             "policy": (policy, None), "host_tier": (host_tier, "inplace"), "equal_rows": (equal_rows, True), "adopt": (adopt, False), "capacity": (capacity, None),
             "resident": (resident, None), "pages": (pages, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
+            "listen": (listen, None),
         }  # fmt: skip
-        return attach(source, _text(name), *threads, given)
+        return attach(source, _text(name), *threads, _seconds(wait), given)
+    if wait:
+        raise ArgumentError(f"tensorcache: wait ({wait!r}) must only be given for the address of another process's cache (unix:PATH)")
     if gpu_memory is None:
         raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
@@ -202,6 +214,7 @@ def open(
         config.host_memory = parse_size(host_memory, sum(table.nbytes for table in tables), "host_memory")
     config.seed = _integer(seed, "seed", 0, 2**64 - 1)
     config.log_level = log_level()
+    config.shared = int(listen is not None)
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     residents = _of_tables(resident, names, "resident", (int, np.integer, Resident), None)
@@ -223,6 +236,8 @@ def open(
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
         cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
+        if listen is not None:
+            check(lib.tc_listen(handle, _text(listen), None))
     except BaseException:
         lib.tc_close(handle)
         raise
@@ -301,6 +316,12 @@ def _integer(value: Any, what: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ArgumentError(f"tensorcache: {what} ({value}) must be between {least} and {most}")
     return number
+
+
+def _seconds(wait: Any) -> float:
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait < 1e9:
+        raise ArgumentError(f"tensorcache: wait ({wait!r}) must be 0 to 1e9 seconds")
+    return float(wait)
 
 
 def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:

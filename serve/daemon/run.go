@@ -105,7 +105,7 @@ func Run(c *Config, p Program) (err error) {
 	r.level.Set(level)
 	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
 	r.unready("loading the tables")
-	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Console: p.Stderr})
+	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Console: p.Stderr})
 	if err != nil {
 		return err
 	}

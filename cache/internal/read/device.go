@@ -137,6 +137,7 @@ func (d *Device) ServeOn(p BoardPart, batch uint32) {
 	d.places = newPlaces(d.Index, p)
 	d.enqueued = make(chan struct{}, 1)
 	d.sampled.Store(batch)
+	d.mu.scratch.client = true
 	d.serve(p.Lanes)
 }
 
