@@ -159,6 +159,7 @@ func (p *PlanConfig) Validate() error {
 	f.If(!(p.RefreshChurn > 0), "--refresh-churn (%v) must be above 0", p.RefreshChurn)
 	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
 	p.Tiers.validate(&f)
+	p.validateResident(&f)
 	for _, a := range []axis{{"policy", p.Policies}, {"codec", p.Codecs}} {
 		f.If(len(a.values) == 0, "--%s () must have at least one value", a.flag)
 	}
@@ -175,6 +176,7 @@ func (p *PlanConfig) Validate() error {
 func (p *PlanConfig) at(policy, codec string) Config {
 	c := p.Config
 	c.Policy, c.Codec = policy, codec
+	c.Overflow, c.Buddy = 0, ""         // of the resident table beside it
 	spec, _ := admission.Lookup(policy) // Validate says if there is none
 	if c.Cold = spec.Online; !c.Cold {  // not refreshed; the workload drifts all the same
 		c.RefreshBatches, c.Drift = 0, 0

@@ -23,8 +23,8 @@ type skewed struct {
 	overflow, missed, outside []float64 // of a row's overflow place; of a cached row or its miss; the share of rows that are not cached
 }
 
-// newSkewed divides the rows of a curve, of which so many are cached.
-func newSkewed(s *sizes, c *curve, parts []buddy.Part, local func(row int64) int64, cached int64) *skewed {
+// newSkewed divides the rows of a curve, of which so many are cached. seconds are those of bytes in an overflow place, as buddy.Times has them.
+func newSkewed(s *sizes, c *curve, seconds func(bytes, place int) float64, layout buddy.Layout, parts []buddy.Part, cached int64) *skewed {
 	k := &skewed{hit: s.cost.Hit}
 	rows := len(c.order)
 	for from := 0; from < rows; {
@@ -37,13 +37,13 @@ func newSkewed(s *sizes, c *curve, parts []buddy.Part, local func(row int64) int
 			stored := int(s.stored[row])
 			target := 0
 			for _, p := range parts {
-				if local(int64(row)) < p.To {
+				if layout.Local(int64(row)) < p.To {
 					target = p.Target
 					break
 				}
 			}
 			if more := stored - target; more > 0 {
-				over += s.cost.Miss(more)
+				over += seconds(more, buddy.Over(target, layout.RowBytes))
 			}
 			miss += s.cost.Miss(stored)
 		}

@@ -22,7 +22,8 @@ func TestSkewed_Border(t *testing.T) {
 		c.order = append(c.order, uint32(i))
 	}
 	rng.Shuffle(rows, func(i, j int) { c.order[i], c.order[j] = c.order[j], c.order[i] })
-	local := func(row int64) int64 { return row }
+	layout := buddy.Layout{RowBytes: 400, Rows: rows, Devices: 1}
+	seconds := func(bytes, place int) float64 { return s.cost.Miss(bytes) + float64(place)*1e-12 }
 	for _, of := range []struct {
 		name   string
 		parts  []buddy.Part
@@ -35,7 +36,7 @@ func TestSkewed_Border(t *testing.T) {
 		{"nothing is longer", []buddy.Part{{To: rows, Target: 400}}, rows - 1, true, false},
 		{"all is longer", []buddy.Part{{To: rows, Target: 16}}, rows - 1, false, true},
 	} {
-		k := newSkewed(s, c, of.parts, local, of.cached)
+		k := newSkewed(s, c, seconds, layout, of.parts, of.cached)
 		border := k.border()
 		switch {
 		case (border == nil) != of.none || border != nil && (*border == 0) != of.any:
@@ -51,7 +52,7 @@ func TestSkewed_Border(t *testing.T) {
 						target = of.parts[1].Target
 					}
 					if more := int(s.stored[row]) - target; more > 0 {
-						resident += p * s.cost.Miss(more)
+						resident += p * seconds(more, buddy.Over(target, 400))
 					}
 					if sum += p; int64(i) < of.cached {
 						cached += p * s.cost.Hit
