@@ -576,6 +576,9 @@ func modelOnGPU(t *testing.T, operations int, names ...string) {
 		t.Run(name, func(t *testing.T) {
 			m := modelCases[name]
 			m.o.Devices.Backend, m.lose = "cuda", nil
+			if m.resident != nil { // all of its rows are on the one device
+				m.o.Budget *= int64(m.devices)
+			}
 			runModel(t, int64(operations/len(names)), m, 1, nil)
 		})
 	}
