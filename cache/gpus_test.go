@@ -31,7 +31,7 @@ func eachCount(t *testing.T, test func(t *testing.T, n int)) {
 func TestGPUs_PagesEqualVersionedMap(t *testing.T) {
 	eachCount(t, func(t *testing.T, n int) {
 		o := cache.Options{Budget: 20_000, Host: cache.HostOptions{Memory: 50_000}, Devices: cache.DeviceOptions{Backend: "cuda", Rates: hotRates}}
-		runModel(t, int64(gputest.Few(100_000, 600)), o, n, nil, nil, false, false)
+		runModel(t, int64(gputest.Few(100_000, 600)), modelCase{o: o}, n, nil)
 	})
 }
 

@@ -28,7 +28,7 @@ func TestLong_EqualsVersionedMap(t *testing.T) {
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Devices.Backend = "host"
-			runModel(t, operations/int64(len(modelCases))+1, m.o, m.devices, openFaulty(t, m.islands), m.lose, m.failing, m.equal)
+			runModel(t, operations/int64(len(modelCases))+1, m, m.devices, openFaulty(t, m.islands))
 		})
 	}
 }

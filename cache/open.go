@@ -64,7 +64,7 @@ func (c *Cache) openDevices() error {
 		Budget: o.Budget, Interval: o.Refresh.Interval, MaxChurn: o.Refresh.MaxChurn, MaxBytes: o.Refresh.MaxBytes, Closed: ErrClosed,
 		Inclusive: o.Host.Inclusive,
 	})
-	c.store = &place.Store{Set: c.set, Hot: place.NewHot(place.HotOptions{
+	c.store = &place.Store{Set: c.set, Link: o.Link, Hot: place.NewHot(place.HotOptions{
 		Mode: string(o.Devices.Placement), Rates: o.Devices.Rates, Observed: c.learner.Observed.Load, Cached: c.writer.Cached,
 	}, len(devices))}
 	return nil

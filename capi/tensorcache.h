@@ -432,7 +432,8 @@ TC_API tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_i
  * batch may be NULL; else *batch is a handle for tc_batch_wait, NULL after an error.
  *
  * On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in ids then, and
- * returns the rows as they are then. Replays must not overlap. Rows of 8 KiB and more are TC_ERROR_CAPTURE.
+ * returns the rows as they are then. Replays must not overlap. Rows of 8 KiB and more are
+ * TC_ERROR_CAPTURE, but of resident tables.
  *
  * With TC_BACKEND_HOST ids and out are host memory, stream must be NULL, and the call is tc_gather_host.
  */
@@ -548,7 +549,7 @@ TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, in
  * meanwhile. */
 TC_API tc_status tc_refresh(tc_cache *cache);
 
-/* Moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length that tc_open would choose for the rows
+/* Moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length, or lengths by range of rows, that tc_open would choose for the rows
  * as they are now. Row lengths limit it. It returns when all rows have moved; gathers go on meanwhile, and tc_update of the table waits some
  * milliseconds at a time. The GPU memory stays the same: a target that is longer than it was taken for (tc_table.resident_max_target) is
  * TC_ERROR_BUDGET. TC_ERROR_CLOSED: the cache was closed meanwhile. The rows of an attached cache are moved by the owner. */

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -35,8 +36,10 @@ type coder struct {
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
-	// early says that Resident.Early has kernels of its own. Only with pairs.
-	early bool
+	// compared says that EarlyKernel and SealedKernel are there. Only with pairs.
+	compared bool
+	// leastDouble is what rows are decoded by two quads a lane from, in bytes; 0: leastDouble.
+	leastDouble int
 }
 
 // blockThreads are the threads of a block of all kernels that do not say otherwise.
@@ -89,8 +92,11 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 }
 
 // leastDouble is the shortest row, in bytes, that a warp finds and decodes by two quads a lane. With 640 bytes two launches are as fast or, for
-// IBP 8, up to 7 % faster.
-const leastDouble = 768
+// IBP 8, up to 7 % faster. mostDouble is the longest.
+const (
+	leastDouble = 768
+	mostDouble  = 64 * 16
+)
 
 // pairHits is hits for pairs.
 func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
@@ -114,11 +120,12 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	case op != "decodePeers" && fixed:
 		h.form = "Fixed"
 	}
-	if h.op == "find" && shape == "Wide" {
-		if h.form == "Words" || row.RowBytes < leastDouble || row.RowBytes > 64*16 {
-			h.op = "decode"
-		} else {
+	if shape == "Wide" && (h.op == "find" || h.op == "buddy") {
+		switch n := int(row.RowBytes); {
+		case h.form != "Words" && n >= cmp.Or(c.leastDouble, leastDouble) && n <= mostDouble:
 			h.shape, h.lanes = "Double", 32
+		case h.op == "find":
+			h.op = "decode"
 		}
 	}
 	return h
@@ -167,6 +174,7 @@ func (c coder) hitKernels() (all []kernelName) {
 			add("find"+form, "find", form, tiles...)
 			add("find"+form+"Double", "find", form, "Double")
 			add("buddy"+form, "buddy", form, append(tiles, "Wide")...)
+			add("buddy"+form+"Double", "buddy", form, "Double")
 		}
 		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
 		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)

@@ -132,7 +132,6 @@ struct Looked {
 		if (laneID() == 0)
 			atomicAdd(&((Counters *)l.counters)->hits, hits);
 	}
-	static INLINE u32 target() { return ~0u; }
 };
 
 // decoderDone ends a block that looks rows up.

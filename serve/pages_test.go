@@ -70,14 +70,17 @@ func inPages(t *testing.T, of dtype.Type, codec string, pageBytes int, rows writ
 	return table, store
 }
 
+// counted writes a row of 64 bytes of a table whose elements count up.
+func counted(row int64, dst []byte) {
+	for k := range 8 {
+		binary.LittleEndian.PutUint64(dst[8*k:], uint64(row)*8+uint64(k))
+	}
+}
+
 // openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
 func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
 	t.Helper()
-	table, store := inPages(t, dtype.Int64, "none", 64<<10, writtenRows{rows: rows, rowBytes: 64, write: func(row int64, dst []byte) {
-		for k := range 8 {
-			binary.LittleEndian.PutUint64(dst[8*k:], uint64(row)*8+uint64(k))
-		}
-	}})
+	table, store := inPages(t, dtype.Int64, "none", 64<<10, writtenRows{rows: rows, rowBytes: 64, write: counted})
 	store.Fault = fault
 	return open(t, 1, func(o *cache.Options) {
 		shared(o)
@@ -256,7 +259,7 @@ func killOwnerOfPages(t *testing.T, backend string) {
 		t.Fatal(err)
 	}
 	o := pages.PackOptions{Name: "rows", DType: dtype.Int64, Codec: "none", PageBytes: 64 << 10, Stage: "none", Workers: 1}
-	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &countingRows{rows: rows}, nil }, w, o); err != nil {
+	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &writtenRows{rows: rows, rowBytes: 64, write: counted}, nil }, w, o); err != nil {
 		t.Fatal(err)
 	}
 	address := "unix:" + filepath.Join(t.TempDir(), "s")

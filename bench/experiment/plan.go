@@ -129,6 +129,7 @@ func (p *PlanConfig) Validate() error {
 	f.If(p.HostThreads < 0 || p.HostThreads > maximumWorkers, "--host-threads (%d) must be 0 to %d", p.HostThreads, maximumWorkers)
 	p.Tiers.validate(&f)
 	f.Add(p.validatePhases())
+	p.validateResident(&f)
 	f.If(len(p.Policies) == 0, "--policy () must have at least one value")
 	codecs := p.Codecs
 	if len(codecs) == 0 {
@@ -147,6 +148,7 @@ func (p *PlanConfig) Validate() error {
 func (p *PlanConfig) at(policy, codec string) Config {
 	c := p.Config
 	c.Policy, c.Codec = policy, codec
+	c.Overflow, c.Buddy = 0, ""         // of the resident table beside it
 	spec, _ := admission.Lookup(policy) // Validate says if there is none
 	if c.Cold = spec.Online; !c.Cold {  // not refreshed; the workload drifts all the same
 		c.RefreshBatches, c.Drift = 0, 0

@@ -19,8 +19,9 @@ type skewed struct {
 	overflow, missed, outside []float64 // of a row's overflow place; of a cached row or its miss; the share of rows that are not cached
 }
 
-// newSkewed divides the rows of a curve, of which so many entries are cached, and the rows that no batch looks up, behind them. target is the length of a row's slot.
-func newSkewed(s *sizes, c *curve, target func(row int64) int, cached int64) *skewed {
+// newSkewed divides the rows of a curve, of which so many entries are cached, and the rows that no batch looks up, behind them. target is the length of a row's slot,
+// and overflow the seconds of so many bytes in the overflow place of such a slot.
+func newSkewed(s *sizes, c *curve, target func(row int64) int, overflow func(bytes, target int) float64, cached int64) *skewed {
 	k := &skewed{hit: s.cost.Hit}
 	entries, rows := int64(len(c.order)), int64(len(c.order))+s.others.rows
 	other, otherOver := 0.0, 0.0 // of a row that no batch looks up
@@ -28,7 +29,7 @@ func newSkewed(s *sizes, c *curve, target func(row int64) int, cached int64) *sk
 		for _, n := range s.lengths {
 			other += s.cost.Miss(int(n)) / float64(len(s.lengths))
 			if more := int(n) - target(0); more > 0 {
-				otherOver += s.cost.Miss(more) / float64(len(s.lengths))
+				otherOver += overflow(more, target(0)) / float64(len(s.lengths))
 			}
 		}
 	}
@@ -45,8 +46,8 @@ func newSkewed(s *sizes, c *curve, target func(row int64) int, cached int64) *sk
 			over, miss = 0, 0
 			for _, row := range c.order[from:to] {
 				stored := int(s.stored[row])
-				if more := stored - target(int64(row)); more > 0 {
-					over += s.cost.Miss(more)
+				if slot := target(int64(row)); stored > slot {
+					over += overflow(stored-slot, slot)
 				}
 				miss += s.cost.Miss(stored)
 			}

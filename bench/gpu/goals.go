@@ -2,7 +2,7 @@ package gpu
 
 import "strings"
 
-// goal is what a figure of a case should reach on an H200 with the default options. Fields that are zero match every result.
+// goal is what a figure of a case should reach on an H200 with the default options. Fields that are zero match every result, but variant.
 type goal struct {
 	name    string // of the case
 	codec   string
@@ -11,6 +11,8 @@ type goal struct {
 	batch   int
 	threads int // of the host, at least
 	row     int // bytes, at least
+	variant string
+	uniform bool // of batches that read all rows as often
 	of      GoalOf
 	bound   float64
 	times   func(x *Result) float64 // multiplies the bound; nil: 1
@@ -69,10 +71,13 @@ var goals = []goal{
 	{name: "ngram-decode", ends: ", hits, bfloat16", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", of: RatioAtLeast, bound: 1 / 1.1},
 	{name: "ngram-prefill", of: RatioAtLeast, bound: 2.5},
-	{name: "buddy-hits", codec: "ibp4", row: 512, of: RatioAtLeast, bound: 0.90},
-	{name: "buddy-hits", codec: "ibp4", of: RatioAtLeast, bound: 0.80},
+	{name: "buddy-hits", row: 512, of: RatioAtLeast, bound: 0.90},
+	{name: "buddy-hits", of: RatioAtLeast, bound: 0.80},
+	{name: "buddy-hits", variant: ThroughHashmap, of: RatioAtLeast, bound: 1},
+	{name: "buddy-hits", variant: Sealed, of: RatioAtLeast, bound: 0.98},
 	{name: "buddy-overflow", of: RatioAtLeast, bound: 1 / 1.15},
-	{name: "buddy-budget", of: RatioAtLeast, bound: 0.6},
+	{name: "buddy-budget", uniform: true, of: RatioAtLeast, bound: 0.6},
+	{name: "buddy-budget", uniform: true, variant: Embedding, of: RatioAtLeast, bound: 0.6},
 	{name: "buddy-updates", unit: readUnit, of: RatioAtLeast, bound: 0.9},
 	{name: "buddy-updates", of: ValueAtLeast, bound: 10},
 	{name: "sampling", codec: allMisses, of: RatioAtLeast, bound: 0.97},
@@ -107,10 +112,11 @@ func captured(x *Result) float64 { return x.BaselineValue + 6 }
 // matches says whether the goal is one of the result.
 func (g *goal) matches(x *Result) bool {
 	return g.name == x.Case && (g.codec == "" || g.codec == x.Codec) && strings.HasSuffix(x.Codec, g.ends) && (g.unit == "" || g.unit == x.Unit) &&
-		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row
+		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row &&
+		g.variant == x.Variant && (!g.uniform || x.Skew != nil && *x.Skew == 0)
 }
 
-// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Unit, Batch, HostThreads, Compression and BaselineValue are
+// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Variant, Unit, Batch, Skew, HostThreads, Compression and BaselineValue are
 // set.
 func (x *Result) setGoal() {
 	for i := range goals {

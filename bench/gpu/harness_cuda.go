@@ -81,6 +81,13 @@ func putOn(d *cuda.Device, data []byte) device.Buffer {
 	return b
 }
 
+// download returns what device memory holds.
+func (r *runner) download(from device.Buffer) []byte {
+	data := make([]byte, from.Size())
+	must(device.Download(r.d, data, from))
+	return data
+}
+
 // staging returns page-locked memory of so many bytes, with any contents. The next call may return the same memory.
 func (r *runner) staging(bytes int64) device.Buffer {
 	if r.stage.Size() < bytes {

@@ -28,6 +28,8 @@ type Options struct {
 	HostThreads []int
 	// Tokens is a text for workload.LoadTokens, which ngram-decode and ngram-prefill read. Default none: they are skipped.
 	Tokens string
+	// Embedding is an .npy file of float32 rows, from which buddy-budget makes rows beside its own. Default none.
+	Embedding string
 	// Batch is the number of rows of a large batch; default 200,000.
 	Batch int
 	// Entries is the number of entries of the hashmap of lookup; default 20 million.

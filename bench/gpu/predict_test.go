@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // committed returns the committed figures, and the model of them.
@@ -280,5 +281,45 @@ func TestGPUCost_Measured(t *testing.T) {
 	}
 	if compared < 5 {
 		t.Errorf("%d row lengths were compared, want 5", compared)
+	}
+}
+
+// TestLink_PredictsOverflow compares the times by which targets are chosen with the pieces of host memory that a GPU has been measured with.
+func TestLink_PredictsOverflow(t *testing.T) {
+	t.Parallel()
+	r, err := ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, x := range r.Results {
+		if x.Case != "buddy-overflow" || x.Variant != "" {
+			continue
+		}
+		var share, bytes int
+		var alone float64
+		_, detail, _ := strings.Cut(x.Detail, " µs, ")
+		for !strings.HasPrefix(detail, "10 %") && !strings.HasPrefix(detail, "30 %") {
+			_, detail, _ = strings.Cut(detail, ", ")
+			if detail == "" {
+				t.Fatalf("%q must say the share of the rows", x.Detail)
+			}
+		}
+		_, err := fmt.Sscanf(detail, "%d %% of the rows with %d bytes", &share, &bytes)
+		_, places, _ := strings.Cut(detail, "overflow places alone ")
+		_, err2 := fmt.Sscanf(places, "%f", &alone)
+		if err != nil || err2 != nil {
+			t.Fatalf("%q: %v, %v", x.Detail, err, err2)
+		}
+		predicted := 1e6 * float64(x.Batch*share/100) * buddy.HostLink(0).Seconds(bytes, bytes, x.TableBytes/int64(x.RowBytes))
+		off := predicted/alone - 1
+		t.Logf("%d B %s, %d pieces of %d B: measured %.1f µs, predicted %.1f, %+.1f %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, alone, predicted, 100*off)
+		if math.Abs(off) > 0.25 {
+			t.Errorf("%d B %s, %d pieces of %d B: predicted %.1f µs, measured %.1f: %+.1f %% must be -25 to 25 %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, predicted, alone, 100*off)
+		}
+		compared++
+	}
+	if compared == 0 {
+		t.Error("nothing was compared")
 	}
 }

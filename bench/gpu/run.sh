@@ -139,7 +139,11 @@ bench)
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
 		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
 	fi
-	if wanted buddy "$@"; then bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,1024,4096; fi
+	if wanted buddy "$@"; then
+		users=data/ncf_user.npy
+		[ -e $users ] || users=
+		bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,640,1024,4096 ${users:+--embedding $users}
+	fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
 	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then

@@ -10,7 +10,7 @@ import (
 func codecTables(r *Results) section {
 	s := section{
 		ID: "codecs", Title: "Codecs", Missing: "Codecs: there is no output of compress --json.",
-		Lead: "The whole table with each codec; speeds are of one core. “Rows raw” did not shrink. Stored bytes exclude the codec's metadata.",
+		Lead: "The whole table with each codec; speeds are of one core. “Rows raw” did not shrink. Stored bytes exclude the codec's metadata. “Buddy target” is the length of slots of a resident table that leaves at most 30 % of the rows longer, “overflow” their share, “gain” row bytes ÷ target.",
 	}
 	files, codecs := experiment.GroupBy(r.Codecs, func(x *Codec) string { return x.File })
 	for _, f := range files {
@@ -36,6 +36,10 @@ var codecColumns = []column[experiment.CodecResult]{
 	{"metadata", func(x *experiment.CodecResult) float64 { return float64(x.MetadataBytes) }, wholeBytes},
 	{"encode GB/s", func(x *experiment.CodecResult) float64 { return x.EncodeGBPerSecond }, ifAny},
 	{"decode GB/s", func(x *experiment.CodecResult) float64 { return x.DecodeGBPerSecond }, ifAny},
+	// Of a resident table: a slot that leaves at most 30 % of the rows longer, these, and row bytes ÷ slot.
+	{"buddy target", func(x *experiment.CodecResult) float64 { return float64(x.Buddy.TargetBytes) }, wholeBytes},
+	{"overflow", func(x *experiment.CodecResult) float64 { return x.Buddy.OverflowRatio }, percent},
+	{"gain", func(x *experiment.CodecResult) float64 { return x.Buddy.CapacityGain }, decimals},
 }
 
 func simulatedTables(r *Results) (tables []tableView) {

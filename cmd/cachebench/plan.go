@@ -81,6 +81,8 @@ accesses by simulation.`,
 		host-tier no-equal-rows refresh-batches refresh-churn sample-rate device devices workers seed force`) {
 		f.AddFlag(of.Lookup(name))
 	}
+	f.Float64Var(&cfg.Overflow, "overflow", 0, "of the resident table beside the cache: most rows longer than their slot, 0 to 1 (default: 0.3)")
+	f.StringVar(&cfg.Buddy, "buddy", "", "of the resident table beside the cache: where what is longer than the slots lies, host or peer (default: host)")
 	f.BoolVar(&cfg.Check, "check", false, "run a cache of each budget and show its hit rate beside")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")

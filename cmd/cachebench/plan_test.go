@@ -34,8 +34,8 @@ func TestPlan_Output(t *testing.T) {
 func TestPlan_Resident(t *testing.T) {
 	t.Parallel()
 	base := []string{"--features", data(t, "reddit.npz"), "--device", "host", "--batches", "5"}
-	plan := func(memory string) *experiment.PlannedResident {
-		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base)...))
+	plan := func(memory string, more ...string) *experiment.PlannedResident {
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base, more)...))
 		return res.Plans[0].Resident
 	}
 	r := plan("40MB")
@@ -49,6 +49,16 @@ func TestPlan_Resident(t *testing.T) {
 	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+data(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
 		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
 		slices.Concat([]string{"run", "--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
+	// Shorter slots fit less memory where more rows may be longer, and other devices' memory is read sooner than the host's.
+	host := plan("36MB", "--overflow", "1")
+	if !host.Fits || host.TargetBytes >= 208 || host.OverflowRatio <= 0.3 || host.OverflowLookups == 0 {
+		t.Errorf("with --overflow 1: %+v", host)
+	}
+	two := []string{"--devices", "2", "--overflow", "1", "--buddy"}
+	if host, peer := plan("34.9MB", append(two, "host")...), plan("34.9MB", append(two, "peer")...); host.OverflowLookups == 0 || !(peer.PredictedRowNS < host.PredictedRowNS) {
+		t.Errorf("on host %+v, on peers %+v", host, peer)
+	}
+	refuse(t, "--overflow (2) must be 0 to 1\n--buddy peer needs at least 2 devices: --devices or --gpus", slices.Concat([]string{"plan", "--overflow", "2", "--buddy", "peer"}, base)...)
 	if small := plan("36MB"); small.Fits || small.Faster != "cached" || small.BudgetBytes <= small.Within || small.BorderSkew == nil || *small.BorderSkew != 0 {
 		t.Errorf("%+v", small)
 	}

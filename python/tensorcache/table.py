@@ -314,7 +314,7 @@ class Table:
             self._with_ids(library().tc_prefetch, ids)
 
     def retarget(self, target: Union[int, Literal["auto"]] = "auto") -> None:
-        """Moves a resident table to slots of ``target`` bytes, a multiple of 16, or with ``"auto"`` of the length that suits the rows as they are now.
+        """Moves a resident table to slots of ``target`` bytes, a multiple of 16, or with ``"auto"`` of the length, or lengths by range of rows, that suit them now.
 
         It returns when all rows have moved. Reads go on meanwhile; updates of the table wait some milliseconds at a time. The GPU memory that the
         table takes stays the same: raises ``ArgumentError`` for a target that is longer than ``Resident.max_target``.

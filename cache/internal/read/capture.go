@@ -38,8 +38,8 @@ type capture struct {
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
 func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	t, n := d.Table(table), int(rows.Len())
-	if t.long() {
-		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
+	if t.long() && t.Resident == nil {
+		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch of a cached table in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
 	c := &capture{owner: d, table: table, rows: n}

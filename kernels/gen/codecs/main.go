@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [early] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [compared] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -34,7 +34,7 @@ type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one
 	bytes, built        string
-	words               map[string]bool // fill, encode, pairs, two, fixed, early
+	words               map[string]bool // fill, encode, pairs, two, fixed, compared
 	macros              []string
 }
 
@@ -147,7 +147,7 @@ func parse(line, header string) (coder, error) {
 			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "early"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "compared"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -218,14 +218,17 @@ func (c *coder) modules() (lines []string) {
 			add("decodeFixed", decode, "-DROW_KIND=1")
 			add("buddyFixed", decode, "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
-			add("findFixedDouble", "find_double", "-DROW_KIND=1")
+			add("findFixedDouble", "decode_double", "-DROW_KIND=1")
+			add("buddyFixedDouble", "decode_double", "-DROW_KIND=1", "-DROW_BUDDY")
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
-		if c.words["early"] {
+		if c.words["compared"] {
 			add("buddyEarly", decode, "-DROW_BUDDY", "-DROW_EARLY")
+			add("buddySealed", decode, "-DROW_BUDDY", "-DROW_SEALED")
 		}
-		add("findDouble", "find_double")
+		add("findDouble", "decode_double")
+		add("buddyDouble", "decode_double", "-DROW_BUDDY")
 	}
 	add("decode", decode, hits...)
 	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
@@ -270,7 +273,7 @@ func coderTable(coders []coder) []byte {
 		if c.built != "" {
 			out.WriteString(", built: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"early", "early"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"compared", "compared"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}

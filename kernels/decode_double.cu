@@ -1,17 +1,22 @@
 #include "coder.h"
-#include "looked.h"
 #include "publish.h"
 #include "ticket.h"
+#ifdef ROW_BUDDY
+#include "buddy.h"
+#else
+#include "looked.h"
+#endif
 
-// Looks rows of 33 to 64 quads up and decodes them in one launch: for IBP with one mask and tables without a codec, the counterpart of
+// Finds rows of 33 to 64 quads and decodes them in one launch: for IBP with one mask and tables without a codec, the counterpart of
 // decode_pairs.cu for rows that have more quads than a warp has lanes, from 768 bytes on (coders.go). Rows begin at multiples of 8 bytes. With
-// ROW_KIND 1 masks move no bit when a chunk is packed. The last blocks read the misses.
+// ROW_KIND 1 masks move no bit when a chunk is packed. With ROW_BUDDY the rows are those of a resident table (buddy.h). Else the kernel looks them up, and
+// the last blocks read the misses.
 //
 // A warp decodes a row at a time, two quads a lane: quad number lane and the one 32 further on, of all rows. Their metadata stay in registers
 // if masks move no bit, else they lie in shared memory: in registers they spill, or leave room for two blocks a multiprocessor only, which is
 // slower. Asynchronous copies stage rows in shared memory, three a warp, as decode_pairs.cu stages pairs.
 //
-// Shared memory: DECODE_TICKETS bytes a thread, DECODE_STAGES / 2 × stageBytes a warp, FIND_SHARED bytes a thread, then the metadata unless KEPT.
+// Shared memory: two tickets a thread, DECODE_STAGES / 2 × stageBytes a warp, LOOKUP bytes a thread, then the metadata unless KEPT.
 
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 
@@ -28,21 +33,29 @@ INLINE void storeQuadOf(u8 *row, u32 column, u32x4 x, u32 rowBytes, bool whole)
 		*(u32x2 *)(p + 8) = x.zw;
 }
 
+#ifdef ROW_BUDDY
+constexpr u32 LOOKUP = 0;
+#else
+constexpr u32 LOOKUP = FIND_SHARED;
+#endif
+
 template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a, SOURCE rows, u32 blocks)
 {
 	extern __shared__ u32x4 dynamic[];
 	constexpr int C = CHUNK ? CHUNK : 4;
 	constexpr u32 N = 16 / C, STAGES = DECODE_STAGES / 2; // chunks a quad
+	using Kept = typename SOURCE::Kept;
+	constexpr u32 TICKETS = 2 * sizeof(Kept);
 	const u32 lane = laneID(), warp = threadID() / 32, warps = blockThreads() / 32, stageBytes = a.stageBytes;
 	const u32 rowBytes = a.codec.rowBytes, columns[2] = {lane, lane + 32};
 	const bool second = columns[1] < a.codec.quads, whole = a.codec.store == STORE_16;
 
 	u32 step = warps * blocks, lead = blockID() + warp * blocks, ahead = lead + lane * step;
-	rows.begin(ahead, 32 * step, blockThreads() * DECODE_TICKETS + warps * STAGES * stageBytes);
+	rows.begin(ahead, 32 * step, blockThreads() * TICKETS + warps * STAGES * stageBytes);
 	u32 hits = rows.count;
 
 	Planes<MOVES> planes[2] = {};
-	Meta<SHARED, STEPS> shared{(u8 *)dynamic + blockThreads() * (DECODE_TICKETS + FIND_SHARED) + warps * STAGES * stageBytes};
+	Meta<SHARED, STEPS> shared{(u8 *)dynamic + blockThreads() * (TICKETS + LOOKUP) + warps * STAGES * stageBytes};
 	if (!KEPT)
 		loadMeta(a.codec, (u8 *)shared.p);
 	u32 masked[2] = {0, 0}, bitsBefore[2] = {0, 0};
@@ -61,23 +74,26 @@ template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const Dec
 	if (lead >= hits)
 		return;
 
-	Ticket *tickets = (Ticket *)dynamic + warp * 64; // two rounds
-	u8 *ring = (u8 *)dynamic + blockThreads() * DECODE_TICKETS + warp * STAGES * stageBytes;
+	Kept *tickets = (Kept *)dynamic + warp * 64; // two rounds
+	u8 *ring = (u8 *)dynamic + blockThreads() * TICKETS + warp * STAGES * stageBytes;
 	u32 ringAddress = sharedAddress(ring) + lane * 16;
 
 	// Starts the copies of the warp's row j. Every 32 rows, each lane makes the ticket of one row.
 	auto stage = [&](u32 slot, u32 j) {
 		if ((j & 31) == 0) {
-			tickets[(j & 32) + lane] = rows.make(ahead, 32 * step);
+			Kept t = rows.make(ahead, 32 * step);
+			u32 place = lane;
+			if constexpr (sizeof(Kept) != sizeof(Ticket))
+				place = rows.template placeAmong<32>(t, lane);
+			tickets[(j & 32) + place] = t;
 			ahead += 32 * step;
 			warpSync(~0u);
 		}
-		u32x4 t = *(const u32x4 *)&tickets[j & 63];
-		u64 stored = ((u64)t.y << 32 | t.x) + lane * 16;
-		if ((int)(lane * 16) < (int)t.w)
-			copyRow16(ringAddress + slot, stored);
-		if ((int)(lane * 16 + 512) < (int)t.w)
-			copyRow16(ringAddress + slot + 512, stored + 512);
+		const Kept *kept = &tickets[j & 63];
+		u32x4 head = *(const u32x4 *)kept;
+		copyQuad(ringAddress + slot, kept, head, columns[0] * 16);
+		copyQuad(ringAddress + slot + 512, kept, head, columns[1] * 16);
+		copySecond(ringAddress + slot, kept, head, columns[0] * 16, ringAddress + slot + 512, kept, head, columns[1] * 16);
 		copyCommit();
 	};
 
@@ -140,8 +156,17 @@ template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const Dec
 	rows.end();
 }
 
-#define FIND(name, moves, kept)                                                                                                  \
-	KERNEL void __launch_bounds__(256, 3) name(const FindArgs a)                                                             \
+#ifdef ROW_BUDDY
+#define DOUBLE(form, moves, kept)                                                                                                \
+	KERNEL void __launch_bounds__(256, 3) buddy##form##Double(const BuddyArgs a)                                             \
+	{                                                                                                                        \
+		beginBuddy(a);                                                                                                   \
+		decodeDouble<moves, kept>(a.decode, Buddy(a, true), gridBlocks());                                               \
+		endBuddy(a);                                                                                                     \
+	}
+#else
+#define DOUBLE(form, moves, kept)                                                                                                \
+	KERNEL void __launch_bounds__(256, 3) find##form##Double(const FindArgs a)                                               \
 	{                                                                                                                        \
 		if (blockID() >= a.decoders) {                                                                                   \
 			fetchLast<ROW_CODER>(a);                                                                                 \
@@ -150,9 +175,10 @@ template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const Dec
 		decodeDouble<moves, kept>(a.decode, Looked(a), a.decoders);                                                      \
 		decoderDone(a);                                                                                                  \
 	}
+#endif
 
 #if ROW_KIND == 1
-FIND(findFixedDouble, 0, true)
+DOUBLE(Fixed, 0, true)
 #else
-FIND(findDouble, STEPS, CHUNK == 0)
+DOUBLE(, STEPS, CHUNK == 0)
 #endif
