@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec/sparse"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -67,6 +68,7 @@ func TestCoders_SparseHitsCorrupt(t *testing.T) {
 
 func sparseHits(t *testing.T, damage bool) {
 	gpu, reason := gputest.OpenIfAny(t)
+	defer kernels.LimitLaunch(1, 2)()
 	shares := []float64{0, 0.004, 0.05, 0.3, 0.5, 0.8, 0.97, 1}
 	all, compressed := 0, 0
 	for _, elementBytes := range []int{1, 2, 4, 8} {
@@ -125,6 +127,7 @@ func TestCoders_SparseOrderCorrupt(t *testing.T) { t.Run("sparse", sparseOrder) 
 
 func sparseOrder(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
+	defer kernels.LimitLaunch(1, 2)()
 	const rowBytes, elements, header, rows, damagedRows = 512, 128, 8 + 7, 600, 500
 	r := rand.New(rand.NewPCG(1, 2))
 	s := sparse.Shape{ElementBytes: 4, SymbolBits: 1}
