@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
 // CompressConfig says which codecs to try on which table.
 type CompressConfig struct {
-	// Features is a NumPy file; "" generates the default table of a run.
-	Features string
+	// Features is a NumPy file; "" generates the default table of a run, or, if StandIn names one, a table of workload.StandIns.
+	Features, StandIn string
 	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
 	DType string
 	Cast  string
@@ -53,6 +54,14 @@ type CodecResult struct {
 	Bounds *Bounds `json:"bounds,omitempty"`
 }
 
+// StandIns returns the names that CompressConfig.StandIn may have.
+func StandIns() (names []string) {
+	for _, s := range workload.StandIns {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // RoundTripLossy is CodecResult.RoundTrip of a lossy codec that keeps its bound in all rows.
 const RoundTripLossy = "lossy"
 
@@ -76,10 +85,14 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	}
 	var table *dataset.Table
 	var err error
-	if cfg.Features != "" {
+	switch {
+	case cfg.Features != "":
 		progress.Stage("reading the features", 0)
 		table, err = dataset.Load(cfg.Features)
-	} else {
+	case cfg.StandIn != "":
+		progress.Stage("generating the features", 0)
+		table, err = dataset.StandIn(cfg.StandIn, cfg.Seed)
+	default:
 		progress.Stage("generating the features", 0)
 		table, err = dataset.Generate(defaultVertices, defaultColumns, cfg.Seed)
 	}

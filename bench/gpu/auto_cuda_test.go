@@ -171,7 +171,7 @@ func (of *autoTable) check(t *testing.T) {
 		begin := time.Now()
 		c := get(cache.New(cache.Options{
 			Tables: []cache.Table{get(open("features", of.elements, table, of.rowBytes))}, Devices: cache.DeviceOptions{Backend: "cuda"},
-			Codec: cache.Codec(name), Seed: seed, Budget: int64(float64(len(table)) * of.budget),
+			Codec: cache.Codec(name), Seed: seed, Budget: int64(float64(len(table)) * of.budget), Host: cache.HostOptions{NoEqualRows: true},
 			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 				for _, rows := range lists[:trainingBatches] {
 					if !yield(0, rows) {

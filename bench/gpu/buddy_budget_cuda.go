@@ -55,7 +55,8 @@ func (r *runner) budgeted(source []byte, rowBytes int, resident bool) *cache.Cac
 	}
 	return get(cache.New(cache.Options{
 		Tables: []cache.Table{x}, Budget: int64(float64(len(source)) / overBudget), Codec: budgetCodec, Seed: seed,
-		Devices: cache.DeviceOptions{Backend: "cuda"}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+		Devices: cache.DeviceOptions{Backend: "cuda"}, Host: cache.HostOptions{NoEqualRows: true},
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	}))
 }
 

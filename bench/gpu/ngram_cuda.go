@@ -103,7 +103,7 @@ func (r *runner) serveNgrams(host device.Buffer, rows int64, codec cache.Codec, 
 	t := get(cache.FromBytes("ngrams", workload.Float8Row(workload.NgramElements), s.source, rowBytes))
 	s.cache = get(cache.New(cache.Options{
 		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: codec, Seed: seed, Budget: host.Size() / ngramBudget,
-		Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
+		Host: cache.HostOptions{NoEqualRows: true}, Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 			for _, list := range training {
 				if !yield(0, list) {
 					return

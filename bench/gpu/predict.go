@@ -42,6 +42,8 @@ const (
 	// (cache/internal/read/route.go).
 	oneLaunchRows  = 8192
 	oneLaunchBytes = 8 << 10
+	// partsCodec is the codec for rows of parts.
+	partsCodec = "parts"
 	// pageBytes is the page by which misses are ordered.
 	pageBytes = 64 << 10
 	// gatherCached is the share of the table that gather cases cache, and gatherHits the share of hits of gather-80.
@@ -123,6 +125,12 @@ func NewModel(r *Report) (*Model, error) {
 		return c
 	}
 	decodes, others := of("hit-decode", dense), of("hit-codecs", func(*Result) bool { return true })
+	var parts []*Result // of the codec for rows of parts, if it has been measured
+	for i := range r.Results {
+		if x := &r.Results[i]; x.Case == "hit-parts" && x.Codec == partsCodec {
+			parts = append(parts, x)
+		}
+	}
 	ones := of("hit-decode", labeled(SparseCodec))
 	hits, misses, mixed := of("gather-hits", dense), of("gather-misses", dense), of("gather-80", dense)
 	link, lookup, small := of("link", labeled("to device")), of("lookup", labeled("hits")), of("small-batch", func(x *Result) bool { return x.Batch == 1 })
@@ -132,7 +140,7 @@ func NewModel(r *Report) (*Model, error) {
 	rate := func(x *Result) float64 { return x.Value * 1e9 }
 	m.link, m.lookup, m.oneLaunch = rate(link[0]), rate(lookup[0]), small[0].Value*1e-6
 	m.gather = drawn(decodes, func(x *Result) float64 { return x.BaselineValue * 1e9 })
-	for _, x := range slices.Concat(decodes, ones, others) {
+	for _, x := range slices.Concat(decodes, ones, others, parts) {
 		label := x.Codec
 		if label == SparseCodec {
 			label = "ibp4" + OnesSuffix
@@ -173,7 +181,10 @@ func pagesOf(rows, bytes float64) float64 {
 // ones take, where those have been measured.
 func (m *Model) decoding(codec string, of dtype.Type, rowBytes, stored float64) float64 {
 	label := codec
-	if m.decode[codec+BFloat16Suffix] != nil && of.Size() == 2 {
+	switch {
+	case of == dtype.Float16 && m.decode[codec+Float16Suffix] != nil:
+		label += Float16Suffix
+	case of.Size() == 2 && m.decode[codec+BFloat16Suffix] != nil:
 		label += BFloat16Suffix
 	}
 	dense, ok := m.decode[label]

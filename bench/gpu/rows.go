@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// A table repeats after patternBytes bytes. That makes no batch faster: the device caches bytes by their addresses.
+// A table repeats after patternBytes bytes. That makes no batch faster: the device caches bytes by their addresses, and caches of such tables are opened
+// with HostOptions.NoEqualRows.
 const patternBytes = 64 << 20
 
 // A pattern is what a table consists of, repeated.

@@ -136,6 +136,12 @@ func TestCompress_Bounds(t *testing.T) {
 			t.Errorf("%s: bounds of zeros are %+v", r.Codec, r.Bounds)
 		}
 	}
+	weather := compress(t, "--stand-in", "weather", "--codec", "zstd")
+	if len(weather) != 1 || weather[0].RowBytes != 1536 || weather[0].SavingPercent < 70 {
+		t.Errorf("%+v", weather)
+	}
+	refuse(t, `workload: stand-in ("w") must be one of [shares places documents weather weights]`, "compress", "--stand-in", "w")
+	refuse(t, "--features and --stand-in contradict each other", "compress", "--stand-in", "weather", "--features", file)
 	if out := succeed(t, "compress", flag, "--codec", "sparse", "--features", file); !strings.Contains(out, "\nbounds: 100.00 % at the entropy") {
 		t.Error(out)
 	}
@@ -164,7 +170,7 @@ func TestCompress_AcceptedTables(t *testing.T) {
 func TestCompress_BadFlags(t *testing.T) {
 	t.Parallel()
 	refuse(t, `codec: unknown codec ("zip") must be one of `+strings.Join(registry.Usage(), ", "), "compress", "--codec", "zip")
-	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
+	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
 	refuse(t, `compress: argument ("extra") must be the value of a flag: cachebench compress --help lists them`, "compress", "extra")
 	refuse(t, "unknown flag: --budget", "compress", "--budget", "1%")
 }
