@@ -210,32 +210,39 @@ func (a *alike) finish(workers interruptible, sample []int64) error {
 	return workers.ctx.Err()
 }
 
-// repeats says whether it pays to look for all equal rows, by a sample: of its rows, one of groupedShare is like the row behind it, or so many are like another
-// row of the sample as there would be if one of groupedShare of the table had a single equal row anywhere. frequent are rows of contents that may be frequent.
+// repeats says whether it pays to look for all equal rows, by a sample: of its rows, but for those of contents that may be frequent, one of groupedShare is like
+// the row behind it, or so many are like another row of the sample as there would be if one of groupedShare of the table had a single equal row anywhere. frequent
+// has a row of each content that may be frequent.
 func (a *alike) repeats(workers interruptible, sample []int64) (all bool, frequent []int64) {
 	step := len(sample)/groupedSample + 1
 	n := len(sample) / step
-	if n == 0 {
-		return false, nil
-	}
-	hashes := make([]hashedRow, n)
-	var next, equal atomic.Int64
+	rows := make([]sampledRow, n)
 	workers.For(n, packGrain, func(from, to int) {
 		for i := from; i < to; i++ {
 			row := sample[i*step]
-			hashes[i] = hashedRow{xxh3.Hash(a.row(row)), row}
-			if row+1 < a.t.rows && xxh3.Hash(a.row(row+1)) == hashes[i].hash {
-				next.Add(1)
-			}
+			rows[i] = sampledRow{hash: xxh3.Hash(a.row(row)), row: row}
+			rows[i].next = row+1 < a.t.rows && xxh3.Hash(a.row(row+1)) == rows[i].hash
 		}
 	})
-	slices.SortFunc(hashes, func(a, b hashedRow) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.row, b.row)) })
-	for i, h := range hashes {
-		if i > 0 && h.hash == hashes[i-1].hash || i+1 < n && h.hash == hashes[i+1].hash {
-			equal.Add(1)
+	slices.SortFunc(rows, func(a, b sampledRow) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.row, b.row)) })
+	others, next, equal := n, 0, 0 // rows of contents that are not frequent, and of those the ones that are like another
+	for from, to := 0, 0; from < n; from = to {
+		for to = from; to < n && rows[to].hash == rows[from].hash; to++ {
+		}
+		if count := to - from; 2*count >= frequentLeast && 2*count*frequentShare >= n {
+			frequent = append(frequent, rows[from].row)
+			others -= count
+			continue
+		} else if count > 1 {
+			equal += count
+		}
+		for _, r := range rows[from:to] {
+			if r.next {
+				next++
+			}
 		}
 	}
-	found := float64(equal.Load())
-	all = a.t.rowBytes >= groupedRow && (next.Load()*groupedShare >= int64(n) || found >= 2 && found*groupedShare*float64(a.t.rows) >= float64(n)*float64(n))
-	return all, frequentIn(hashes)
+	table := float64(a.t.rows) * float64(others) / float64(max(1, n)) // such rows of the table
+	all = a.t.rowBytes >= groupedRow && (next > 0 && next*groupedShare >= others || equal >= 2 && float64(equal)*groupedShare*table >= float64(others)*float64(others))
+	return all, frequent
 }

@@ -21,22 +21,11 @@ const (
 	frequentPart = 1 << 16
 )
 
-// hashedRow is a row of the sample.
-type hashedRow struct {
+// sampledRow is a row of the sample, and whether the row behind it has the same hash.
+type sampledRow struct {
 	hash uint64
 	row  int64
-}
-
-// frequentIn returns a row of each content that has half of the rows of a sample that a frequent one has on average. The sample is ordered by hashes.
-func frequentIn(sample []hashedRow) (rows []int64) {
-	for from, to := 0, 0; from < len(sample); from = to {
-		for to = from; to < len(sample) && sample[to].hash == sample[from].hash; to++ {
-		}
-		if n := to - from; n > 1 && 2*n*frequentShare >= len(sample) {
-			rows = append(rows, sample[from].row)
-		}
-	}
-	return rows
+	next bool
 }
 
 // findFrequent compares all rows with examples, at most 2 × frequentShare rows of different contents, before they are encoded, and groups those of each

@@ -52,14 +52,14 @@ func inColumns() func(x float32, j int) float32 {
 }
 
 // columns returns float32 elements of columnsPeriod / 4 columns.
-func columns() pattern { return columnsOf(columnsPeriod / 4) }
+func columns(bytes int64) pattern { return columnsOf(bytes, columnsPeriod/4) }
 
 // float16Columns returns float16 elements of columnsPeriod / 2 columns.
-func float16Columns() pattern { return columnsOf(columnsPeriod / 2).float16() }
+func float16Columns(bytes int64) pattern { return columnsOf(bytes, columnsPeriod/2).float16() }
 
 // columnsOf returns float32 elements of so many columns, at most columnsPeriod / 2.
-func columnsOf(n int) pattern {
-	p, inColumn := normals(), inColumns()
+func columnsOf(bytes int64, n int) pattern {
+	p, inColumn := normals(bytes), inColumns()
 	parallel(len(p)/columnsPeriod, func(from, to int) {
 		for i := from * columnsPeriod; i < to*columnsPeriod; i += 4 {
 			x := math.Float32frombits(binary.LittleEndian.Uint32(p[i:]))
@@ -70,8 +70,8 @@ func columnsOf(n int) pattern {
 }
 
 // halfColumns returns bfloat16 elements of columnsPeriod / 2 columns.
-func halfColumns() pattern {
-	p, inColumn := halves(), inColumns()
+func halfColumns(bytes int64) pattern {
+	p, inColumn := halves(bytes), inColumns()
 	parallel(len(p)/columnsPeriod, func(from, to int) {
 		for i := from * columnsPeriod; i < to*columnsPeriod; i += 2 {
 			x := math.Float32frombits(uint32(binary.LittleEndian.Uint16(p[i:])) << 16)

@@ -80,15 +80,15 @@ func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements dtype
 }
 
 // halves returns pairs of N(0,1) bfloat16 elements.
-func halves() pattern {
-	return newPattern(func(r *rand.Rand) float32 {
+func halves(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 {
 		low, high := math.Float32bits(float32(r.NormFloat64())), math.Float32bits(float32(r.NormFloat64()))
 		return math.Float32frombits(low>>16 | high&0xffff0000)
 	})
 }
 
 // float16s returns N(0,1) float16 elements.
-func float16s() pattern { return normals().float16() }
+func float16s(bytes int64) pattern { return normals(bytes).float16() }
 
 // float16 returns float32 elements as float16. They repeat after half of a pattern.
 func (p pattern) float16() pattern {

@@ -248,11 +248,11 @@ func (r *runner) sparseRows() *table  { return r.shared(&r.sparse, sparse) }
 func (r *runner) halfRows() *table    { return r.shared(&r.halves, halves) }
 func (r *runner) float16Rows() *table { return r.shared(&r.float16s, float16s) }
 
-func (r *runner) shared(t **table, values func() pattern) *table {
+func (r *runner) shared(t **table, values func(bytes int64) pattern) *table {
 	if *t == nil {
 		host := get(r.d.AllocHost(r.o.TableBytes, "benchmark table"))
 		r.kept = append(r.kept, host)
-		values().fill(host.Bytes())
+		values(host.Size()).fill(host.Bytes())
 		mem := get(r.d.Alloc(r.o.TableBytes, "benchmark table"))
 		r.kept = append(r.kept, mem)
 		*t = &table{host, mem}

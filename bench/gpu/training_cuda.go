@@ -82,7 +82,7 @@ func (r *runner) trainingFetch() {
 		if shape.elements == dtype.BFloat16 {
 			values = halves
 		}
-		values().fill(host.Bytes())
+		values(host.Size()).fill(host.Bytes())
 		r.trainingShape(host, shape)
 		r.free()
 	}
