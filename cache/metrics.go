@@ -35,6 +35,8 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 	overlay := f.Level("tensorcache.overlay.usage", "By", "Bytes of updated rows on their way to the host tier.")
 	budget := f.Level("tensorcache.budget.limit", "By", "Bytes that slabs and their metadata may take.")
 	rows := f.Level("tensorcache.rows.cached", "{row}", "Rows cached.")
+	equal := f.Level("tensorcache.rows.equal", "{row}", "Rows of the table that were found to be stored like others.")
+	saved := f.Level("tensorcache.slots.saved", "{slot}", "Cached rows that the slot of an equal row serves.")
 	tableRows := f.Level("tensorcache.table.rows", "{row}", "Rows of the table.")
 	compression := f.Gauge("tensorcache.compression.ratio", "1", "Raw bytes ÷ stored bytes of the whole table.")
 	fragmentation := f.Gauge("tensorcache.slab.fragmentation", "1", "Part of the free slab bytes that lies in pieces too short for the longest row.")
@@ -64,6 +66,8 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 			o.ObserveInt64(hits, ts.PeerHits, with(table, observe.KeySource.String("peer")))
 			o.ObserveInt64(gathers, ts.Gathers, of)
 			o.ObserveInt64(rows, ts.CachedRows, of)
+			o.ObserveInt64(equal, ts.EqualRows, of)
+			o.ObserveInt64(saved, ts.SlotsSaved, of)
 			o.ObserveInt64(tableRows, ts.Rows, of)
 			for r, n := range ts.MissesByReason {
 				o.ObserveInt64(misses, n, with(table, observe.KeyReason.String(slab.Reason(r).String())))

@@ -36,6 +36,11 @@
 //		static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch,
 //					  const Tile<N> &tile, u8 *row);
 //
+//		// decodeLong, if there is one, is decode of hits of rows that are too long for a stage, by a warp.
+//		template <class W>
+//		static INLINE bool decodeLong(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch,
+//					      const Tile<32> &tile, u8 *row);
+//
 //		// encode, if the codec encodes on GPUs, writes the stored form of a row to out and returns its length, or the row's length
 //		// or more if the row does not shrink. words is the row in shared memory, the last word padded with zeros. out is
 //		// shared memory of room words, all zeros at first. encode writes no word from room on: a row that does not shrink

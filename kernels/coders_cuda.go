@@ -154,6 +154,9 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 		if l.shape == "Double" {
 			l.threads, lanes, stages = blockThreads, l.lanes, stages/2
 		}
+		if lanes <= 32 {
+			l.threads = limited(l.threads, 32*warpLimit)
+		}
 		if l.shape != "Long" {
 			l.shared = l.threads*tickets + l.threads/lanes*stages*int(args.StageBytes)
 			l.rows = max(2, 64/lanes)

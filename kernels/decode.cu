@@ -111,6 +111,19 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 	rows.end();
 }
 
+// decodeFar is the coder's decodeLong if it has one, else its decode.
+template <class C, class W>
+INLINE auto decodeFar(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<32> &tile, u8 *row, int)
+	-> decltype(C::decodeLong(codec, meta, stored, length, scratch, tile, row))
+{
+	return C::decodeLong(codec, meta, stored, length, scratch, tile, row);
+}
+template <class C, class W>
+INLINE bool decodeFar(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<32> &tile, u8 *row, long)
+{
+	return C::decode(codec, meta, stored, length, scratch, tile, row);
+}
+
 // Decodes rows that are too long for a stage: a warp decodes a row directly from the slab, with the metadata in global memory. Shared memory:
 // the scratch of each warp.
 template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a, SOURCE rows)
@@ -127,7 +140,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 		if (t.length == a.codec.rowBytes)
 			tileCopy<32>(a.codec, stored, tile.lane, row);
 		else if (ok && (sizeof(t) == sizeof(Ticket) || t.length != 0))
-			ok = C::decode(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row);
+			ok = decodeFar<C>(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row, 0);
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
 		tile.sync(); // the scratch is free

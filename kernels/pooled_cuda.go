@@ -236,11 +236,11 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 
 // launchPooled launches a kernel of pooled batches. Its arguments are asked for when args and the grid are known.
 func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func(grid int) A) error {
-	resident, err := f.Resident(s.Device(), l.threads, l.shared)
+	blocks, err := resident(s, f, l.threads, l.shared)
 	if err != nil {
 		return err
 	}
-	grid := l.grid(rows, resident, args)
+	grid := l.grid(rows, blocks, args)
 	all := of(grid)
 	return f.Launch(s, grid, l.threads, l.shared, &all)
 }

@@ -238,13 +238,16 @@ func TestResident_ManyRows(t *testing.T) {
 	if gpu == nil {
 		lengths = []int{256}
 	}
+	if short() {
+		defer fewBlocks()()
+	}
 	for _, rowBytes := range lengths {
 		for _, name := range []string{"none", "ibp4", "rank"} {
 			t.Run(fmt.Sprintf("%s/%d", name, rowBytes), func(t *testing.T) {
 				table := coded{name, dtype.Float32, rowBytes}
 				n, distinct := 200_000_000/rowBytes+5, 500
 				if short() {
-					n, distinct = 2003, 150
+					n, distinct = 2*manyRows(rowBytes), 150
 				}
 				data := table.rows(distinct)
 				c := table.train(t, data)
@@ -284,6 +287,7 @@ func TestResident_Kernels(t *testing.T) {
 		kernels.EarlyKernel: {64, 128, 256, 400, 512}, kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
 		kernels.UsualKernel: {128, 256, 512, 768, 1000, 1024, 2048},
 	}
+	defer kernels.LimitLaunch(2, 2)()
 	for _, name := range []string{"none", "ibp4"} {
 		for kind, lengths := range kinds {
 			for i, rowBytes := range lengths {

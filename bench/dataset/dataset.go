@@ -100,6 +100,16 @@ func (t *Table) WithRows(rowBytes int) (*Table, error) {
 	return &as, nil
 }
 
+// StandIn returns a table of workload.StandIns.
+func StandIn(name string, seed uint64) (*Table, error) {
+	s, err := workload.FindStandIn(name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.Table(s.Rows, seed)
+	return &Table{Name: s.Name, DType: s.DType, Rows: s.Rows, RowBytes: s.RowBytes(), Data: data}, err
+}
+
 // Open returns the table as a cache takes it. The data are not copied before cache.New does. What lies in a file is read from there, so
 // that its pages do not count as memory of the process.
 func (t *Table) Open() (cache.Table, error) {

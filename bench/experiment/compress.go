@@ -179,9 +179,16 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	return results, nil
 }
 
-// Generated are the tables that CompressConfig.Generate names: float32 of N(0,1) × exp(z) of the column, as for a run; float32 of N(0,1), 256 a row; and the float8 rows of n-gram
-// tables.
-var Generated = []string{"features", "normal", "ngram"}
+// Generated are the tables that CompressConfig.Generate names: float32 of N(0,1) × exp(z) of the column, as for a run; float32 of N(0,1), 256 a row; the float8 rows of n-gram
+// tables; and those of workload.StandIns.
+var Generated = append([]string{"features", "normal", "ngram"}, standIns()...)
+
+func standIns() (names []string) {
+	for _, s := range workload.StandIns {
+		names = append(names, s.Name)
+	}
+	return names
+}
 
 // generatedRows is how many rows of 256 elements are generated.
 const generatedRows = 200_000
@@ -196,8 +203,10 @@ func (c *CompressConfig) generate() (*dataset.Table, error) {
 			return nil, err
 		}
 		return &dataset.Table{Name: "generated", DType: workload.Float8Row(workload.NgramElements), Rows: generatedRows, RowBytes: workload.NgramRowBytes, Data: data}, nil
+	case "features", "":
+		return dataset.Generate(defaultVertices, defaultColumns, c.Seed)
 	}
-	return dataset.Generate(defaultVertices, defaultColumns, c.Seed)
+	return dataset.StandIn(c.Generate, c.Seed)
 }
 
 // trainNamed makes a codec or a baseline.

@@ -51,7 +51,7 @@ type Config struct {
 	ColdCacheBytes string `json:"cold_cache_bytes,omitempty"`
 	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
 	DType string `json:"dtype,omitempty"`
-	// Cast rounds the table's elements to bf16, f16, f8e4m3 or f8e5m2 first, or quantises them: dataset.Table.Cast.
+	// Cast rounds the table's elements to bf16, f16, f8e4m3, f8e5m2 or f8e8m0 first, or quantises them: dataset.Table.Cast.
 	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
 	Graph string `json:"graph,omitempty"`

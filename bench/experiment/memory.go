@@ -149,9 +149,14 @@ func (c *CompressConfig) checkMemory() error {
 	need := memlimit.Need{Setting: "--features", Value: c.Features}
 	rows, rowBytes := float64(defaultVertices), float64(4*defaultColumns)
 	need.Bytes = rows * rowBytes
-	if c.Features == "" {
+	switch s, err := workload.FindStandIn(c.Generate); {
+	case c.Features == "" && err == nil:
+		need.Setting, need.Value = "--generate", c.Generate
+		rows, rowBytes = float64(s.Rows), float64(s.RowBytes())
+		need.Bytes = rows * rowBytes
+	case c.Features == "":
 		need.Value = "generated"
-	} else {
+	default:
 		var err error
 		if rows, rowBytes, need.Bytes, err = shape(c.Features); err != nil {
 			return nil // for who loads it

@@ -52,7 +52,8 @@ func (r *runner) budgeted(source []byte, rowBytes int, codec cache.Codec, reside
 	}
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{x}, Budget: int64(float64(len(source)) / overBudget), Codec: codec, Seed: seed,
-		Devices: cache.DeviceOptions{Backend: "cuda"}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+		Devices: cache.DeviceOptions{Backend: "cuda"}, Host: cache.HostOptions{NoEqualRows: true},
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	})
 	if resident && errors.Is(err, cache.ErrBudget) {
 		return nil
@@ -250,4 +251,3 @@ func (r *runner) budgetOf(source []byte, mem, host device.Buffer, rowBytes int, 
 		r.freeFrom(kept)
 	}
 }
-

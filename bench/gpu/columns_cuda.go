@@ -24,6 +24,7 @@ func (r *runner) hitColumns() {
 	}{
 		{func() *table { return r.shared(&r.columns, columns) }, dtype.Float32, "rank"},
 		{func() *table { return r.shared(&r.halfColumns, halfColumns) }, dtype.BFloat16, "rank" + BFloat16Suffix},
+		{func() *table { return r.shared(&r.float16Columns, float16Columns) }, dtype.Float16, "rank" + Float16Suffix},
 	} {
 		t := of.table()
 		for _, rowBytes := range r.o.RowBytes {
@@ -51,20 +52,26 @@ func inColumns() func(x float32, j int) float32 {
 }
 
 // columns returns float32 elements of columnsPeriod / 4 columns.
-func columns() pattern {
-	p, inColumn := normals(), inColumns()
+func columns(bytes int64) pattern { return columnsOf(bytes, columnsPeriod/4) }
+
+// float16Columns returns float16 elements of columnsPeriod / 2 columns.
+func float16Columns(bytes int64) pattern { return columnsOf(bytes, columnsPeriod/2).float16() }
+
+// columnsOf returns float32 elements of so many columns, at most columnsPeriod / 2.
+func columnsOf(bytes int64, n int) pattern {
+	p, inColumn := normals(bytes), inColumns()
 	parallel(len(p)/columnsPeriod, func(from, to int) {
 		for i := from * columnsPeriod; i < to*columnsPeriod; i += 4 {
 			x := math.Float32frombits(binary.LittleEndian.Uint32(p[i:]))
-			binary.LittleEndian.PutUint32(p[i:], math.Float32bits(inColumn(x, i%columnsPeriod/4)))
+			binary.LittleEndian.PutUint32(p[i:], math.Float32bits(inColumn(x, i/4%n)))
 		}
 	})
 	return p
 }
 
 // halfColumns returns bfloat16 elements of columnsPeriod / 2 columns.
-func halfColumns() pattern {
-	p, inColumn := halves(), inColumns()
+func halfColumns(bytes int64) pattern {
+	p, inColumn := halves(bytes), inColumns()
 	parallel(len(p)/columnsPeriod, func(from, to int) {
 		for i := from * columnsPeriod; i < to*columnsPeriod; i += 2 {
 			x := math.Float32frombits(uint32(binary.LittleEndian.Uint16(p[i:])) << 16)

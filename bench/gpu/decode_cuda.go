@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -37,7 +38,7 @@ func (r *runner) sparseDecode(rowBytes int) {
 	r.hitDecode(tier, r.sparseRows(), "hit-decode", SparseCodec, r.d)
 }
 
-// hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32 or bfloat16 elements, except the one
+// hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32, bfloat16 or float16 elements, except the one
 // that hit-decode measures; by the codec for sparse rows of 0/1 rows, too. A codec that fails stops no other.
 func (r *runner) hitCodecs(rowBytes int) {
 	var failed []error
@@ -46,7 +47,8 @@ func (r *runner) hitCodecs(rowBytes int) {
 		dtype  dtype.Type
 		suffix string
 		only   string // "" for every codec
-	}{{r.normalRows, dtype.Float32, "", ""}, {r.halfRows, dtype.BFloat16, BFloat16Suffix, ""}, {r.sparseRows, dtype.Float32, OnesSuffix, sparseRowsCodec}} {
+	}{{r.normalRows, dtype.Float32, "", ""}, {r.halfRows, dtype.BFloat16, BFloat16Suffix, ""},
+		{r.float16Rows, dtype.Float16, Float16Suffix, ""}, {r.sparseRows, dtype.Float32, OnesSuffix, sparseRowsCodec}} {
 		if of.only != "" && !slices.Contains(r.o.Codecs, of.only) {
 			continue
 		}
@@ -78,11 +80,21 @@ func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements dtype
 }
 
 // halves returns pairs of N(0,1) bfloat16 elements.
-func halves() pattern {
-	return newPattern(func(r *rand.Rand) float32 {
+func halves(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 {
 		low, high := math.Float32bits(float32(r.NormFloat64())), math.Float32bits(float32(r.NormFloat64()))
 		return math.Float32frombits(low>>16 | high&0xffff0000)
 	})
+}
+
+// float16s returns N(0,1) float16 elements.
+func float16s(bytes int64) pattern { return normals(bytes).float16() }
+
+// float16 returns float32 elements as float16. They repeat after half of a pattern.
+func (p pattern) float16() pattern {
+	t := &dataset.Table{DType: dtype.Float32, Rows: len(p) / 4096, RowBytes: 4096, Data: p}
+	half := get(t.Cast("f16")).Data
+	return append(half, half...)
 }
 
 // hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows, uncompressed, from there.

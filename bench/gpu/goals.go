@@ -32,11 +32,14 @@ var goals = []goal{
 	{name: "odd-rows", codec: "ibp4" + BFloat16Suffix, of: RatioAtLeast, bound: 0.85},
 	{name: "odd-rows", codec: "ibp4" + Uint8Suffix, of: RatioAtLeast, bound: 0.85},
 	{name: "hit-codecs", codec: "rank", row: 512, of: RatioAtLeast, bound: 0.6},
-	{name: "hit-codecs", codec: "rank" + BFloat16Suffix, row: 512, of: RatioAtLeast, bound: 0.5},
+	{name: "hit-codecs", codec: "rank" + BFloat16Suffix, row: 512, of: RatioAtLeast, bound: 0.7},
+	{name: "hit-codecs", codec: "rank" + Float16Suffix, row: 512, of: RatioAtLeast, bound: 0.7},
 	{name: "hit-columns", row: 512, of: RatioAtLeast, bound: 0.7},
 	{name: "hit-parts", codec: "parts", of: RatioAtLeast, bound: 0.6},
+	{name: "hit-sparse", of: RatioAtLeast, bound: 1.3},
 	{name: "hit-codecs", codec: "sleek", row: 512, of: RatioAtLeast, bound: 0.8},
 	{name: "hit-codecs", codec: "sparse", row: 512, of: RatioAtLeast, bound: 0.6},
+	// Rows of 256 bytes are not below it: a list of entries takes a warp as long as one of rows of 512, and writes half as much (0.91 on an H200).
 	{name: "hit-codecs", codec: "sparse" + OnesSuffix, row: 512, of: RatioAtLeast, bound: 1.3},
 	{name: "hit-codecs", codec: "ndzip", row: 512, of: RatioAtLeast, bound: 0.4},
 	{name: "hit-codecs", codec: "zipnn", row: 512, of: RatioAtLeast, bound: 0.25},
@@ -133,8 +136,9 @@ func (x *Result) setGoal() {
 const (
 	// SparseCodec labels 0/1 rows; rows of other labels are N(0,1).
 	SparseCodec = "ibp4 sparse"
-	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
+	// BFloat16Suffix and Float16Suffix follow the codec's name in labels of bfloat16 and float16 rows of hit-codecs; others are float32.
 	BFloat16Suffix = " bfloat16"
+	Float16Suffix  = " float16"
 	// OnesSuffix follows it in labels of 0/1 rows of hit-codecs, of which a twentieth are ones.
 	OnesSuffix = " 0/1"
 	// Uint8Suffix follows it in labels of uint8 rows of odd-rows.

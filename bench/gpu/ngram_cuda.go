@@ -120,8 +120,8 @@ func (r *runner) serveNgrams(host device.Buffer, rows int64, tier ngramTier, tra
 	s := &served{runner: r, source: host.Bytes(), rowBytes: rowBytes, rows: rows}
 	t := get(cache.FromBytes("ngrams", workload.Float8Row(workload.NgramElements), s.source, rowBytes))
 	s.cache = get(cache.New(cache.Options{
-		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: tier.codec, Host: cache.HostOptions{Tier: tier.tier}, Seed: seed, Budget: host.Size() / ngramBudget,
-		Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
+		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: tier.codec, Seed: seed, Budget: host.Size() / ngramBudget,
+		Host: cache.HostOptions{Tier: tier.tier, NoEqualRows: true}, Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 			for _, list := range training {
 				if !yield(0, list) {
 					return

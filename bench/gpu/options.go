@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Cases to run, by name; default all.
 	Cases []string
-	// Codecs are measured by hit-codecs and hit-parts, some of registry.Concrete; default all.
+	// Codecs are measured by hit-codecs, hit-parts and hit-sparse, some of registry.Concrete; default all.
 	Codecs []string
 	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
@@ -45,7 +45,7 @@ type Options struct {
 
 // Cases are the names of all cases.
 var Cases = []string{
-	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "hit-columns", "hit-parts", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
+	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "hit-columns", "hit-parts", "hit-sparse", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
 	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "memory", "training-fetch",
 	"pooled-hits", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
 	"buddy-hits", "buddy-overflow", "buddy-budget", "buddy-updates",

@@ -48,7 +48,7 @@ func (r *runner) pooledCache(t *table, of dtype.Type, codec cache.Codec, budget 
 	x := get(cache.FromBytes("normals", of, source, rowBytes))
 	c = get(cache.New(cache.Options{
 		Tables: []cache.Table{x}, Budget: budget, Codec: codec, Seed: seed, Devices: cache.DeviceOptions{Backend: "cuda"},
-		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+		Host: cache.HostOptions{NoEqualRows: true}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	}))
 	return c, int64(len(source) / rowBytes), get(c.Stats()).Tables[0].CachedRows
 }
@@ -221,7 +221,7 @@ func (r *runner) pooledOfTables() {
 		}
 		c := get(cache.New(cache.Options{
 			Tables: tables, Budget: 2 * r.o.TableBytes, Codec: codecName, Seed: seed, Devices: cache.DeviceOptions{Backend: "cuda"},
-			Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+			Host: cache.HostOptions{NoEqualRows: true}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 		}))
 		err := try(func() {
 			n := r.o.Batch / pooledTables / tableBag * tableBag

@@ -100,7 +100,10 @@ const HostThreads = 8
 // ones take, where those have been measured.
 func (m *Model) decoding(name string, of dtype.Type, rowBytes, stored float64) float64 {
 	label := name
-	if m.decode[name+BFloat16Suffix] != nil && of.Size() == 2 {
+	switch {
+	case of == dtype.Float16 && m.decode[name+Float16Suffix] != nil:
+		label += Float16Suffix
+	case of.Size() == 2 && m.decode[name+BFloat16Suffix] != nil:
 		label += BFloat16Suffix
 	}
 	dense, ok := m.decode[label]

@@ -3,6 +3,7 @@ package gpu
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,6 +218,30 @@ func TestModel_Terms(t *testing.T) {
 				t.Errorf("%g rows of %g bytes: in order %.1f µs, as they come %.1f", rows, table, m.Uncached(u)*1e6, unsorted*1e6)
 			}
 		}
+	}
+	// Figures that the committed ones need not have.
+	r.Results = slices.DeleteFunc(r.Results, func(x Result) bool { return x.Case == "hit-parts" || strings.HasSuffix(x.Codec, Float16Suffix) })
+	without, err := NewModel(r)
+	if err != nil || without.Knows("parts") {
+		t.Errorf("without hit-parts: %v", err)
+	}
+	r.Results = append(r.Results, Result{Case: "hit-parts", Codec: "parts", RowBytes: 528, Value: 500, Compression: 1.1},
+		Result{Case: "hit-parts", Codec: "zipnn", RowBytes: 528, Value: 1}, Result{Case: "hit-codecs", Codec: "rank" + Float16Suffix, RowBytes: 512, Value: 100})
+	more, err := NewModel(r)
+	if err != nil || !more.Knows("parts") {
+		t.Fatalf("with hit-parts: %v", err)
+	}
+	of := func(m *Model, codec string, elements dtype.Type) float64 {
+		return m.Seconds(Batch{RowBytes: 528, Codec: codec, DType: elements, Lookups: 1e6, Hits: 1e6})
+	}
+	if parts, plain := of(more, "parts", dtype.Uint8), of(more, "none", dtype.Uint8); parts < plain || parts > 5*plain {
+		t.Errorf("rows of parts: %g s, uncompressed ones %g", parts, plain)
+	}
+	if a, b := of(more, "zipnn", dtype.Float32), of(without, "zipnn", dtype.Float32); a != b {
+		t.Errorf("zipnn as of hit-parts: %g s, want %g", a, b)
+	}
+	if a, b := of(more, "rank", dtype.Float16), of(more, "rank", dtype.BFloat16); a < 2*b || of(without, "rank", dtype.Float16) != b {
+		t.Errorf("float16: %g s, bfloat16 %g; without figures of float16 %g", a, b, of(without, "rank", dtype.Float16))
 	}
 	for codec, known := range map[string]bool{"none": true, "rank": true, "ibp2": true, "sleek-eb:0.1": false} {
 		if m.Knows(codec) != known {

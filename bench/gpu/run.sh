@@ -2,7 +2,8 @@
 # Runs parts of a GPU bundle in its own folder. Needs a GPU and its driver, no Go and no CUDA toolkit. Runs compute-sanitizer if there is one.
 #
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
-#   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
+#   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck; named, also under initcheck and synccheck, which a record may have
+#                                 but need not. Only tests whose names match the regular expression $TESTS (all)
 #   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
 #                                 that has this folder, beside a plain reader, for which 8 GiB must be free; tiers: batches and steps of a text through a
 #                                 cache over such pages, of 40 GiB, each in up to 9 minutes; not among all groups
@@ -124,17 +125,18 @@ test)
 sanitize)
 	command -v compute-sanitizer >/dev/null || { echo "run.sh: there is no compute-sanitizer" >&2; exit 1; }
 	tools=
-	for tool in memcheck racecheck; do if wanted $tool "$@"; then tools="$tools${tools:+,}$tool"; fi; done
-	[ -n "$tools" ] || { echo "run.sh: tools ($*) must be memcheck, racecheck" >&2; exit 2; }
+	[ $# -gt 0 ] || set -- memcheck racecheck
+	for tool in memcheck racecheck initcheck synccheck; do if wanted $tool "$@"; then tools="$tools${tools:+,}$tool"; fi; done
+	[ -n "$tools" ] || { echo "run.sh: tools ($*) must be memcheck, racecheck, initcheck, synccheck" >&2; exit 2; }
 	SHORT=1
-	tests sanitize 540 6 -tools "$tools" ./kernels.test
+	tests sanitize 540 6 -tools "$tools" -run "${TESTS:-.}" ./kernels.test
 	;;
 bench)
 	if wanted hot "$@"; then
 		bench hot 300 link,device-copy,hit-decode,odd-rows,miss-fetch,gather-hits,gather-misses,gather-80,lookup,load,small-batch,small-batch-caller,caller,captured,memory
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
-	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
+	if wanted codecs "$@"; then bench codecs 300 hit-codecs,gather-hits-codecs,hit-columns,hit-parts,hit-sparse --rows 256,512,1024,4096; fi
 	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
 		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000

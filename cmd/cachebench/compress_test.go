@@ -136,6 +136,10 @@ func TestCompress_Bounds(t *testing.T) {
 			t.Errorf("%s: bounds of zeros are %+v", r.Codec, r.Bounds)
 		}
 	}
+	weather := compress(t, "--generate", "weather", "--codec", "zstd")
+	if len(weather) != 1 || weather[0].RowBytes != 1536 || weather[0].SavingPercent < 70 {
+		t.Errorf("%+v", weather)
+	}
 	if out := succeed(t, "compress", flag, "--codec", "sparse", "--features", file); !strings.Contains(out, "\nbounds: 100.00 % at the entropy") {
 		t.Error(out)
 	}
@@ -164,7 +168,7 @@ func TestCompress_AcceptedTables(t *testing.T) {
 func TestCompress_BadFlags(t *testing.T) {
 	t.Parallel()
 	refuse(t, `codec: unknown codec ("zip") must be one of `+strings.Join(registry.Usage(), ", "), "compress", "--codec", "zip")
-	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
+	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
 	refuse(t, `compress: argument ("extra") must be the value of a flag: cachebench compress --help lists them`, "compress", "extra")
 	refuse(t, "unknown flag: --budget", "compress", "--budget", "1%")
 }
@@ -220,7 +224,7 @@ func TestCompress_Float8Tables(t *testing.T) {
 	}
 	features := write(t, "g.npy", npyOf(t, dtype.Uint8, noise(7*3), 7, 3))
 	for want, flags := range map[string]string{
-		`--generate ("rows") must be one of features, normal, ngram`: "--generate rows", "--generate (ngram) and --features (" + features + ") contradict each other": "--generate ngram --features " + features,
+		`--generate ("rows") must be one of features, normal, ngram, shares, places, documents, weather, weights`: "--generate rows", "--generate (ngram) and --features (" + features + ") contradict each other": "--generate ngram --features " + features,
 		"--row-elements (-1) must be at least 1": "--row-elements -1", "--row-elements (4): dataset: " + features + ": bytes (21) must be whole rows of 4, which must be at most 1048575": "--row-elements 4 --features " + features,
 		"--row-elements (264): dataset: generated: rows of parts (float8_e4m3fn*256,float8_e8m0fnu*8) must stay as they are": "--row-elements 264 --generate ngram",
 	} {
