@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -247,5 +248,39 @@ func TestGPU_PooledResident(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestGPU_PooledWithoutMemory adds up rows of a codec whose rows are written first on a GPU that has no memory for them: one launch serves the batch instead. Rows of a
+// resident table, which have no such launch, are an error that says so.
+func TestGPU_PooledWithoutMemory(t *testing.T) {
+	if !gputest.Emulated(t, "TENSORCACHE_EMULATOR_MEMORY=5242880") {
+		return
+	}
+	gpu := gputest.Open(t)
+	const rows, columns, n = 2000, 128, 9000
+	data := floatTable(rows, columns, dtype.Float32, false, 5)
+	c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: 512 << 10, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"}})
+	r := rand.New(rand.NewPCG(5, 5))
+	ids, p := randomRows(r, n, rows), cache.Pooling{Bag: 100}
+	size, _ := pooledOut(&p, dtype.Float32, columns, n)
+	for range 2 {
+		out, err := pooledOnDevice(t, c, gpu, ids, p, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "without memory for rows")
+	}
+	if s := stats(t, c); s.ScratchBytes == 0 || s.ScratchBytes > n/2*columns*4 {
+		t.Errorf("%d bytes of scratch: rows were written", s.ScratchBytes)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c = newCache(t, cache.Options{
+		Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns).ResidentWith(cache.ResidentOptions{Target: 368})}, Budget: 2 << 20, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"},
+	})
+	if err := c.GatherPooled(ctx, 0, ids, p, make([]byte, size)); err == nil || !strings.Contains(err.Error(), "batch scratch") {
+		t.Errorf("rows of a resident table: %v", err)
 	}
 }

@@ -46,7 +46,8 @@ struct PoolArgs {
 	// Narrow says that offsets have 32 bits. Unit is the largest of 16, 8, 4 and 2 bytes by which outputs can be written.
 	u32 narrow;
 	u32 unit;
-	u32 reserved;
+	// Begin is what offsets count from: position begin of theirs is the batch's first one.
+	u32 begin;
 };
 ABI_SIZE(PoolArgs, 88);
 
@@ -56,13 +57,6 @@ struct PooledArgs {
 	PoolArgs pool;
 };
 ABI_SIZE(PooledArgs, 400);
-
-// PooledReplayArgs are such a batch in a captured graph.
-struct PooledReplayArgs {
-	ReplayArgs replay;
-	PoolArgs pool;
-};
-ABI_SIZE(PooledReplayArgs, 424);
 
 // Float8Args say what follows the float8 values of a row: a scale for each block of them, of so many pieces of 8 values. Factor is the bits of a float32 by
 // which each element is multiplied.
@@ -74,7 +68,7 @@ struct Float8Args {
 };
 ABI_SIZE(Float8Args, 16);
 
-// PooledFloat8Args and PooledFloat8ReplayArgs are such batches of float8 rows.
+// PooledFloat8Args are such a batch of float8 rows.
 struct PooledFloat8Args {
 	ServeArgs serve;
 	PoolArgs pool;
@@ -82,12 +76,45 @@ struct PooledFloat8Args {
 };
 ABI_SIZE(PooledFloat8Args, 416);
 
-struct PooledFloat8ReplayArgs {
-	ReplayArgs replay;
+// POOL_TABLES is the most tables whose rows one launch adds up, POOL_STARTS one more, and POOL_LEAST_ROWS the fewest positions that a tile is given.
+#define POOL_TABLES 64
+#define POOL_STARTS 65
+#define POOL_LEAST_ROWS 8
+
+// PooledTable is the batch of one table among those of a launch. Serve's result and batch are not used. In a captured graph state and views are as in
+// ReplayArgs, and the state is counted in; otherwise view is what the batch reads by.
+struct PooledTable {
+	ServeArgs serve;
 	PoolArgs pool;
 	Float8Args float8;
+	u64 state;
+	u64 views;
+	ReplayView view;
 };
-ABI_SIZE(PooledFloat8ReplayArgs, 440);
+ABI_SIZE(PooledTable, 576);
+
+// PooledTablesArgs are the batches of several tables that have one kernel, or one batch in a captured graph. Their positions are counted through, table after
+// table. In a captured graph state is where its blocks announce themselves, of which a replay has so many in all its launches. Otherwise counters and
+// results, page-locked memory, have a Counters for each table, and batch is the batch's number.
+struct PooledTablesArgs {
+	// Tables is an array of PooledTable. One is the table if count is 1.
+	PooledTable one;
+	u64 tables;
+	u64 state;
+	u64 counters;
+	u64 results;
+	u64 batch;
+	// Offsets is 0: the positions of table i begin at starts[i]. Else its bags are those that offsets has from starts[i] on, so many bags, and its rows
+	// those between its first offset and its last. All tables then have the same row numbers, limit of them.
+	u64 offsets;
+	u32 count;
+	u32 blocks;
+	u32 bags;
+	u32 narrow;
+	u32 limit;
+	u32 starts[POOL_STARTS];
+};
+ABI_SIZE(PooledTablesArgs, 904);
 
 // SumRowsArgs are rows of a batch that were written to memory, back to back, to be added up: those of positions base to end - 1, from mem on. The
 // runs that begin at positions from to next - 1 are added, and end at end or before.

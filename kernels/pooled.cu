@@ -14,8 +14,8 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 #include "float8.h"
 #endif
 
-// Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_REPLAY the
-// batch is a part of a captured graph.
+// Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_TABLES a launch
+// serves batches of several tables, or one of a captured graph: pooled_tables.h.
 //
 // A tile of lanes takes the runs that begin at tileRows positions, one after the other. These runs' rows are neighbours, so the tile looks up as many rows
 // as it has lanes, a lane each: a part. Then it adds them in order. Raw hits are read several at once, straight to registers. Other rows, hits, hits
@@ -34,11 +34,6 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 
 // An entry says where a row lies and how long it is.
 constexpr u32 LENGTH = (1 << 20) - 1, COMPRESSED = 1 << 20, KNOWN = 1 << 21, SKIPPED = 1 << 22, MISSED = 1 << 23;
-
-// Counted is what a block has counted, in shared memory.
-struct Counted {
-	u32 hits, peers, reasons[NUM_REASONS];
-};
 
 #ifdef ROW_FLOAT8
 using Elements = Float8Args;
@@ -370,14 +365,15 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 	}
 
-	// runs sums the runs that begin at positions from first to first + p.tileRows - 1, and at the batch's end empty bags.
-	INLINE void runs(u32 first)
+	// runs sums the runs that begin at positions from first to next - 1, and at the batch's end empty bags.
+	INLINE void runs(u32 first, u32 next)
 	{
 		const Runs<N> r{p, tile, a.lookup.count};
 		u32 finish = startOf(p, r.n, p.bags);
 		if (first != 0 && first >= finish)
 			return;
-		u32 next = minimum(first + p.tileRows, finish), bag, at, unused;
+		next = minimum(next, finish);
+		u32 bag, at, unused;
 		bool last = next >= finish;
 		r.first(first, bag, at);
 		to = finish;
@@ -411,7 +407,14 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	}
 };
 
-template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements)
+// Share is a block's share of a batch: its tile has the runs that begin at positions from first to next - 1, none if first is behind the batch's last
+// position, and the thread checks every step-th offset from one on, before the last.
+struct Share {
+	u64 first, next;
+	u32 offset, step, lastOffset;
+};
+
+template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements, const Share &share)
 {
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
@@ -427,55 +430,81 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	P pooled{b, a, p, Tile<N>::make(), meta, counted, elements};
 	pooled.moved = 0;
 	pooled.list = (u32x4 *)((u8 *)dynamic + a.codec.metaBytes + tid / N * pooled.tileBytes());
-	u64 first = (u64)((blockID() * blockThreads() + tid) / N) * p.tileRows;
-	if (first <= a.lookup.count)
-		pooled.runs((u32)first);
+	if (share.first <= a.lookup.count)
+		pooled.runs((u32)share.first, (u32)minimum64(share.next, a.lookup.count));
 	if (p.size == 0)
-		for (u32 i = blockID() * blockThreads() + tid; i < p.offsetCount; i += gridBlocks() * blockThreads())
+		for (u32 i = share.offset; i < share.lastOffset; i += share.step)
 			if (badOffset(p, a.lookup.count, i))
 				b.outOfRange(i);
-	auto *count = b.counts();
 	if (tid % N == 0 && pooled.moved != 0)
-		atomicAdd(&count->hostBytes, pooled.moved);
+		b.addMoved(pooled.moved);
 	blockSync();
-	if (tid == 0) {
-		u32 misses = 0;
-		for (u32 k = 0; k < NUM_REASONS; k++)
-			if (counted.reasons[k] != 0) {
-				atomicAdd(&count->reasons[k], counted.reasons[k]);
-				misses += counted.reasons[k];
-			}
-		if (counted.peers != 0)
-			atomicAdd(&count->peers, counted.peers);
-		b.countHits(counted.hits, misses);
-	}
+	if (tid == 0)
+		b.add(counted);
 	b.end();
 }
 
 #ifdef ROW_FLOAT8
 using Args = PooledFloat8Args;
-using OfReplay = PooledFloat8ReplayArgs;
 #define ELEMENTS(args) args.float8
 #else
 using Args = PooledArgs;
-using OfReplay = PooledReplayArgs;
 #define ELEMENTS(args) Elements{}
 #endif
 
-#ifdef ROW_REPLAY
+#ifdef ROW_TABLES
+// shareOf returns a block's share of a table: of all tables' positions, which it has from first to end - 1, its tile has those from tileFirst to tileEnd - 1.
+INLINE Share shareOf(const Tables &s, u32 i, u64 first, u64 end, u64 tileFirst, u64 tileEnd)
+{
+	u64 start = s.starts[i], rows = s.rows(i), behind = start + (rows == 0 ? 1 : rows);
+	u32 offsets = s.table.pool.offsetCount;
+	u64 from = first > start ? first - start : 0, to = end - start;
+	Share share{~0ull, 0, threadID(), blockThreads(), offsets};
+	if (rows != 0) { // blocks that share a table share its offsets
+		share.offset += (u32)(from * offsets / rows);
+		share.lastOffset = to >= rows ? offsets : (u32)(to * offsets / rows);
+	}
+	if (tileFirst < behind && tileEnd > start) {
+		share.first = tileFirst > start ? tileFirst - start : 0;
+		share.next = tileEnd - start;
+	}
+	return share;
+}
+
+template <class C, int N, int EACH, bool LONG> INLINE void poolTables(const PooledTablesArgs &t, Tables &s, Counted &counted)
+{
+	openTables(t, s);
+	u32 tiles = blockThreads() / N, tile = threadID() / N;
+	u64 all = (u64)gridBlocks() * tiles, tileRows = (s.starts[t.count] + all - 1) / all;
+	tileRows = tileRows < POOL_LEAST_ROWS ? POOL_LEAST_ROWS : tileRows;
+	u64 first = blockID() * tiles * tileRows, tileFirst = first + tile * tileRows;
+	// The last one has all that is left: tables without rows may begin behind the last position.
+	bool last = blockID() == gridBlocks() - 1;
+	u64 end = last ? ~0ull : first + tiles * tileRows, tileEnd = last && tile == tiles - 1 ? ~0ull : tileFirst + tileRows;
+	for (u32 i = nextTable(t, s, 0, first, end); i < t.count; i = nextTable(t, s, i + 1, first, end)) {
+		blockSync(); // the table before is done with
+		readTable<true>(t, s, i);
+		pool<C, N, EACH, LONG>(Batch{t, s, s.table.serve}, s.table.pool, counted, ELEMENTS(s.table), shareOf(s, i, first, end, tileFirst, tileEnd));
+	}
+	closeTables(t, s);
+}
+
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const OfReplay r)                                         \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledTablesArgs t)                                         \
 	{                                                                                                                        \
-		__shared__ ReplayNow now;                                                                                        \
+		__shared__ Tables tables;                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted, ELEMENTS(r));                     \
+		poolTables<ROW_CODER, lanes, each, isLong>(t, tables, counted);                                                  \
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                               \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                                     \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                                           \
+		u32 thread = blockID() * blockThreads() + threadID();                                                            \
+		u64 first = (u64)(thread / lanes) * a.pool.tileRows;                                                             \
+		Share share{first, first + a.pool.tileRows, thread, gridBlocks() * blockThreads(), a.pool.offsetCount};          \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a), share);                       \
 	}
 #endif
 

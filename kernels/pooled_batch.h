@@ -1,44 +1,94 @@
-// What a pooled batch reads by, and what it counts in. With ROW_REPLAY it is a part of a captured graph, and reads by the view of the replay that
-// runs: see replay.h. serve.cu has the same for batches whose rows are written.
+// What a pooled batch reads by, and what it counts in. With ROW_TABLES it is that of the table that a block of a launch for several is at, or
+// a part of a captured graph, and reads by the view of the replay that runs: see pooled_tables.h.
 #pragma once
 #include "find.h"
 #include "publish.h"
-#include "replay.h"
+#ifdef ROW_TABLES
+#include "pooled_tables.h"
+#endif
 
-#ifdef ROW_REPLAY
+// Counted is what a block has counted, in shared memory.
+struct Counted {
+	u32 hits, peers, reasons[NUM_REASONS];
+};
+
+// addCounted adds that to the batch's, and returns the misses. One thread calls it.
+template <class C> INLINE u32 addCounted(C *count, const Counted &c)
+{
+	u32 misses = 0;
+	for (u32 k = 0; k < NUM_REASONS; k++)
+		if (c.reasons[k] != 0) {
+			atomicAdd(&count->reasons[k], c.reasons[k]);
+			misses += c.reasons[k];
+		}
+	if (c.peers != 0)
+		atomicAdd(&count->peers, c.peers);
+	return misses;
+}
+
+INLINE void addHits(Counters *count, u32 hits, u32 misses)
+{
+	if (hits != 0)
+		atomicAdd(&count->hits, hits);
+	if (misses != 0)
+		atomicAdd(&count->misses, misses);
+}
+
+#ifdef ROW_TABLES
 struct Batch {
-	const ReplayArgs &replay;
+	const PooledTablesArgs &t;
+	const Tables &s;
 	const ServeArgs &a;
-	ReplayNow &now; // in shared memory
 
-	INLINE void begin() const { beginReplay(replay, &now); }
-	INLINE void begun() const { checkReplay(replay, &now); }
+	INLINE void begin() const {}
+	INLINE void begun() const {}
 
-	INLINE u64 map() const { return now.view.map; }
-	INLINE u32 buckets() const { return now.view.buckets; }
-	INLINE i64 limit() const { return now.view.limit; }
-	INLINE u64 rejected() const { return now.view.rejected; }
-	INLINE u64 oversize() const { return now.view.oversize; }
-	INLINE u32 peers() const { return now.view.peers; }
-	INLINE const HostTier &tier() const { return now.view.tier; }
-	INLINE u64 slab(u64 word) const { return now.view.slabs[slabAt(word)]; }
+	INLINE u64 map() const { return s.table.view.map; }
+	INLINE u32 buckets() const { return s.table.view.buckets; }
+	INLINE i64 limit() const { return s.table.view.limit; }
+	INLINE u64 rejected() const { return s.table.view.rejected; }
+	INLINE u64 oversize() const { return s.table.view.oversize; }
+	INLINE u32 peers() const { return s.table.view.peers; }
+	INLINE const HostTier &tier() const { return s.table.view.tier; }
+	INLINE u64 slab(u64 word) const { return s.table.view.slabs[slabAt(word)]; }
 	INLINE Sampling samples() const
 	{
-		Sampling s = a.lookup.samples; // other accesses are sampled in each replay
-		s.accessSeed = hashOf(s.accessSeed + now.number);
-		return s;
+		Sampling of = a.lookup.samples;
+		if (captured()) // other accesses are sampled in each replay
+			of.accessSeed = hashOf(of.accessSeed + s.number);
+		return of;
 	}
 
-	INLINE ReplayCounts *counts() const { return &((ReplayState *)replay.state)->counts; }
-	INLINE void corrupt(u32 position) const { corruptReplayed((u64)counts(), position); }
-	INLINE void outOfRange(u32 position) const { rangeReplayed((u64)counts(), now.number, 0, 0, position); }
-	// countHits does nothing: the host knows the rows of a replay, and counts what is no miss as a hit.
-	INLINE void countHits(u32, u32) const {}
-	INLINE void end() const
+	INLINE bool captured() const { return t.state != 0; }
+	INLINE ReplayState *state() const { return (ReplayState *)s.table.state; }
+	INLINE Counters *counters() const { return (Counters *)a.lookup.counters; }
+	INLINE void corrupt(u32 position) const
 	{
-		if (threadID() == 0)
-			endReplay(replay);
+		if (captured())
+			corruptReplayed((u64)&state()->counts, position);
+		else
+			corruptRow(a.lookup.counters, position);
 	}
+	INLINE void outOfRange(u32 position) const
+	{
+		if (captured())
+			rangeReplayed((u64)&state()->counts, s.number, 0, 0, position);
+		else
+			rangeAside(a.lookup.counters, 0, 0, position);
+	}
+	INLINE void addMoved(u64 bytes) const { atomicAdd(captured() ? &state()->counts.hostBytes : &counters()->hostBytes, bytes); }
+	// add adds what a block has counted. The host knows the rows of a replay, unless offsets say which they are, and counts what is no miss as a hit.
+	INLINE void add(const Counted &c) const
+	{
+		if (!captured()) {
+			addHits(counters(), c.hits, addCounted(counters(), c));
+			return;
+		}
+		addCounted(&state()->counts, c);
+		if (t.offsets != 0 && c.hits != 0)
+			atomicAdd(&state()->hits, c.hits);
+	}
+	INLINE void end() const {}
 };
 #else
 struct Batch {
@@ -67,13 +117,8 @@ struct Batch {
 	INLINE Counters *counts() const { return (Counters *)a.lookup.counters; }
 	INLINE void corrupt(u32 position) const { corruptRow(a.lookup.counters, position); }
 	INLINE void outOfRange(u32 position) const { rangeAside(a.lookup.counters, 0, 0, position); }
-	INLINE void countHits(u32 hits, u32 misses) const
-	{
-		if (hits != 0)
-			atomicAdd(&counts()->hits, hits);
-		if (misses != 0)
-			atomicAdd(&counts()->misses, misses);
-	}
+	INLINE void addMoved(u64 bytes) const { atomicAdd(&counts()->hostBytes, bytes); }
+	INLINE void add(const Counted &c) const { addHits(counts(), c.hits, addCounted(counts(), c)); }
 	INLINE void end() const { endBatch<END_FETCH>(a.lookup.counters, BatchEnd{a.result, a.batch, 1, 0}); }
 };
 #endif

@@ -25,10 +25,9 @@ var (
 
 // pooledKernels are the kernels of a coder for pooled batches, by their names.
 type pooledKernels struct {
-	serve        map[string]*cuda.Function[abi.PooledArgs]
-	replay       map[string]*cuda.Function[abi.PooledReplayArgs]
-	float8       map[string]*cuda.Function[abi.PooledFloat8Args]
-	float8Replay map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]
+	serve  map[string]*cuda.Function[abi.PooledArgs]
+	float8 map[string]*cuda.Function[abi.PooledFloat8Args]
+	tables map[string]*cuda.Function[abi.PooledTablesArgs] // of both
 }
 
 var (
@@ -44,11 +43,10 @@ func init() {
 
 func newPooledKernels(name string, c coder) *pooledKernels {
 	k := &pooledKernels{
-		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledReplayArgs]{},
-		map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]{},
+		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledTablesArgs]{},
 	}
 	if c.floats&^1 != 0 {
-		serve, replay := module("pooled_"+name), module("pooledReplay_"+name)
+		serve, tables := module("pooled_"+name), module("pooledTables_"+name)
 		for _, element := range []int{4, 2} {
 			if c.floats&element == 0 {
 				continue
@@ -56,16 +54,16 @@ func newPooledKernels(name string, c coder) *pooledKernels {
 			for _, shape := range c.pooledShapes(c.lanes) {
 				function := pooledName(shape, element)
 				k.serve[function] = cuda.NewFunction[abi.PooledArgs](serve, function)
-				k.replay[function] = cuda.NewFunction[abi.PooledReplayArgs](replay, function)
+				k.tables[function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 			}
 		}
 	}
 	if c.floats&1 != 0 {
-		serve, replay := module("pooledFloat8_"+name), module("pooledFloat8Replay_"+name)
+		serve, tables := module("pooledFloat8_"+name), module("pooledFloat8Tables_"+name)
 		for _, shape := range c.pooledShapes(max(c.lanes, leastFloat8Lanes)) {
 			function := pooledName(shape, 1)
 			k.float8[function] = cuda.NewFunction[abi.PooledFloat8Args](serve, function)
-			k.float8Replay[function] = cuda.NewFunction[abi.PooledFloat8ReplayArgs](replay, function)
+			k.tables[function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 		}
 	}
 	return k
@@ -177,6 +175,7 @@ func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) 
 		Bags: uint32(p.Bags), Size: uint32(p.Size), OffsetCount: uint32(p.NumOffsets()), Columns: uint32(p.Columns),
 		PartialStride: uint32(p.PartialStride()), Mode: uint32(p.Mode), Element: pooledFloat(element), Output: pooledFloat(p.Out), Unit: unit,
 	}
+	args.Begin = uint32(p.Begin)
 	if p.Narrow {
 		args.Narrow = 1
 	}
@@ -204,7 +203,7 @@ func float8Args(f *reduce.Float8) abi.Float8Args {
 }
 
 // minTileRows is the fewest positions that a tile is given.
-const minTileRows = 8
+const minTileRows = abi.PoolLeastRows
 
 // grid returns the grid for a kernel, and sets what a tile of it takes.
 func (l *pooledLaunch) grid(rows, resident int, args *abi.PooledArgs) int {
@@ -222,11 +221,11 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	if k.Pool.Float8.Is() {
-		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledFloat8Args {
+		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledFloat8Args {
 			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
 		})
 	} else {
-		err = launchPooled(s, pooledOf[l.name].serve[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledArgs { return args })
+		err = launchPooled(s, pooledOf[l.name].serve[l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledArgs { return args })
 	}
 	if err != nil {
 		return err
@@ -234,14 +233,14 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out)
 }
 
-// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args and the grid are known.
-func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func(grid int) A) error {
+// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args are complete.
+func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func() A) error {
 	resident, err := f.Resident(s.Device(), l.threads, l.shared)
 	if err != nil {
 		return err
 	}
 	grid := l.grid(rows, resident, args)
-	all := of(grid)
+	all := of()
 	return f.Launch(s, grid, l.threads, l.shared, &all)
 }
 
@@ -252,32 +251,4 @@ func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buf
 	}
 	work := b.Bags * ((b.Columns + 31) / 32)
 	return launchResident(s, poolJoin, blockThreads, 0, work, blockThreads/32, &abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)})
-}
-
-// RunCUDA implements cuda.Kernel.
-func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
-	k := (*Replay)(q)
-	l, args, err := k.Serve.pooled(s)
-	if err != nil {
-		return err
-	}
-	var blocks uint64
-	replay := func(grid int) abi.ReplayArgs {
-		blocks = uint64(grid)
-		return abi.ReplayArgs{State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args.Serve}
-	}
-	if rows := k.Serve.Lookup.numRows(); k.Serve.Pool.Float8.Is() {
-		err = launchPooled(s, pooledOf[l.name].float8Replay[l.function], &l, rows, &args, func(grid int) abi.PooledFloat8ReplayArgs {
-			return abi.PooledFloat8ReplayArgs{Replay: replay(grid), Pool: args.Pool, Float8: float8Args(&k.Serve.Pool.Float8)}
-		})
-	} else {
-		err = launchPooled(s, pooledOf[l.name].replay[l.function], &l, rows, &args, func(grid int) abi.PooledReplayArgs {
-			return abi.PooledReplayArgs{Replay: replay(grid), Pool: args.Pool}
-		})
-	}
-	if err != nil {
-		return err
-	}
-	k.blocks = blocks
-	return joinPooled(s, k.Serve.Pool, &args.Pool, k.Serve.Lookup.Out)
 }

@@ -439,9 +439,9 @@ const (
 
 // PoolArgs say how the rows of a batch are divided into bags, and what is written of each: see package reduce.
 type PoolArgs struct {
-	Offsets, Weights, Partials                                                                        uint64
-	Padding, Stride                                                                                   int64
-	Bags, Size, OffsetCount, Columns, TileRows, PartialStride, Mode, Element, Output, Narrow, Unit, _ uint32
+	Offsets, Weights, Partials                                                                            uint64
+	Padding, Stride                                                                                       int64
+	Bags, Size, OffsetCount, Columns, TileRows, PartialStride, Mode, Element, Output, Narrow, Unit, Begin uint32
 }
 
 // PooledArgs are a batch whose rows are added up. Serve's warpRows and part are not used, and its lookup's out receives the sums.
@@ -450,29 +450,44 @@ type PooledArgs struct {
 	Pool  PoolArgs
 }
 
-// PooledReplayArgs are such a batch in a captured graph.
-type PooledReplayArgs struct {
-	Replay ReplayArgs
-	Pool   PoolArgs
-}
-
 // Float8Args say what follows the float8 values of a row: a scale for each block of them, of so many pieces of 8 values. Factor is the bits of a float32 by
 // which each element is multiplied.
 type Float8Args struct {
 	Scales, Block, Factor, _ uint32
 }
 
-// PooledFloat8Args and PooledFloat8ReplayArgs are such batches of float8 rows.
+// PooledFloat8Args are such a batch of float8 rows.
 type PooledFloat8Args struct {
 	Serve  ServeArgs
 	Pool   PoolArgs
 	Float8 Float8Args
 }
 
-type PooledFloat8ReplayArgs struct {
-	Replay ReplayArgs
-	Pool   PoolArgs
-	Float8 Float8Args
+// POOL_TABLES is the most tables whose rows one launch adds up, POOL_STARTS one more, and POOL_LEAST_ROWS the fewest positions that a tile is given.
+const (
+	PoolTables    = 64
+	PoolStarts    = 65
+	PoolLeastRows = 8
+)
+
+// PooledTable is the batch of one table among those of a launch. Serve's result and batch are not used. In a captured graph state and views are as in
+// ReplayArgs, and the state is counted in; otherwise view is what the batch reads by.
+type PooledTable struct {
+	Serve        ServeArgs
+	Pool         PoolArgs
+	Float8       Float8Args
+	State, Views uint64
+	View         ReplayView
+}
+
+// PooledTablesArgs are the batches of several tables that have one kernel, or one batch in a captured graph. Their positions are counted through, table after
+// table. In a captured graph state is where its blocks announce themselves, of which a replay has so many in all its launches. Otherwise counters and
+// results, page-locked memory, have a Counters for each table, and batch is the batch's number.
+type PooledTablesArgs struct {
+	One                                              PooledTable
+	Tables, State, Counters, Results, Batch, Offsets uint64
+	Count, Blocks, Bags, Narrow, Limit               uint32
+	Starts                                           [PoolStarts]uint32
 }
 
 // SumRowsArgs are rows of a batch that were written to memory, back to back, to be added up: those of positions base to end - 1, from mem on. The
@@ -618,6 +633,7 @@ const (
 	ReplayCountsBytes = 88
 	ReplayStateBytes  = 128
 	BoardCaptureBytes = 384
+	PooledTableBytes  = 576
 	AbsentHostBytes   = 256
 	AbsentStateBytes  = 48
 	ReplayAbsentBytes = 40
@@ -668,10 +684,10 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ReplayLookArgs{})-24]
 	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-88]
 	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-400]
-	_ = [1]int{}[unsafe.Sizeof(PooledReplayArgs{})-424]
 	_ = [1]int{}[unsafe.Sizeof(Float8Args{})-16]
 	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-416]
-	_ = [1]int{}[unsafe.Sizeof(PooledFloat8ReplayArgs{})-440]
+	_ = [1]int{}[unsafe.Sizeof(PooledTable{})-576]
+	_ = [1]int{}[unsafe.Sizeof(PooledTablesArgs{})-904]
 	_ = [1]int{}[unsafe.Sizeof(SumRowsArgs{})-216]
 	_ = [1]int{}[unsafe.Sizeof(PoolOffsetsArgs{})-104]
 	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]

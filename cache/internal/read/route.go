@@ -67,6 +67,7 @@ type route struct {
 	// other's. from is the position of its first row in the whole batch.
 	gathered, gathers bool
 	from              int
+	tables            []PooledPart // not nil: of a batch of several tables, which has no table of its own
 }
 
 // onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
@@ -116,6 +117,10 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
+	case r.tables != nil && !r.partial:
+		return 0
+	case r.tables != nil:
+		return kernels.PooledPartialBytes(poolsOf(r.tables))
 	case r.gathered:
 		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
 	case r.rows > 0:

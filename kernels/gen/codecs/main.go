@@ -239,11 +239,11 @@ func (c *coder) modules() (lines []string) {
 	add("share", "share")
 	if floats := c.floats() &^ 1; floats != 0 {
 		add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
-		add("pooledReplay", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_REPLAY")
+		add("pooledTables", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_TABLES", "-DROW_REPLAY")
 	}
 	if c.floats()&1 != 0 {
 		add("pooledFloat8", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8")
-		add("pooledFloat8Replay", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_REPLAY")
+		add("pooledFloat8Tables", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_TABLES", "-DROW_REPLAY")
 	}
 	if c.words["encode"] {
 		add("encode", encode)
