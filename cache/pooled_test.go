@@ -504,7 +504,7 @@ func TestGatherAs_Rounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	for _, of := range floats {
 		data := floatTable(rows, columns, of, true, 9)
-		c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "features", of, data, columns)}, Budget: int64(len(data) / 2)})
+		c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "features", of, data, columns)}, Budget: int64(len(data) / 2), Devices: cache.DeviceOptions{Backend: "host"}})
 		ids := zipf(r, rows, 500)
 		for _, as := range floats {
 			for _, enqueued := range []bool{false, true} {

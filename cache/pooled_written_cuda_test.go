@@ -3,6 +3,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -156,6 +157,45 @@ func TestGPU_PooledWrittenReports(t *testing.T) {
 		if x.want == "" || x.wrong != nil {
 			checkPooled(t, data, dtype.Float32, columns, left, &p, out, fmt.Sprint(x.wrong))
 		}
+	}
+}
+
+// TestGPU_PooledNoRows: batches of empty bags give zeros, whichever way a table's rows are served, and offsets beyond the rows, of which there are none, are reported.
+func TestGPU_PooledNoRows(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows = 60
+	var tables []cache.Table
+	columns := []int{32, 32, 3000}
+	for i, n := range columns {
+		tables = append(tables, floatsOf(t, fmt.Sprint("t", i), dtype.Float32, floatTable(rows, n, dtype.Float32, false, 1), n).WithCodec("none"))
+	}
+	tables[1] = tables[1].ResidentWith(cache.ResidentOptions{Target: 64})
+	c := newCache(t, cache.Options{Tables: tables, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendCUDA, Count: 1}})
+	for table, n := range columns {
+		for _, offsets := range [][]int64{{0, 0, 0}, {0, 3, 3}, {0, 0, 0}} {
+			size := 2 * n * 4
+			out := upload(t, gpu, bytes.Repeat([]byte{0xee}, size))
+			b, err := c.On(0).GatherPooledDevice(ctx, 0, table, device.Buffer{}, cache.Pooling{DeviceOffsets: upload(t, gpu, offsets), LastOffset: true}, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Wait(); errors.Is(err, cache.ErrRows) != (offsets[1] != 0) || offsets[1] == 0 && err != nil {
+				t.Errorf("table %d, offsets %v: %v", table, offsets, err)
+			}
+			got := make([]byte, size)
+			if err := device.Download(gpu, got, out); err != nil {
+				t.Fatal(err)
+			}
+			if offsets[1] == 0 && len(bytes.Trim(got, "\x00")) != 0 {
+				t.Errorf("table %d: sums of no rows are not zeros", table)
+			}
+		}
+		if err := c.GatherPooled(ctx, table, nil, cache.Pooling{Offsets: []int64{0, 0}}, make([]byte, 2*n*4)); err != nil {
+			t.Errorf("table %d: %v", table, err)
+		}
+	}
+	if s := stats(t, c); s.Tables[0].Lookups+s.Tables[1].Lookups+s.Tables[2].Lookups != 0 {
+		t.Error("lookups of no rows")
 	}
 }
 

@@ -74,6 +74,18 @@ const leastFloat8Lanes = 16
 
 func pooledName(shape string, element int) string { return fmt.Sprint("pooled", shape, "Of", element) }
 
+// pooledNames are the names by lanes, 0 for Long, and element, so that a batch formats none.
+var pooledNames = func() map[[2]int]string {
+	all := map[[2]int]string{}
+	for _, element := range []int{4, 2, 1} {
+		all[[2]int{0, element}] = pooledName("Long", element)
+		for lanes := 8; lanes <= 32; lanes *= 2 {
+			all[[2]int{lanes, element}] = pooledName(fmt.Sprint(lanes), element)
+		}
+	}
+	return all
+}()
+
 // pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
 func (c coder) pooledShapes(least int) []string {
 	shapes := []string{"Long"}
@@ -124,13 +136,13 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 		width, element, values = 1, p.Float8.Values, float8Piece
 		units, least = (p.Columns+values-1)/values, max(least, leastFloat8Lanes)
 	}
-	l := pooledLaunch{name: name, lanes: 32, function: pooledName("Long", width)}
+	l := pooledLaunch{name: name, lanes: 32, function: pooledNames[[2]int{0, width}]}
 	if units <= 32 {
 		l.lanes = least
 		for l.lanes < units {
 			l.lanes *= 2
 		}
-		l.function = pooledName(fmt.Sprint(l.lanes), width)
+		l.function = pooledNames[[2]int{l.lanes, width}]
 	}
 	if of := pooledOf[name]; of.serve[l.function] == nil && of.float8[l.function] == nil {
 		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))

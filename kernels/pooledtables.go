@@ -31,16 +31,16 @@ type PooledTables struct {
 // PooledTableBytes is the size of a table's arguments.
 const PooledTableBytes = abi.PooledTableBytes
 
-// PooledPartialBytes returns the device memory that the sums of runs of batches in a PooledTables take.
-func PooledPartialBytes(batches []*reduce.Batch) int64 {
-	var rows, stride int64
-	windows := map[uint64]int64{}
+// PooledPartialBytes returns the device memory that the sums of runs of n batches in a PooledTables take.
+func PooledPartialBytes(n int, batch func(i int) *reduce.Batch) int64 {
+	var rows, window, stride int64 // window: of the batch with the most rows of which others are windows
 	joins := false
-	for _, b := range batches {
+	for i := range n {
+		b := batch(i)
 		joins = joins || b.PartialBytes() > 0
 		stride = max(stride, b.PartialStride())
 		if b.Whole.Size() > 0 {
-			windows[b.Whole.Addr()] = max(windows[b.Whole.Addr()], int64(b.Rows))
+			window = max(window, int64(b.Rows))
 		} else {
 			rows += int64(b.Rows)
 		}
@@ -48,10 +48,7 @@ func PooledPartialBytes(batches []*reduce.Batch) int64 {
 	if !joins {
 		return 0
 	}
-	for _, n := range windows {
-		rows = max(rows, n)
-	}
-	return 2 * (rows/reduce.Run + int64(len(batches)) + 1) * stride
+	return 2 * (max(rows, window)/reduce.Run + int64(n) + 1) * stride
 }
 
 // Name implements device.Kernel.

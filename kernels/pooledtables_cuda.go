@@ -97,7 +97,7 @@ func (k *PooledTables) launches(s *cuda.Stream) (all []tablesLaunch, err error) 
 		at := slices.IndexFunc(all, func(l tablesLaunch) bool { return l.takes(k, &of, b) })
 		if at < 0 {
 			at = len(all)
-			all = append(all, tablesLaunch{pooledLaunch: of, f: pooledOf[of.name].tables[of.function]})
+			all = append(all, tablesLaunch{pooledLaunch: of, f: pooledOf[of.name].tables[of.function], members: make([]int, 0, k.len()-i)})
 			if b.Whole.Size() > 0 {
 				all[at].windows, all[at].rows = b, int64(b.Rows)
 			}

@@ -184,17 +184,20 @@ func (c *capture) poll() (done bool, err error) {
 // is locked.
 func (c *capture) verdict(err error) error {
 	s := &c.owner.captures
+	var first error // of the tables
 	for _, of := range append([]*capture{c}, c.followers...) {
 		if !c.gone {
 			of.settle()
 		}
-		if of.err != nil {
-			err, of.err = of.err, nil
-			return err
+		if first == nil {
+			first = of.err
 		}
-		if err == nil && !c.gone {
+		if of.err = nil; err == nil && !c.gone {
 			err = s.shown[of.table].err
 		}
+	}
+	if first != nil {
+		return first
 	}
 	if old := c.owner.set.superseded.Load(); old != nil && err == nil {
 		err = *old

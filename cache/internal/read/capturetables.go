@@ -39,7 +39,7 @@ func (d *Device) captureTables(s device.Stream, parts []PooledPart) (*Batch, err
 		}
 		k.Replays = append(k.Replays, &c.kernel)
 	}
-	if err := leader.reserveTables(poolsOf(parts)); err != nil {
+	if err := leader.reserveTables(parts); err != nil {
 		d.captures.remove(d, []*capture{leader})
 		return fail(err)
 	}
@@ -63,18 +63,18 @@ func (d *Device) captureTables(s device.Stream, parts []PooledPart) (*Batch, err
 }
 
 // reserveTables has memory for what the launches of several tables share.
-func (c *capture) reserveTables(pools []*reduce.Batch) (err error) {
+func (c *capture) reserveTables(parts []PooledPart) (err error) {
 	d, k := c.owner, c.tables
 	if !d.Device.NeedsStaging() {
 		return nil
 	}
-	if n := kernels.PooledPartialBytes(pools); n > 0 {
+	if n := kernels.PooledPartialBytes(len(parts), func(i int) *reduce.Batch { return &parts[i].Pool }); n > 0 {
 		if k.Partials, err = d.Device.Alloc(n, "a captured batch"); err != nil {
 			return err
 		}
 		d.captures.bytes.Add(k.Partials.Size())
 	}
-	k.Args, err = d.allocNear(int64(len(pools))*kernels.PooledTableBytes, "a captured batch")
+	k.Args, err = d.allocNear(int64(len(parts))*kernels.PooledTableBytes, "a captured batch")
 	return err
 }
 

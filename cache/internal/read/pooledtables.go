@@ -24,14 +24,6 @@ type PooledPart struct {
 	Trace   *Trace
 }
 
-func poolsOf(parts []PooledPart) []*reduce.Batch {
-	all := make([]*reduce.Batch, len(parts))
-	for i := range parts {
-		all[i] = &parts[i].Pool
-	}
-	return all
-}
-
 // GatherPooledTables enqueues pooled batches on the caller's stream. Those that one launch serves each share lane, ending and, with tables that have
 // the same kernel, launches; the others are enqueued one after the other. After an error those that were enqueued have ended, unless they are in a graph, and
 // no Watcher is notified.
@@ -45,7 +37,7 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 	if err != nil {
 		return nil, err
 	}
-	var together, apart []PooledPart
+	together, apart := make([]PooledPart, 0, len(parts)), []PooledPart(nil)
 	for i := range parts {
 		p := parts[i]
 		if p.Pool.Bags == 0 {
@@ -222,6 +214,7 @@ type laneTables struct {
 	parts  []PooledPart
 	views  []*TableView
 	serves []kernels.Serve
+	all    []*kernels.Serve // these
 	kernel kernels.PooledTables
 
 	counters device.Buffer
@@ -241,7 +234,10 @@ func (t *laneTables) reserve(d *Device, n int) error {
 			t.counters = device.Buffer{}
 			return err
 		}
-		t.serves = make([]kernels.Serve, n)
+		t.serves, t.all = make([]kernels.Serve, n), make([]*kernels.Serve, n)
+		for i := range t.serves {
+			t.all[i] = &t.serves[i]
+		}
 		d.tableBytes.Add(t.counters.Size())
 		d.staged.Add(t.host.Size())
 	}
@@ -254,7 +250,7 @@ func (t *laneTables) free(d *Device) {
 	d.staged.Add(-t.host.Size())
 	d.Device.Free(t.counters)
 	d.Device.Free(t.host)
-	t.counters, t.host, t.serves = device.Buffer{}, device.Buffer{}, nil
+	t.counters, t.host, t.serves, t.all = device.Buffer{}, device.Buffer{}, nil, nil
 }
 
 // loadViews loads what batches of the tables read now.
@@ -291,13 +287,11 @@ func (l *lane) enqueueTablesOn(s device.Stream) error {
 		}
 	}
 	t, n := &l.tables, len(l.tables.parts)
-	all := make([]*kernels.Serve, n)
 	for i := range t.parts {
-		p := &t.parts[i]
-		all[i], t.serves[i] = &t.serves[i], l.serveOf(t.views[i], p)
+		t.serves[i] = l.serveOf(t.views[i], &t.parts[i])
 	}
 	k, results := &t.kernel, int64(n)*kernels.CountersBytes
-	k.Tables, k.Batch, k.Partials = all, l.batch, device.Buffer{}
+	k.Tables, k.Batch, k.Partials = t.all[:n], l.batch, device.Buffer{}
 	k.Counters, k.Results = t.counters.Slice(0, results), t.host.Slice(0, results)
 	k.Args = t.host.Slice(results, results+int64(n)*kernels.PooledTableBytes)
 	if l.lists != nil {

@@ -120,7 +120,7 @@ func (r *route) lists(n int) int64 {
 	case r.tables != nil && !r.partial:
 		return 0
 	case r.tables != nil:
-		return kernels.PooledPartialBytes(poolsOf(r.tables))
+		return kernels.PooledPartialBytes(len(r.tables), func(i int) *reduce.Batch { return &r.tables[i].Pool })
 	case r.gathered:
 		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
 	case r.rows > 0:
