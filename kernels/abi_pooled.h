@@ -9,6 +9,13 @@
 #define POOL_PARTIAL_HEADER 16
 // PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 #define POOL_AHEAD 4
+// PoolEntries is the shared memory, in bytes, that a thread has for entries, PoolLane what it has of its tile's rows, and PoolTile what a tile has: see pooled_ahead.h.
+// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec.
+#define POOL_ENTRIES 40
+#define POOL_LANE 16
+#define POOL_TILE 16
+#define POOL_STAGES 6
+#define POOL_RAW_STAGES 8
 
 #define POOL_SUM 0
 #define POOL_MEAN 1
@@ -46,7 +53,8 @@ struct PoolArgs {
 	// Narrow says that offsets have 32 bits. Unit is the largest of 16, 8, 4 and 2 bytes by which outputs can be written.
 	u32 narrow;
 	u32 unit;
-	u32 reserved;
+	// Plain says that rows are summed, without weights, and are not of float16.
+	u32 plain;
 };
 ABI_SIZE(PoolArgs, 88);
 
@@ -126,12 +134,13 @@ struct PoolOffsetsArgs {
 };
 ABI_SIZE(PoolOffsetsArgs, 104);
 
-// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
+// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined. Inside says that those were written whose runs all begin in
+// the positions of one tile, but for bags of several groups.
 struct PoolJoinArgs {
 	PoolArgs pool;
 	u64 out;
 	u32 rows;
-	u32 reserved;
+	u32 inside;
 };
 ABI_SIZE(PoolJoinArgs, 104);
 

@@ -31,6 +31,8 @@ type coder struct {
 	pairs bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
+	// shifts says that pooled batches of tables the bits of whose chunks move by at most so many distances (Params[2]) have kernels of their own. Only with pairs.
+	shifts int
 	// floats is the sum of the lengths in bytes, 4, 2 and 1, of the floats whose rows pooled batches can have.
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.

@@ -35,11 +35,6 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 // An entry says where a row lies and how long it is.
 constexpr u32 LENGTH = (1 << 20) - 1, COMPRESSED = 1 << 20, KNOWN = 1 << 21, SKIPPED = 1 << 22, MISSED = 1 << 23;
 
-// Counted is what a block has counted, in shared memory.
-struct Counted {
-	u32 hits, peers, reasons[NUM_REASONS];
-};
-
 #ifdef ROW_FLOAT8
 using Elements = Float8Args;
 constexpr bool FLOAT8 = true;
@@ -416,9 +411,7 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
 	u32 tid = threadID();
-	if (tid < sizeof(Counted) / 4)
-		((u32 *)&counted)[tid] = 0;
-	b.begin();
+	beginCounting(b, counted);
 	if (!sharedMetaOf<C> && a.codec.metaBytes == 0)
 		blockSync();
 	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
@@ -430,26 +423,9 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	u64 first = (u64)((blockID() * blockThreads() + tid) / N) * p.tileRows;
 	if (first <= a.lookup.count)
 		pooled.runs((u32)first);
-	if (p.size == 0)
-		for (u32 i = blockID() * blockThreads() + tid; i < p.offsetCount; i += gridBlocks() * blockThreads())
-			if (badOffset(p, a.lookup.count, i))
-				b.outOfRange(i);
-	auto *count = b.counts();
 	if (tid % N == 0 && pooled.moved != 0)
-		atomicAdd(&count->hostBytes, pooled.moved);
-	blockSync();
-	if (tid == 0) {
-		u32 misses = 0;
-		for (u32 k = 0; k < NUM_REASONS; k++)
-			if (counted.reasons[k] != 0) {
-				atomicAdd(&count->reasons[k], counted.reasons[k]);
-				misses += counted.reasons[k];
-			}
-		if (counted.peers != 0)
-			atomicAdd(&count->peers, counted.peers);
-		b.countHits(counted.hits, misses);
-	}
-	b.end();
+		__atomic_fetch_add(&counted.moved, pooled.moved, __ATOMIC_RELAXED);
+	endCounting(b, p, counted);
 }
 
 #ifdef ROW_FLOAT8
@@ -482,6 +458,7 @@ using OfReplay = PooledReplayArgs;
 // The kernels for elements of 4, 2 and 1 bytes: ROW_FLOATS is the sum of those that there are.
 #if ROW_FLOATS & 4
 POOLED(pooledLongOf4, 32, 4, true)
+#ifndef ROW_PAIRS // whose shorter rows pooled_pairs.cu has
 POOLED(pooled32Of4, 32, 4, false)
 #if ROW_LANES <= 16
 POOLED(pooled16Of4, 16, 4, false)
@@ -490,14 +467,17 @@ POOLED(pooled16Of4, 16, 4, false)
 POOLED(pooled8Of4, 8, 4, false)
 #endif
 #endif
+#endif
 #if ROW_FLOATS & 2
 POOLED(pooledLongOf2, 32, 8, true)
+#ifndef ROW_PAIRS
 POOLED(pooled32Of2, 32, 8, false)
 #if ROW_LANES <= 16
 POOLED(pooled16Of2, 16, 8, false)
 #endif
 #if ROW_LANES <= 8
 POOLED(pooled8Of2, 8, 8, false)
+#endif
 #endif
 #endif
 #if ROW_FLOATS & 1

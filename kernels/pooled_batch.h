@@ -2,6 +2,7 @@
 // runs: see replay.h. serve.cu has the same for batches whose rows are written.
 #pragma once
 #include "find.h"
+#include "pooled.h"
 #include "publish.h"
 #include "replay.h"
 
@@ -22,6 +23,7 @@ struct Batch {
 	INLINE u32 peers() const { return now.view.peers; }
 	INLINE const HostTier &tier() const { return now.view.tier; }
 	INLINE u64 slab(u64 word) const { return now.view.slabs[slabAt(word)]; }
+	INLINE const u64 *slabs() const { return now.view.slabs; } // for batches in shared memory
 	INLINE Sampling samples() const
 	{
 		Sampling s = a.lookup.samples; // other accesses are sampled in each replay
@@ -31,6 +33,11 @@ struct Batch {
 
 	INLINE ReplayCounts *counts() const { return &((ReplayState *)replay.state)->counts; }
 	INLINE void corrupt(u32 position) const { corruptReplayed((u64)counts(), position); }
+	INLINE void corruptHere(u32 position) const // without a call
+	{
+		counts()->corruptPosition = position;
+		atomicAdd(&counts()->corrupt, 1);
+	}
 	INLINE void outOfRange(u32 position) const { rangeReplayed((u64)counts(), now.number, 0, 0, position); }
 	// countHits does nothing: the host knows the rows of a replay, and counts what is no miss as a hit.
 	INLINE void countHits(u32, u32) const {}
@@ -62,10 +69,12 @@ struct Batch {
 			slab = slabAt(word) == i ? a.slabs[i] : slab;
 		return slab;
 	}
+	INLINE const u64 *slabs() const { return a.slabs; }
 	INLINE const Sampling &samples() const { return a.lookup.samples; }
 
 	INLINE Counters *counts() const { return (Counters *)a.lookup.counters; }
 	INLINE void corrupt(u32 position) const { corruptRow(a.lookup.counters, position); }
+	INLINE void corruptHere(u32 position) const { corrupt(position); }
 	INLINE void outOfRange(u32 position) const { rangeAside(a.lookup.counters, 0, 0, position); }
 	INLINE void countHits(u32 hits, u32 misses) const
 	{
@@ -77,3 +86,43 @@ struct Batch {
 	INLINE void end() const { endBatch<END_FETCH>(a.lookup.counters, BatchEnd{a.result, a.batch, 1, 0}); }
 };
 #endif
+
+// Counted is what a block has counted, in shared memory.
+struct Counted {
+	u64 moved; // stored bytes of missed rows
+	u32 hits, peers, reasons[NUM_REASONS], reserved;
+};
+
+// beginCounting begins a batch in a block. All its threads call it, and then wait for each other.
+INLINE void beginCounting(const Batch &b, Counted &counted)
+{
+	if (threadID() < sizeof(Counted) / 4)
+		((u32 *)&counted)[threadID()] = 0;
+	b.begin();
+}
+
+// endCounting counts offsets that are out of order, adds what a block has counted to what the batch has, and ends the batch. All threads of the block
+// call it.
+INLINE void endCounting(const Batch &b, const PoolArgs &p, const Counted &counted)
+{
+	if (p.size == 0)
+		for (u32 i = blockID() * blockThreads() + threadID(); i < p.offsetCount; i += gridBlocks() * blockThreads())
+			if (badOffset(p, b.a.lookup.count, i))
+				b.outOfRange(i);
+	blockSync();
+	if (threadID() == 0) {
+		auto *count = b.counts();
+		u32 misses = 0;
+		for (u32 k = 0; k < NUM_REASONS; k++)
+			if (counted.reasons[k] != 0) {
+				atomicAdd(&count->reasons[k], counted.reasons[k]);
+				misses += counted.reasons[k];
+			}
+		if (counted.peers != 0)
+			atomicAdd(&count->peers, counted.peers);
+		if (counted.moved != 0)
+			atomicAdd(&count->hostBytes, counted.moved);
+		b.countHits(counted.hits, misses);
+	}
+	b.end();
+}

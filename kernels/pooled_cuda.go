@@ -47,16 +47,16 @@ func newPooledKernels(name string, c coder) *pooledKernels {
 		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledReplayArgs]{},
 		map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]{},
 	}
-	if c.floats&^1 != 0 {
-		serve, replay := module("pooled_"+name), module("pooledReplay_"+name)
-		for _, element := range []int{4, 2} {
-			if c.floats&element == 0 {
-				continue
-			}
-			for _, shape := range c.pooledShapes(c.lanes) {
+	for _, element := range []int{4, 2} {
+		if c.floats&element == 0 {
+			continue
+		}
+		for _, form := range c.pooledForms() {
+			serve, replay := module("pooled"+form.name+"_"+name), module("pooled"+form.name+"Replay_"+name)
+			for _, shape := range form.shapes {
 				function := pooledName(shape, element)
-				k.serve[function] = cuda.NewFunction[abi.PooledArgs](serve, function)
-				k.replay[function] = cuda.NewFunction[abi.PooledReplayArgs](replay, function)
+				k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
+				k.replay[form.name+function] = cuda.NewFunction[abi.PooledReplayArgs](replay, function)
 			}
 		}
 	}
@@ -76,6 +76,25 @@ const leastFloat8Lanes = 16
 
 func pooledName(shape string, element int) string { return fmt.Sprint("pooled", shape, "Of", element) }
 
+// pooledForm is a form of a coder's kernels for pooled batches but of float8, with the shapes that it has. Its name is "" for pooled.cu, "Pairs" for pooled_pairs.cu, or "Shifts"
+// for that with coder.shifts.
+type pooledForm struct {
+	name   string
+	shapes []string
+}
+
+func (c coder) pooledForms() []pooledForm {
+	all := c.pooledShapes(c.lanes)
+	if !c.pairs {
+		return []pooledForm{{"", all}}
+	}
+	forms := []pooledForm{{"", all[:1]}, {"Pairs", all[1:]}} // the first shape is Long
+	if c.shifts > 0 {
+		forms = append(forms, pooledForm{"Shifts", all[1:]})
+	}
+	return forms
+}
+
 // pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
 func (c coder) pooledShapes(least int) []string {
 	shapes := []string{"Long"}
@@ -87,9 +106,11 @@ func (c coder) pooledShapes(least int) []string {
 
 // pooledLaunch is how a pooled batch is launched.
 type pooledLaunch struct {
-	function               string
+	form, function         string
 	lanes, threads, shared int
 	name                   string // of the coder
+	// inside says that the kernel writes bags of several runs that one tile adds up.
+	inside bool
 }
 
 // pooledFloat returns what pooled.h calls an element type.
@@ -133,8 +154,14 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 			l.lanes *= 2
 		}
 		l.function = pooledName(fmt.Sprint(l.lanes), width)
+		if c.pairs && !p.Float8.Is() {
+			l.form, l.inside = "Pairs", true
+			if c.shifts > 0 && int(row.Params[2]) <= c.shifts {
+				l.form = "Shifts"
+			}
+		}
 	}
-	if of := pooledOf[name]; of.serve[l.function] == nil && of.float8[l.function] == nil {
+	if of := pooledOf[name]; of.serve[l.form+l.function] == nil && of.float8[l.function] == nil {
 		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))
 	}
 	if k.Lookup.RowBytes >= abi.LongRow {
@@ -154,6 +181,10 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	for i, b := range k.Slabs {
 		args.Serve.Slabs[i] = b.Addr()
 	}
+	if l.inside {
+		c.pairsLaunch(s, &l, &args, values)
+		return l, args, nil
+	}
 	tile := l.lanes*16 + abi.PoolAhead*int(args.Serve.StageBytes) + int(row.Scratch)
 	if !c.pairs || p.Float8.Is() {
 		tile += quads * 16
@@ -164,6 +195,24 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	warps, shared := kernelsOf(k.Codec).blockOf(s, &args.Serve.Codec, 32/l.lanes*tile)
 	l.threads, l.shared = 32*warps, shared
 	return l, args, nil
+}
+
+// pairsLaunch sets the memory of a launch of pooled_pairs.cu. values is the elements of a quad.
+func (c coder) pairsLaunch(s *cuda.Stream, l *pooledLaunch, args *abi.PooledArgs, values int) {
+	row := &args.Serve.Codec
+	args.Serve.StageBytes = uint32(stageBytes(int(row.RowBytes)))
+	stages, codec := abi.PoolStages, int(row.MetaBytes)
+	if l.name == raw {
+		stages = abi.PoolRawStages
+	}
+	if l.form == "Shifts" { // ByShifts of expand.h
+		codec = int(row.Quads) * ((2+c.shifts)*16 + 16)
+	}
+	thread := abi.PoolEntries + abi.PoolLane + (values+1)*4 + abi.FindShared
+	tile := abi.PoolTile + stages*int(args.Serve.StageBytes)
+	perWarp := 32*thread + 32/l.lanes*tile
+	warps := fitWarps(s, codec, perWarp)
+	l.threads, l.shared = 32*warps, codec+warps*perWarp
 }
 
 // poolArgs returns what a batch says of its bags, but for tileRows. element is the type of the values that rows have.
@@ -182,6 +231,9 @@ func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) 
 	}
 	if p.Size != 0 {
 		args.OffsetCount = 0
+	}
+	if p.Mode != reduce.Max && p.Weights.Size() == 0 && element != dtype.Float16 {
+		args.Plain = 1
 	}
 	return args
 }
@@ -226,12 +278,12 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
 		})
 	} else {
-		err = launchPooled(s, pooledOf[l.name].serve[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledArgs { return args })
+		err = launchPooled(s, pooledOf[l.name].serve[l.form+l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledArgs { return args })
 	}
 	if err != nil {
 		return err
 	}
-	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out)
+	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
 }
 
 // launchPooled launches a kernel of pooled batches. Its arguments are asked for when args and the grid are known.
@@ -245,13 +297,16 @@ func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, r
 	return f.Launch(s, grid, l.threads, l.shared, &all)
 }
 
-// joinPooled launches what joins the runs of longer bags, if there can be any.
-func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer) error {
-	if b.PartialBytes() == 0 {
+// joinPooled launches what joins the runs of longer bags, if there can be any. inside is that of the launch that has added them up.
+func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer, inside bool) error {
+	if b.PartialBytes() == 0 || inside && b.Size != 0 && b.Size <= reduce.Group && int(p.TileRows)%b.Size == 0 {
 		return nil
 	}
-	work := b.Bags * ((b.Columns + 31) / 32)
-	return launchResident(s, poolJoin, blockThreads, 0, work, blockThreads/32, &abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)})
+	args := abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)}
+	if inside {
+		args.Inside = 1
+	}
+	return launchResident(s, poolJoin, blockThreads, 0, b.Bags*((b.Columns+31)/32), blockThreads/32, &args)
 }
 
 // RunCUDA implements cuda.Kernel.
@@ -271,7 +326,7 @@ func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
 			return abi.PooledFloat8ReplayArgs{Replay: replay(grid), Pool: args.Pool, Float8: float8Args(&k.Serve.Pool.Float8)}
 		})
 	} else {
-		err = launchPooled(s, pooledOf[l.name].replay[l.function], &l, rows, &args, func(grid int) abi.PooledReplayArgs {
+		err = launchPooled(s, pooledOf[l.name].replay[l.form+l.function], &l, rows, &args, func(grid int) abi.PooledReplayArgs {
 			return abi.PooledReplayArgs{Replay: replay(grid), Pool: args.Pool}
 		})
 	}
@@ -279,5 +334,5 @@ func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	k.blocks = blocks
-	return joinPooled(s, k.Serve.Pool, &args.Pool, k.Serve.Lookup.Out)
+	return joinPooled(s, k.Serve.Pool, &args.Pool, k.Serve.Lookup.Out, l.inside)
 }

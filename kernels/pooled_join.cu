@@ -11,6 +11,9 @@ KERNEL void __launch_bounds__(256) poolJoin(const PoolJoinArgs a)
 		u32 start = startOf(p, a.rows, bag), end = startOf(p, a.rows, bag + 1);
 		if (end <= start || end - start <= POOL_RUN)
 			continue;
+		u32 last = start + (end - start - 1) / POOL_RUN * POOL_RUN; // where the last run begins
+		if (a.inside != 0 && end - start <= POOL_RUN * POOL_GROUP_RUNS && start / p.tileRows == last / p.tileRows)
+			continue;
 		u32 count = 0, groups = 0;
 		float total = 0, group = 0;
 		bool in = column < p.columns, greatest = p.mode == POOL_MAX;

@@ -416,6 +416,16 @@ const PoolPartialHeader = 16
 // PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 const PoolAhead = 4
 
+// PoolEntries is the shared memory, in bytes, that a thread has for entries, PoolLane what it has of its tile's rows, and PoolTile what a tile has: see pooled_ahead.h.
+// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec.
+const (
+	PoolEntries   = 40
+	PoolLane      = 16
+	PoolTile      = 16
+	PoolStages    = 6
+	PoolRawStages = 8
+)
+
 const (
 	PoolSum  = 0
 	PoolMean = 1
@@ -439,9 +449,9 @@ const (
 
 // PoolArgs say how the rows of a batch are divided into bags, and what is written of each: see package reduce.
 type PoolArgs struct {
-	Offsets, Weights, Partials                                                                        uint64
-	Padding, Stride                                                                                   int64
-	Bags, Size, OffsetCount, Columns, TileRows, PartialStride, Mode, Element, Output, Narrow, Unit, _ uint32
+	Offsets, Weights, Partials                                                                            uint64
+	Padding, Stride                                                                                       int64
+	Bags, Size, OffsetCount, Columns, TileRows, PartialStride, Mode, Element, Output, Narrow, Unit, Plain uint32
 }
 
 // PooledArgs are a batch whose rows are added up. Serve's warpRows and part are not used, and its lookup's out receives the sums.
@@ -495,11 +505,12 @@ type PoolOffsetsArgs struct {
 	Blocks, Count uint32
 }
 
-// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
+// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined. Inside says that those were written whose runs all begin in
+// the positions of one tile, but for bags of several groups.
 type PoolJoinArgs struct {
-	Pool    PoolArgs
-	Out     uint64
-	Rows, _ uint32
+	Pool         PoolArgs
+	Out          uint64
+	Rows, Inside uint32
 }
 
 // GatherPoolArgs are uncompressed rows that are added up in bags of one size: what benchmarks compare with.

@@ -1,0 +1,354 @@
+#include "coder.h"
+#include "expand.h"
+#include "pooled_ahead.h"
+
+// Looks up the rows of a batch and adds them up, bag by bag, two rows at a time: the kernels of IBP with one mask and of tables without a codec, for rows of
+// at most 32 quads. pooled.cu has the others. ROW_CODER says the chunk length, 0 without a codec, and the steps of expansion. With ROW_KIND 1 masks
+// move no bit when a chunk is packed. With ROW_REPLAY the batch is a part of a captured graph.
+//
+// A tile of lanes takes the runs that begin at tileRows positions, so its rows are neighbours. A lane decodes the same quad of all rows: the quad's
+// metadata and its sums stay in registers. While a pair of rows is added, the next pairs are on their way to shared memory, and rows behind them are looked
+// up (pooled_ahead.h). All tiles of a warp go the same way. A pair of rows that are hits, compressed in tables with a codec, and that no run ends with, is
+// decoded and added without branches; every other pair takes a longer way.
+//
+// A run that is a whole bag is written as the bag's output. Where the tile has all runs of a bag, their sums are added up in shared memory. Those of other
+// runs go to partials, for poolJoin.
+//
+// All arguments but row numbers and offsets are trusted. Every output is written if offsets are in order. Where they are not, which is counted as a row
+// out of range, outputs are undefined, and nothing else is written.
+
+constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS, C = CHUNK ? CHUNK : 4;
+constexpr u32 CHUNKS = 16 / C; // of a quad
+#ifdef ROW_SHIFTS
+using Expander = ByShifts<C, STEPS, ROW_SHIFTS>;
+#else
+using Expander = BySteps<C, STEPS>;
+#endif
+
+// A pair with one of ODD needs more than to be decoded and added, and so does one that a run ends with.
+constexpr u32 ODD = NO_ROW | MISSED | UNKNOWN | BY_WORDS | (CHUNK ? RAW : 0);
+
+// Tables without a codec have more rows on their way, as there is less to do for each.
+constexpr u32 PAIRS = CHUNK ? POOL_STAGES / 2 : POOL_RAW_STAGES / 2;
+
+// Shared memory: what Expander has; what pooled_ahead.h describes; EACH + 1 words of sums for each thread; for each tile the stages of PAIRS pairs; and FIND_SHARED
+// bytes a thread.
+template <int LANES, int EACH> struct Pairs {
+	const ServeArgs &a;
+	const PoolArgs &p;
+	const Tile<LANES> tile;
+	float x[EACH]; // the sums of the run
+	u32 rows;      // of the run so far
+
+	// Where in shared memory the parts begin.
+	static INLINE u32 entriesAt(const ServeArgs &a) { return CHUNK ? Expander::shared(a.codec) : 0; }
+	static INLINE u32 sumsAt(const ServeArgs &a) { return entriesAt(a) + aheadBytes<LANES>(); }
+	static INLINE u32 stagesAt(const ServeArgs &a) { return sumsAt(a) + blockThreads() * (EACH + 1) * 4; }
+	static INLINE u32 lookupsAt(const ServeArgs &a) { return stagesAt(a) + blockThreads() / LANES * 2 * PAIRS * a.stageBytes; }
+
+	// addPlain adds a quad of a row to sums that are plain, and add to any.
+	INLINE void addPlain(u32x4 quad)
+	{
+		float y[EACH];
+		unpack<EACH>(quad, POOL_BFLOAT16, y);
+#pragma unroll
+		for (int k = 0; k < EACH; k++)
+			x[k] = sumOf(x[k], y[k]);
+	}
+	INLINE void add(u32x4 quad, u32 weight, bool fresh)
+	{
+		if (p.plain != 0)
+			return addPlain(quad);
+		float y[EACH];
+		unpack<EACH>(quad, p.element, y);
+		addUnit(p, x, y, weight, fresh);
+	}
+	INLINE void begin()
+	{
+		float first = firstSum(p);
+#pragma unroll
+		for (int k = 0; k < EACH; k++)
+			x[k] = first;
+		rows = 0;
+	}
+	// end ends a run, of which w and place are in the entry of the last row.
+	INLINE void end(u32 w, u32 place)
+	{
+		if ((w & (INSIDE | FIRST_RUN | BAG_END)) != (INSIDE | FIRST_RUN | BAG_END) && endOfSeveral(w, place))
+			return begin();
+		finish(p, x, rows);
+		if (tile.lane < a.codec.quads)
+			storeSums<EACH>(p, (u8 *)a.lookup.out + (u64)place * p.stride, tile.lane, x);
+		begin();
+	}
+	// endOfSeveral ends a run that is not its whole bag. It returns false if the sums are now those of a bag.
+	INLINE bool endOfSeveral(u32 w, u32 place)
+	{
+		if ((w & INSIDE) == 0) {
+			u8 *to = (u8 *)p.partials + (u64)place * p.partialStride;
+			if (tile.lane == 0)
+				storeFar((u32 *)to, rows);
+			if (tile.lane < a.codec.quads)
+				storePartial<EACH>(p, to, tile.lane, x);
+			return true;
+		}
+		float *group = (float *)sharedAt(sumsAt(a)) + threadID() * (EACH + 1);
+		if ((w & FIRST_RUN) == 0) {
+			u32 before = bitsOf(group[EACH]);
+#pragma unroll
+			for (int k = 0; k < EACH; k++) {
+				float sum = group[k], more = p.mode == POOL_MAX ? (x[k] > sum ? x[k] : sum) : sumOf(sum, x[k]);
+				x[k] = before == 0 ? x[k] : rows == 0 ? sum : more;
+			}
+			rows += before;
+		}
+		if (w & BAG_END)
+			return false;
+#pragma unroll
+		for (int k = 0; k < EACH; k++)
+			group[k] = x[k];
+		group[EACH] = asFloat(rows);
+		return true;
+	}
+
+	// partOf reads which chunks of the lane's quad participate, as bytes of ones. row is the row's address in shared memory.
+	INLINE u32 partOf(u32 row) const
+	{
+		u32 bit = tile.lane * CHUNKS;
+		return bytesOf(loadAt<u32>(row + bit / 32 * 4) >> (bit & 31) & ((1 << CHUNKS) - 1));
+	}
+	INLINE u32x4 quadAt(u32 row, u32 bit, const Expander &expander, u32 part) const
+	{
+		u32 words[5], at = row + bit / 32 * 4;
+#pragma unroll
+		for (u32 i = 0; i < 5; i++)
+			words[i] = loadAt<u32>(at + 4 * i);
+		return expander.expand(words, bit, part);
+	}
+	INLINE u32x4 rawAt(u32 row) const { return loadAt<u32x4>(row + tile.lane * 16); }
+
+	// copyWords begins to copy the bytes from have to length of a row that comes by words, by lines of 128 bytes.
+	INLINE void copyWords(u32 to, u64 from, u32 have, u32 length) const
+	{
+		from &= (1ull << WORDS_SHIFT) - 1;
+#pragma unroll 1
+		for (i32 i = (i32)(tile.lane * 4) - (i32)(from & 127); i < (i32)length; i += LANES * 4)
+			if (i >= (i32)have)
+				copyAsync4(to + i, from + i);
+	}
+
+	INLINE void run()
+	{
+		const u32 tid = threadID(), lane = tile.lane, count = a.lookup.count, stageBytes = a.stageBytes;
+
+		u32 from = 0, to = 0, bag = 0;
+		const Runs<LANES> runs{p, tile, count};
+		const u32 finish = startOf(p, count, p.bags);
+		u64 first = (u64)((blockID() * blockThreads() + tid) / LANES) * p.tileRows;
+		if (first < finish) {
+			u32 next = minimum((u32)first + p.tileRows, finish), unused;
+			runs.first((u32)first, bag, from);
+			to = finish;
+			if (next < finish)
+				runs.first(next, unused, to);
+		}
+		to = maximum(from, to);
+		u32 longest = to - from; // of the warp's tiles
+#pragma unroll
+		for (u32 d = LANES; d < 32; d *= 2)
+			longest = maximum(longest, tileXor<32>(~0u, longest, d));
+		if (longest == 0)
+			return;
+
+		const Entries<LANES> entries = entriesOf<LANES>(entriesAt(a));
+		LaneRows &own = laneRowsOf(entriesAt(a));
+		TileRows &tileRows = tileRowsOf<LANES>(entriesAt(a));
+		if (lane == 0)
+			tileRows = TileRows{from, to, bag, p.size != 0 ? 0 : startOf(p, count, bag)};
+		own.end = p.size != 0 ? 0 : startOf(p, count, bag + lane + 1);
+		warpSync(~0u);
+		startRows<LANES>(batchOf(), tile, tileRows, own, from + lane < to ? rowAt(a.lookup, from + lane) : 0, 0);
+		copyWait();
+		warpSync(~0u);
+
+		// A row's bits end where its stored bytes do, the last byte's other bits being padding. Both rows' ends are compared at once, on the last lane.
+		const u32 bitsOfRow = CHUNK == 0 ? 0 : headBits(a.codec) + keptBits(a.codec), ends = (bitsOfRow + 7) * 0x10001;
+		const u32 endMask = CHUNK != 0 && lane == LANES - 1 ? 0xfff8fff8 : 0;
+		constexpr u32 AHEAD = 2 * (PAIRS - 1); // rows on their way while a pair is added
+		const u32 ring = sharedAddress(sharedAt(0)) + stagesAt(a) + tid / LANES * 2 * PAIRS * stageBytes, ringEnd = ring + 2 * PAIRS * stageBytes;
+		const u32 least = lane << 23 | 0xffff; // 16 bytes before the lane's quad are 8 × 16 in an entry's upper half
+
+		// stage begins to copy rows s and s + 1 to an address in shared memory.
+		auto stage = [&](u32 s, u32 to) __attribute__((always_inline)) {
+			u32 e = s & (2 * LANES - 1);
+			u32x4 at = *(const u32x4 *)entries.at(e);
+			u32x2 w = *(const u32x2 *)entries.what(e);
+			if (w.x > least)
+				copyAsync16(to + lane * 16, ((u64)at.y << 32 | at.x) + lane * 16);
+			if (w.y > least)
+				copyAsync16(to + stageBytes + lane * 16, ((u64)at.w << 32 | at.z) + lane * 16);
+			if ((w.x | w.y) & BY_WORDS) {
+#pragma unroll 1
+				for (u32 r = 0; r < 2; r++)
+					if ((r == 0 ? w.x : w.y) & BY_WORDS)
+						copyWords(to + r * stageBytes, *entries.at(e + r), 0, (u32)(*entries.at(e + r) >> WORDS_SHIFT));
+			}
+			copyCommit();
+		};
+
+		begin();
+		u32 row = ring, freed = ringEnd - 2 * stageBytes; // where the pair that is added lies, and where the next one goes
+		for (u32 part = 0; part < longest + AHEAD; part += LANES) {
+			u32 s = part, stop = minimum(part + LANES, longest + AHEAD);
+			if (part < longest) {
+				makeEntries<LANES, CHUNK != 0>(part, part + LANES < longest);
+			} else { // there are no rows
+				*entries.what((part & LANES) + lane) = 0;
+				warpSync(~0u);
+			}
+			if (part == 0) {
+#pragma unroll 1
+				for (; s < AHEAD; s += 2)
+					stage(s, ring + s * stageBytes);
+			}
+			// Read again, so that they need not be kept while entries are made.
+			Expander quad = {};
+			if (CHUNK != 0 && lane < a.codec.quads)
+				quad.load(a.codec, lane);
+#pragma unroll 1
+			for (; s < stop; s += 2, freed = row, row = row + 2 * stageBytes == ringEnd ? ring : row + 2 * stageBytes) {
+				copyWaitGroups<PAIRS - 2>();
+				warpSync(~0u); // the pair that is added now has arrived, and the one before has been read
+				stage(s, freed);
+				const u32 j = s - AHEAD, e = j & (2 * LANES - 1);
+				const u32x2 w = *(const u32x2 *)entries.what(e);
+				u32 odd = (w.x | w.y) & ODD, part0 = 0, part1 = 0, through = 0, before = 0;
+				if (CHUNK != 0) {
+					part0 = partOf(row), part1 = partOf(row + stageBytes);
+					u32 more = byteSum(quad.masked & ~part0) + (byteSum(quad.masked & ~part1) << 16);
+					through = tileScan<LANES>(~0u, more); // both rows' in one scan
+					before = through - more;
+					odd |= (through + ends - permute(w.x, w.y, 0x7632)) & endMask;
+				}
+				if (ballot(~0u, (odd | ((w.x | w.y) & RUN_END)) != 0) == 0) {
+					u32x4 x0, x1;
+					if (CHUNK != 0) {
+						x0 = quadAt(row, quad.before + (before & 0xffff), quad, part0);
+						x1 = quadAt(row + stageBytes, quad.before + (before >> 16), quad, part1);
+					} else {
+						x0 = rawAt(row);
+						x1 = rawAt(row + stageBytes);
+					}
+					rows += 2;
+					if (p.plain != 0) {
+						addPlain(x0);
+						addPlain(x1);
+						continue;
+					}
+					u32x2 weights = {0, 0};
+					if (p.weights != 0)
+						weights = *(const u32x2 *)entries.weight(e);
+					add(x0, weights.x, rows == 2 && (w.x & FIRST_RUN) != 0);
+					add(x1, weights.y, false);
+					continue;
+				}
+				const u32 anyOdd = ballot(~0u, odd != 0);
+#pragma unroll 1
+				for (u32 r = 0; r < 2; r++) {
+					u32 what = r == 0 ? w.x : w.y, at = row + r * stageBytes;
+					bool ok = (what & NO_ROW) == 0;
+					u32x4 x;
+					if (CHUNK != 0)
+						x = quadAt(at, quad.before + (before >> 16 * r & 0xffff), quad, r == 0 ? part0 : part1);
+					else
+						x = rawAt(at);
+					if (anyOdd != 0) {
+						u32 length = what >> 19;
+						if (what & BY_WORDS)
+							length = (u32)(*entries.at(e + r) >> WORDS_SHIFT);
+						if (CHUNK != 0) {
+							u32 found = (bitsOfRow + (tile.from(through, LANES - 1) >> 16 * r & 0xffff) + 7) / 8;
+							bool unknown = (what & UNKNOWN) != 0;
+							ok = ok && (!unknown || found < a.codec.rowBytes);
+							bool more = unknown && ok && found > length;
+							if (ballot(~0u, more) != 0) { // for the rest of the row
+								if (more && (what & BY_WORDS))
+									copyWords(at, *entries.at(e + r), (length + 3) & ~3u, found);
+								else if (more && lane * 16 >= length && lane * 16 < found)
+									copyAsync16(at + lane * 16, *entries.at(e + r) + lane * 16);
+								copyWait();
+								warpSync(~0u);
+								u32x4 whole = quadAt(at, quad.before + (before >> 16 * r & 0xffff), quad, r == 0 ? part0 : part1);
+								x = more ? whole : x;
+							}
+							length = unknown ? found : length;
+							if ((what & RAW) == 0)
+								ok = ok && found == length;
+							else if (lane < a.codec.quads)
+								x = rawAt(at);
+						}
+						if (lane == 0 && (what & NO_ROW) == 0) {
+							if (!ok)
+								batchOf().corruptHere(tileRows.first + j + r);
+							else if (what & MISSED)
+								__atomic_fetch_add(&block.counted.moved, (u64)length, __ATOMIC_RELAXED);
+						}
+					}
+					if (ok) {
+						add(x, p.weights != 0 ? *entries.weight(e + r) : 0, rows == 0 && (what & FIRST_RUN) != 0);
+						rows++;
+					}
+					if (what & RUN_END)
+						end(what, *entries.place(e + r));
+				}
+			}
+		}
+		copyWaitGroups<0>();
+	}
+
+	// clear writes zeros for the bags without positions. A warp looks at 32 bags at once.
+	INLINE void clear() const
+	{
+		if (p.size != 0)
+			return;
+		const u32 lane = laneID(), warps = gridBlocks() * (blockThreads() / 32);
+		for (u64 from = (u64)((blockID() * blockThreads() + threadID()) / 32) * 32; from < p.bags; from += (u64)warps * 32) {
+			u32 bag = (u32)from + lane;
+			u32 left = ballot(~0u, bag < p.bags && startOf(p, a.lookup.count, bag) >= startOf(p, a.lookup.count, bag + 1));
+			for (; left != 0; left &= left - 1) {
+				float zeros[EACH] = {};
+				if (lane < a.codec.quads)
+					storeSums<EACH>(p, (u8 *)a.lookup.out + (from + lowestBit(left)) * p.stride, lane, zeros);
+			}
+		}
+	}
+};
+
+template <int LANES, int EACH> INLINE void poolPairs(const OfBatch &args, const ServeArgs &serve)
+{
+	if (CHUNK != 0)
+		Expander::prepare(serve.codec);
+	beginBlock(args, Pairs<LANES, EACH>::entriesAt(serve), Pairs<LANES, EACH>::lookupsAt(serve));
+	Pairs<LANES, EACH> pairs{serve, args.pool, Tile<LANES>::make()};
+	pairs.run();
+	pairs.clear();
+	endCounting(batchOf(), args.pool, block.counted);
+}
+
+#ifndef POOL_BLOCKS
+#define POOL_BLOCKS 3
+#endif
+#ifdef ROW_REPLAY
+#define SERVE args.replay.serve
+#else
+#define SERVE args.serve
+#endif
+#define POOLED(lanes, each, element)                                                                                             \
+	KERNEL void __launch_bounds__(256, POOL_BLOCKS) pooled##lanes##Of##element(const OfBatch args) { poolPairs<lanes, each>(args, SERVE); }
+
+POOLED(8, 4, 4)
+POOLED(16, 4, 4)
+POOLED(32, 4, 4)
+POOLED(8, 8, 2)
+POOLED(16, 8, 2)
+POOLED(32, 8, 2)
