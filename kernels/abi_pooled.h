@@ -10,12 +10,14 @@
 // PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 #define POOL_AHEAD 4
 // PoolEntries is the shared memory, in bytes, that a thread has for entries, PoolLane what it has of its tile's rows, and PoolTile what a tile has: see pooled_ahead.h.
-// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec.
+// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec, and PoolBytesStages
+// that of pooled_bytes.cu.
 #define POOL_ENTRIES 40
 #define POOL_LANE 16
 #define POOL_TILE 16
 #define POOL_STAGES 6
 #define POOL_RAW_STAGES 8
+#define POOL_BYTES_STAGES 2
 
 #define POOL_SUM 0
 #define POOL_MEAN 1

@@ -263,6 +263,11 @@ func rankBytes(row *abi.RowCodec) bool {
 	return row.Store == abi.Store16 && shape>>8&0xff == 8 && (shape&0xff == 1 || bases) && shape>>16 >= 2 && (digits&15 == 2 || bases && digits&15 == 1) && (digits>>4&15 == 1 || digits>>4&15 == 2)
 }
 
+// addsBytes says whether pooled batches of such rows are added up as RankBytes decodes them: rows of one segment.
+func (c coder) addsBytes(row *abi.RowCodec) bool {
+	return c.bytes && rankBytes(row) && row.RowBytes <= 512
+}
+
 // rankBytesTile returns the lanes of RankBytes. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:
 // 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024; 0.41, 0.67 and 0.82 at 4096, where the stages of narrower tiles do not
 // fit shared memory many times.

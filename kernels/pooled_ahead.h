@@ -8,7 +8,7 @@
 
 // What an entry says of a row. Its upper half is 8 × the bytes that come to the row's stage by 16 bytes a lane. Flags:
 // RUN_END: the row is the last one of its run; BAG_END: its run is the last one of its bag; FIRST_RUN: the first one;
-// INSIDE: the tile adds up all runs of the bag; RAW: not compressed; NO_ROW: there is none to add; MISSED: it lies in the host tier;
+// INSIDE: the kernel writes the bag, as the tile adds up all of its runs; RAW: not compressed; NO_ROW: there is none to add; MISSED: it lies in the host tier;
 // UNKNOWN: its length has yet to be found; BY_WORDS: it does not begin at a multiple of 16 bytes, and comes by 4 bytes a lane.
 constexpr u32 RUN_END = 1, BAG_END = 2, FIRST_RUN = 4, INSIDE = 8, RAW = 16, NO_ROW = 32, MISSED = 64, UNKNOWN = 128, BY_WORDS = 256;
 // The bytes that come by words are in the row's address, from this bit on.
@@ -149,8 +149,8 @@ template <int N> INLINE void startRows(const Batch &b, const Tile<N> &tile, cons
 }
 
 // makeEntries makes the entries of a tile's rows, number i and on, a row a lane, and begins to look up those behind if more is set. The buckets whose copies were begun
-// by the call before have arrived.
-template <int N, bool COMPRESSES> ASIDE void makeEntries(u32 i, bool more)
+// by the call before have arrived. GROUPS says that the kernel writes bags of several runs, of at most a group.
+template <int N, bool COMPRESSES, bool GROUPS> ASIDE void makeEntries(u32 i, bool more)
 {
 	const Batch b = batchOf();
 	const PoolArgs &p = block.args.pool;
@@ -213,7 +213,7 @@ template <int N, bool COMPRESSES> ASIDE void makeEntries(u32 i, bool more)
 		if (position + 1 == bag.end || position + 1 - run == POOL_RUN)
 			what |= RUN_END;
 		what |= (last ? BAG_END : 0) | (run == bag.start ? FIRST_RUN : 0);
-		if (bag.end - bag.start <= POOL_RUN * POOL_GROUP_RUNS && bag.start >= rows.first && bag.end <= rows.to)
+		if (bag.end - bag.start <= (GROUPS ? POOL_RUN * POOL_GROUP_RUNS : POOL_RUN) && bag.start >= rows.first && bag.end <= rows.to)
 			what |= INSIDE;
 		else
 			place = placeNumber(run, last);

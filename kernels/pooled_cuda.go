@@ -76,8 +76,8 @@ const leastFloat8Lanes = 16
 
 func pooledName(shape string, element int) string { return fmt.Sprint("pooled", shape, "Of", element) }
 
-// pooledForm is a form of a coder's kernels for pooled batches but of float8, with the shapes that it has. Its name is "" for pooled.cu, "Pairs" for pooled_pairs.cu, or "Shifts"
-// for that with coder.shifts.
+// pooledForm is a form of a coder's kernels for pooled batches but of float8, with the shapes that it has. Its name is "" for pooled.cu, "Pairs" for pooled_pairs.cu, "Shifts"
+// for that with coder.shifts, or "Bytes" for pooled_bytes.cu.
 type pooledForm struct {
 	name   string
 	shapes []string
@@ -85,12 +85,15 @@ type pooledForm struct {
 
 func (c coder) pooledForms() []pooledForm {
 	all := c.pooledShapes(c.lanes)
-	if !c.pairs {
-		return []pooledForm{{"", all}}
+	forms := []pooledForm{{"", all}}
+	if c.pairs {
+		forms = []pooledForm{{"", all[:1]}, {"Pairs", all[1:]}} // the first shape is Long
 	}
-	forms := []pooledForm{{"", all[:1]}, {"Pairs", all[1:]}} // the first shape is Long
 	if c.shifts > 0 {
 		forms = append(forms, pooledForm{"Shifts", all[1:]})
+	}
+	if c.bytes {
+		forms = append(forms, pooledForm{"Bytes", []string{"8", "16"}})
 	}
 	return forms
 }
@@ -154,11 +157,15 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 			l.lanes *= 2
 		}
 		l.function = pooledName(fmt.Sprint(l.lanes), width)
-		if c.pairs && !p.Float8.Is() {
-			l.form, l.inside = "Pairs", true
-			if c.shifts > 0 && int(row.Params[2]) <= c.shifts {
-				l.form = "Shifts"
-			}
+		switch {
+		case p.Float8.Is():
+		case c.pairs && c.shifts > 0 && int(row.Params[2]) <= c.shifts:
+			l.form = "Shifts"
+		case c.pairs:
+			l.form = "Pairs"
+		case c.addsBytes(&row):
+			l.form, l.lanes = "Bytes", rankBytesTile(int(row.RowBytes))
+			l.function = pooledName(fmt.Sprint(l.lanes), width)
 		}
 	}
 	if of := pooledOf[name]; of.serve[l.form+l.function] == nil && of.float8[l.function] == nil {
@@ -181,8 +188,8 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	for i, b := range k.Slabs {
 		args.Serve.Slabs[i] = b.Addr()
 	}
-	if l.inside {
-		c.pairsLaunch(s, &l, &args, values)
+	if l.form != "" {
+		c.aheadLaunch(s, &l, &args, width)
 		return l, args, nil
 	}
 	tile := l.lanes*16 + abi.PoolAhead*int(args.Serve.StageBytes) + int(row.Scratch)
@@ -197,23 +204,38 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	return l, args, nil
 }
 
-// pairsLaunch sets the memory of a launch of pooled_pairs.cu. values is the elements of a quad.
-func (c coder) pairsLaunch(s *cuda.Stream, l *pooledLaunch, args *abi.PooledArgs, values int) {
+// aheadLaunch sets the memory of a launch of a kernel that looks rows up ahead: of pooled_pairs.cu or pooled_bytes.cu. width is the bytes of an element.
+func (c coder) aheadLaunch(s *cuda.Stream, l *pooledLaunch, args *abi.PooledArgs, width int) {
 	row := &args.Serve.Codec
-	args.Serve.StageBytes = uint32(stageBytes(int(row.RowBytes)))
-	stages, codec := abi.PoolStages, int(row.MetaBytes)
-	if l.name == raw {
-		stages = abi.PoolRawStages
+	quads, codec := int(row.Quads), int(row.MetaBytes)
+	thread, tile, table := abi.PoolEntries+abi.PoolLane+abi.FindShared, abi.PoolTile, 0
+	if l.form == "Bytes" {
+		args.Serve.StageBytes = uint32(quads*16 + 32)
+		tile += quads*(16/width)*4 + abi.PoolBytesStages*int(args.Serve.StageBytes) + int(row.Scratch)
+		table = 4 * abi.RankTable
+	} else {
+		stages := abi.PoolStages
+		args.Serve.StageBytes = uint32(stageBytes(int(row.RowBytes)))
+		if l.name == raw {
+			args.Serve.StageBytes = uint32(quads * 16)
+			if width == 4 {
+				stages = abi.PoolRawStages
+			}
+		}
+		if l.form == "Shifts" { // ByShifts of expand.h
+			codec = quads * ((2+c.shifts)*16 + 16)
+		}
+		thread += (16/width + 1) * 4
+		tile += stages * int(args.Serve.StageBytes)
+		l.inside = true
 	}
-	if l.form == "Shifts" { // ByShifts of expand.h
-		codec = int(row.Quads) * ((2+c.shifts)*16 + 16)
-	}
-	thread := abi.PoolEntries + abi.PoolLane + (values+1)*4 + abi.FindShared
-	tile := abi.PoolTile + stages*int(args.Serve.StageBytes)
 	perWarp := 32*thread + 32/l.lanes*tile
-	warps := fitWarps(s, codec, perWarp)
+	warps := fillWarps(s, codec+table+ownShared, perWarp, fitWarps(s, codec+table, perWarp))
 	l.threads, l.shared = 32*warps, codec+warps*perWarp
 }
+
+// ownShared is the shared memory that a kernel of aheadLaunch has beside the dynamic one, about.
+const ownShared = 512
 
 // poolArgs returns what a batch says of its bags, but for tileRows. element is the type of the values that rows have.
 func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) abi.PoolArgs {

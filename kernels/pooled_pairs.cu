@@ -1,6 +1,6 @@
 #include "coder.h"
 #include "expand.h"
-#include "pooled_ahead.h"
+#include "pooled_ends.h"
 
 // Looks up the rows of a batch and adds them up, bag by bag, two rows at a time: the kernels of IBP with one mask and of tables without a codec, for rows of
 // at most 32 quads. pooled.cu has the others. ROW_CODER says the chunk length, 0 without a codec, and the steps of expansion. With ROW_KIND 1 masks
@@ -28,12 +28,11 @@ using Expander = BySteps<C, STEPS>;
 // A pair with one of ODD needs more than to be decoded and added, and so does one that a run ends with.
 constexpr u32 ODD = NO_ROW | MISSED | UNKNOWN | BY_WORDS | (CHUNK ? RAW : 0);
 
-// Tables without a codec have more rows on their way, as there is less to do for each.
-constexpr u32 PAIRS = CHUNK ? POOL_STAGES / 2 : POOL_RAW_STAGES / 2;
-
 // Shared memory: what Expander has; what pooled_ahead.h describes; EACH + 1 words of sums for each thread; for each tile the stages of PAIRS pairs; and FIND_SHARED
 // bytes a thread.
 template <int LANES, int EACH> struct Pairs {
+	// Tables without a codec have more rows on their way, as there is less to do for each, where the memory suffices.
+	static constexpr u32 PAIRS = (CHUNK == 0 && EACH == 4 ? POOL_RAW_STAGES : POOL_STAGES) / 2;
 	const ServeArgs &a;
 	const PoolArgs &p;
 	const Tile<LANES> tile;
@@ -65,50 +64,21 @@ template <int LANES, int EACH> struct Pairs {
 	}
 	INLINE void begin()
 	{
-		float first = firstSum(p);
-#pragma unroll
-		for (int k = 0; k < EACH; k++)
-			x[k] = first;
+		beginSums(p, x);
 		rows = 0;
 	}
-	// end ends a run, of which w and place are in the entry of the last row.
-	INLINE void end(u32 w, u32 place)
+	// end ends a run. what and place are in the entry of its last row.
+	INLINE void end(u32 what, u32 place)
 	{
-		if ((w & (INSIDE | FIRST_RUN | BAG_END)) != (INSIDE | FIRST_RUN | BAG_END) && endOfSeveral(w, place))
-			return begin();
-		finish(p, x, rows);
-		if (tile.lane < a.codec.quads)
-			storeSums<EACH>(p, (u8 *)a.lookup.out + (u64)place * p.stride, tile.lane, x);
-		begin();
-	}
-	// endOfSeveral ends a run that is not its whole bag. It returns false if the sums are now those of a bag.
-	INLINE bool endOfSeveral(u32 w, u32 place)
-	{
-		if ((w & INSIDE) == 0) {
-			u8 *to = (u8 *)p.partials + (u64)place * p.partialStride;
-			if (tile.lane == 0)
-				storeFar((u32 *)to, rows);
-			if (tile.lane < a.codec.quads)
-				storePartial<EACH>(p, to, tile.lane, x);
-			return true;
-		}
 		float *group = (float *)sharedAt(sumsAt(a)) + threadID() * (EACH + 1);
-		if ((w & FIRST_RUN) == 0) {
-			u32 before = bitsOf(group[EACH]);
-#pragma unroll
-			for (int k = 0; k < EACH; k++) {
-				float sum = group[k], more = p.mode == POOL_MAX ? (x[k] > sum ? x[k] : sum) : sumOf(sum, x[k]);
-				x[k] = before == 0 ? x[k] : rows == 0 ? sum : more;
-			}
-			rows += before;
-		}
-		if (w & BAG_END)
-			return false;
-#pragma unroll
-		for (int k = 0; k < EACH; k++)
-			group[k] = x[k];
-		group[EACH] = asFloat(rows);
-		return true;
+		u32 before = (what & FIRST_RUN) == 0 ? bitsOf(group[EACH]) : 0;
+		if (tile.lane == 0)
+			startPartial(p, what, place, rows);
+		if (tile.lane < a.codec.quads)
+			endUnit<EACH>(p, a.lookup.out, what, place, rows, before, tile.lane, x, group, 1);
+		if ((what & BAG_END) == 0)
+			group[EACH] = asFloat(before + rows);
+		begin();
 	}
 
 	// partOf reads which chunks of the lane's quad participate, as bytes of ones. row is the row's address in shared memory.
@@ -127,49 +97,16 @@ template <int LANES, int EACH> struct Pairs {
 	}
 	INLINE u32x4 rawAt(u32 row) const { return loadAt<u32x4>(row + tile.lane * 16); }
 
-	// copyWords begins to copy the bytes from have to length of a row that comes by words, by lines of 128 bytes.
-	INLINE void copyWords(u32 to, u64 from, u32 have, u32 length) const
-	{
-		from &= (1ull << WORDS_SHIFT) - 1;
-#pragma unroll 1
-		for (i32 i = (i32)(tile.lane * 4) - (i32)(from & 127); i < (i32)length; i += LANES * 4)
-			if (i >= (i32)have)
-				copyAsync4(to + i, from + i);
-	}
-
 	INLINE void run()
 	{
-		const u32 tid = threadID(), lane = tile.lane, count = a.lookup.count, stageBytes = a.stageBytes;
+		const u32 tid = threadID(), lane = tile.lane, stageBytes = a.stageBytes;
 
-		u32 from = 0, to = 0, bag = 0;
-		const Runs<LANES> runs{p, tile, count};
-		const u32 finish = startOf(p, count, p.bags);
-		u64 first = (u64)((blockID() * blockThreads() + tid) / LANES) * p.tileRows;
-		if (first < finish) {
-			u32 next = minimum((u32)first + p.tileRows, finish), unused;
-			runs.first((u32)first, bag, from);
-			to = finish;
-			if (next < finish)
-				runs.first(next, unused, to);
-		}
-		to = maximum(from, to);
-		u32 longest = to - from; // of the warp's tiles
-#pragma unroll
-		for (u32 d = LANES; d < 32; d *= 2)
-			longest = maximum(longest, tileXor<32>(~0u, longest, d));
+		u32 from, to, bag;
+		const u32 longest = rowsOfTile<LANES>(p, a.lookup.count, tile, from, to, bag);
 		if (longest == 0)
 			return;
-
 		const Entries<LANES> entries = entriesOf<LANES>(entriesAt(a));
-		LaneRows &own = laneRowsOf(entriesAt(a));
-		TileRows &tileRows = tileRowsOf<LANES>(entriesAt(a));
-		if (lane == 0)
-			tileRows = TileRows{from, to, bag, p.size != 0 ? 0 : startOf(p, count, bag)};
-		own.end = p.size != 0 ? 0 : startOf(p, count, bag + lane + 1);
-		warpSync(~0u);
-		startRows<LANES>(batchOf(), tile, tileRows, own, from + lane < to ? rowAt(a.lookup, from + lane) : 0, 0);
-		copyWait();
-		warpSync(~0u);
+		startTile<LANES>(a, p, tile, entriesAt(a), from, to, bag);
 
 		// A row's bits end where its stored bytes do, the last byte's other bits being padding. Both rows' ends are compared at once, on the last lane.
 		const u32 bitsOfRow = CHUNK == 0 ? 0 : headBits(a.codec) + keptBits(a.codec), ends = (bitsOfRow + 7) * 0x10001;
@@ -191,7 +128,7 @@ template <int LANES, int EACH> struct Pairs {
 #pragma unroll 1
 				for (u32 r = 0; r < 2; r++)
 					if ((r == 0 ? w.x : w.y) & BY_WORDS)
-						copyWords(to + r * stageBytes, *entries.at(e + r), 0, (u32)(*entries.at(e + r) >> WORDS_SHIFT));
+						copyWords<LANES>(lane, to + r * stageBytes, *entries.at(e + r), 0, (u32)(*entries.at(e + r) >> WORDS_SHIFT));
 			}
 			copyCommit();
 		};
@@ -201,7 +138,7 @@ template <int LANES, int EACH> struct Pairs {
 		for (u32 part = 0; part < longest + AHEAD; part += LANES) {
 			u32 s = part, stop = minimum(part + LANES, longest + AHEAD);
 			if (part < longest) {
-				makeEntries<LANES, CHUNK != 0>(part, part + LANES < longest);
+				makeEntries<LANES, CHUNK != 0, true>(part, part + LANES < longest);
 			} else { // there are no rows
 				*entries.what((part & LANES) + lane) = 0;
 				warpSync(~0u);
@@ -273,7 +210,7 @@ template <int LANES, int EACH> struct Pairs {
 							bool more = unknown && ok && found > length;
 							if (ballot(~0u, more) != 0) { // for the rest of the row
 								if (more && (what & BY_WORDS))
-									copyWords(at, *entries.at(e + r), (length + 3) & ~3u, found);
+									copyWords<LANES>(lane, at, *entries.at(e + r), (length + 3) & ~3u, found);
 								else if (more && lane * 16 >= length && lane * 16 < found)
 									copyAsync16(at + lane * 16, *entries.at(e + r) + lane * 16);
 								copyWait();
@@ -289,7 +226,7 @@ template <int LANES, int EACH> struct Pairs {
 						}
 						if (lane == 0 && (what & NO_ROW) == 0) {
 							if (!ok)
-								batchOf().corruptHere(tileRows.first + j + r);
+								batchOf().corruptHere(tileRowsOf<LANES>(entriesAt(a)).first + j + r);
 							else if (what & MISSED)
 								__atomic_fetch_add(&block.counted.moved, (u64)length, __ATOMIC_RELAXED);
 						}
@@ -305,23 +242,6 @@ template <int LANES, int EACH> struct Pairs {
 		}
 		copyWaitGroups<0>();
 	}
-
-	// clear writes zeros for the bags without positions. A warp looks at 32 bags at once.
-	INLINE void clear() const
-	{
-		if (p.size != 0)
-			return;
-		const u32 lane = laneID(), warps = gridBlocks() * (blockThreads() / 32);
-		for (u64 from = (u64)((blockID() * blockThreads() + threadID()) / 32) * 32; from < p.bags; from += (u64)warps * 32) {
-			u32 bag = (u32)from + lane;
-			u32 left = ballot(~0u, bag < p.bags && startOf(p, a.lookup.count, bag) >= startOf(p, a.lookup.count, bag + 1));
-			for (; left != 0; left &= left - 1) {
-				float zeros[EACH] = {};
-				if (lane < a.codec.quads)
-					storeSums<EACH>(p, (u8 *)a.lookup.out + (from + lowestBit(left)) * p.stride, lane, zeros);
-			}
-		}
-	}
 };
 
 template <int LANES, int EACH> INLINE void poolPairs(const OfBatch &args, const ServeArgs &serve)
@@ -331,7 +251,7 @@ template <int LANES, int EACH> INLINE void poolPairs(const OfBatch &args, const 
 	beginBlock(args, Pairs<LANES, EACH>::entriesAt(serve), Pairs<LANES, EACH>::lookupsAt(serve));
 	Pairs<LANES, EACH> pairs{serve, args.pool, Tile<LANES>::make()};
 	pairs.run();
-	pairs.clear();
+	clearEmpty<EACH>(serve, args.pool);
 	endCounting(batchOf(), args.pool, block.counted);
 }
 

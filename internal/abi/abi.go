@@ -417,13 +417,15 @@ const PoolPartialHeader = 16
 const PoolAhead = 4
 
 // PoolEntries is the shared memory, in bytes, that a thread has for entries, PoolLane what it has of its tile's rows, and PoolTile what a tile has: see pooled_ahead.h.
-// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec.
+// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec, and PoolBytesStages
+// that of pooled_bytes.cu.
 const (
-	PoolEntries   = 40
-	PoolLane      = 16
-	PoolTile      = 16
-	PoolStages    = 6
-	PoolRawStages = 8
+	PoolEntries     = 40
+	PoolLane        = 16
+	PoolTile        = 16
+	PoolStages      = 6
+	PoolRawStages   = 8
+	PoolBytesStages = 2
 )
 
 const (

@@ -244,6 +244,10 @@ func (c *coder) modules() (lines []string) {
 			add("pooledPairs", "pooled_pairs")
 			add("pooledPairsReplay", "pooled_pairs", "-DROW_REPLAY")
 		}
+		if c.bytes != "" {
+			add("pooledBytes", "pooled_bytes")
+			add("pooledBytesReplay", "pooled_bytes", "-DROW_REPLAY")
+		}
 		if shifts := c.numbers["shifts"]; shifts != "" {
 			add("pooledShifts", "pooled_pairs", "-DROW_SHIFTS="+shifts)
 			add("pooledShiftsReplay", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DROW_REPLAY")
