@@ -81,6 +81,18 @@ template <int LANES, int EACH> struct Pairs {
 		begin();
 	}
 
+	// addOne adds the quad of a row of which what and e are the entry, and ends the run if the row is the last one.
+	INLINE void addOne(u32 e, u32 what, u32x4 quad)
+	{
+		const Entries<LANES> entries = entriesOf<LANES>(entriesAt(a));
+		if ((what & NO_ROW) == 0) {
+			add(quad, p.weights != 0 ? *entries.weight(e) : 0, rows == 0 && (what & FIRST_RUN) != 0);
+			rows++;
+		}
+		if (what & RUN_END)
+			end(what, *entries.place(e));
+	}
+
 	// partOf reads which chunks of the lane's quad participate, as bytes of ones. row is the row's address in shared memory.
 	INLINE u32 partOf(u32 row) const
 	{
@@ -96,6 +108,46 @@ template <int LANES, int EACH> struct Pairs {
 		return expander.expand(words, bit, part);
 	}
 	INLINE u32x4 rawAt(u32 row) const { return loadAt<u32x4>(row + tile.lane * 16); }
+
+	// mend looks at row j, of whose scan the lower halves of through and before are. It sets the lane's quad x of a row that is not compressed, and of one whose length was not
+	// known. It adds NO_ROW to what if the row is corrupt, and counts it.
+	INLINE void mend(u32 row, u32 j, u32 through, u32 before, const Expander &quad, u32 &what, u32x4 &x) const
+	{
+		const Entries<LANES> entries = entriesOf<LANES>(entriesAt(a));
+		const u32 e = j & (2 * LANES - 1), lane = tile.lane;
+		u32 length = what >> 19;
+		bool ok = (what & NO_ROW) == 0;
+		if (what & BY_WORDS)
+			length = (u32)(*entries.at(e) >> WORDS_SHIFT);
+		if (CHUNK != 0) {
+			u32 found = (headBits(a.codec) + keptBits(a.codec) + (tile.from(through, LANES - 1) & 0xffff) + 7) / 8;
+			bool unknown = (what & UNKNOWN) != 0;
+			ok = ok && (!unknown || found < a.codec.rowBytes);
+			bool more = unknown && ok && found > length;
+			if (ballot(~0u, more) != 0) { // for the rest of the row
+				if (more && (what & BY_WORDS))
+					copyWords<LANES>(lane, row, *entries.at(e), (length + 3) & ~3u, found);
+				else if (more && lane * 16 >= length && lane * 16 < found)
+					copyAsync16(row + lane * 16, *entries.at(e) + lane * 16);
+				copyWait();
+				warpSync(~0u);
+				u32x4 whole = quadAt(row, quad.before + (before & 0xffff), quad, partOf(row));
+				x = more ? whole : x;
+			}
+			length = unknown ? found : length;
+			if ((what & RAW) == 0)
+				ok = ok && found == length;
+			else if (lane < a.codec.quads)
+				x = rawAt(row);
+		}
+		if (lane == 0 && (what & NO_ROW) == 0) {
+			if (!ok)
+				batchOf().corruptHere(tileRowsOf<LANES>(entriesAt(a)).first + j);
+			else if (what & MISSED)
+				__atomic_fetch_add(&block.counted.moved, (u64)length, __ATOMIC_RELAXED);
+		}
+		what |= ok ? 0 : NO_ROW;
+	}
 
 	INLINE void run()
 	{
@@ -167,15 +219,15 @@ template <int LANES, int EACH> struct Pairs {
 					before = through - more;
 					odd |= (through + ends - permute(w.x, w.y, 0x7632)) & endMask;
 				}
+				u32x4 x0, x1;
+				if (CHUNK != 0) {
+					x0 = quadAt(row, quad.before + (before & 0xffff), quad, part0);
+					x1 = quadAt(row + stageBytes, quad.before + (before >> 16), quad, part1);
+				} else {
+					x0 = rawAt(row);
+					x1 = rawAt(row + stageBytes);
+				}
 				if (ballot(~0u, (odd | ((w.x | w.y) & RUN_END)) != 0) == 0) {
-					u32x4 x0, x1;
-					if (CHUNK != 0) {
-						x0 = quadAt(row, quad.before + (before & 0xffff), quad, part0);
-						x1 = quadAt(row + stageBytes, quad.before + (before >> 16), quad, part1);
-					} else {
-						x0 = rawAt(row);
-						x1 = rawAt(row + stageBytes);
-					}
 					rows += 2;
 					if (p.plain != 0) {
 						addPlain(x0);
@@ -189,55 +241,13 @@ template <int LANES, int EACH> struct Pairs {
 					add(x1, weights.y, false);
 					continue;
 				}
-				const u32 anyOdd = ballot(~0u, odd != 0);
-#pragma unroll 1
-				for (u32 r = 0; r < 2; r++) {
-					u32 what = r == 0 ? w.x : w.y, at = row + r * stageBytes;
-					bool ok = (what & NO_ROW) == 0;
-					u32x4 x;
-					if (CHUNK != 0)
-						x = quadAt(at, quad.before + (before >> 16 * r & 0xffff), quad, r == 0 ? part0 : part1);
-					else
-						x = rawAt(at);
-					if (anyOdd != 0) {
-						u32 length = what >> 19;
-						if (what & BY_WORDS)
-							length = (u32)(*entries.at(e + r) >> WORDS_SHIFT);
-						if (CHUNK != 0) {
-							u32 found = (bitsOfRow + (tile.from(through, LANES - 1) >> 16 * r & 0xffff) + 7) / 8;
-							bool unknown = (what & UNKNOWN) != 0;
-							ok = ok && (!unknown || found < a.codec.rowBytes);
-							bool more = unknown && ok && found > length;
-							if (ballot(~0u, more) != 0) { // for the rest of the row
-								if (more && (what & BY_WORDS))
-									copyWords<LANES>(lane, at, *entries.at(e + r), (length + 3) & ~3u, found);
-								else if (more && lane * 16 >= length && lane * 16 < found)
-									copyAsync16(at + lane * 16, *entries.at(e + r) + lane * 16);
-								copyWait();
-								warpSync(~0u);
-								u32x4 whole = quadAt(at, quad.before + (before >> 16 * r & 0xffff), quad, r == 0 ? part0 : part1);
-								x = more ? whole : x;
-							}
-							length = unknown ? found : length;
-							if ((what & RAW) == 0)
-								ok = ok && found == length;
-							else if (lane < a.codec.quads)
-								x = rawAt(at);
-						}
-						if (lane == 0 && (what & NO_ROW) == 0) {
-							if (!ok)
-								batchOf().corruptHere(tileRowsOf<LANES>(entriesAt(a)).first + j + r);
-							else if (what & MISSED)
-								__atomic_fetch_add(&block.counted.moved, (u64)length, __ATOMIC_RELAXED);
-						}
-					}
-					if (ok) {
-						add(x, p.weights != 0 ? *entries.weight(e + r) : 0, rows == 0 && (what & FIRST_RUN) != 0);
-						rows++;
-					}
-					if (what & RUN_END)
-						end(what, *entries.place(e + r));
+				u32 what = w.x, further = w.y;
+				if (ballot(~0u, odd != 0) != 0) {
+					mend(row, j, through, before, quad, what, x0);
+					mend(row + stageBytes, j + 1, through >> 16, before >> 16, quad, further, x1);
 				}
+				addOne(e, what, x0);
+				addOne(e + 1, further, x1);
 			}
 		}
 		copyWaitGroups<0>();
