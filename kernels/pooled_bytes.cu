@@ -18,7 +18,8 @@ template <class C, int N> struct Bytes {
 	const ServeArgs &a;
 	const PoolArgs &p;
 	const Tile<N> tile;
-	u32 rows; // of the run so far
+	u32 longest; // the most rows that a tile of the warp has
+	u32 rows;    // of the run so far
 
 	// Where in shared memory the parts begin.
 	static INLINE u32 entriesAt(const ServeArgs &a) { return a.codec.metaBytes; }
@@ -93,10 +94,17 @@ template <class C, int N> struct Bytes {
 		rows = 0;
 	}
 
-	INLINE void run(const u32 *table)
+	// start begins the lookups of the tile's first rows.
+	INLINE void start()
 	{
 		u32 from, to, bag;
-		const u32 longest = rowsOfTile<N>(p, a.lookup.count, tile, from, to, bag);
+		longest = rowsOfTile<N>(p, a.lookup.count, tile, from, to, bag);
+		if (longest != 0)
+			startTile<N>(a, p, tile, entriesAt(a), from, to, bag);
+	}
+
+	INLINE void run(const u32 *table)
+	{
 		if (longest == 0)
 			return;
 		const u32 lane = tile.lane, rowBytes = a.codec.rowBytes, own = tilesAt(a) + threadID() / N * tileBytes(a) + sumBytes(a);
@@ -104,7 +112,8 @@ template <class C, int N> struct Bytes {
 		u8 *scratch = sharedAt(ringEnd);
 		const u8 *meta = sharedAt(0);
 		const Entries<N> entries = entriesOf<N>(entriesAt(a));
-		startTile<N>(a, p, tile, entriesAt(a), from, to, bag);
+		copyWait();
+		warpSync(~0u);
 
 		// stage begins to copy row s.
 		auto stage = [&](u32 s, u32 at) __attribute__((always_inline)) {
@@ -188,11 +197,13 @@ template <class C, int N> struct Bytes {
 template <class C, int N> INLINE void poolBytes(const OfBatch &args, const ServeArgs &serve)
 {
 	__shared__ u32 table[C::TABLE];
+	beginBlock(args, Bytes<C, N>::entriesAt(serve), Bytes<C, N>::lookupsAt(serve));
+	Bytes<C, N> bytes{serve, args.pool, Tile<N>::make()};
+	bytes.start();
 	C::fill(table);
 	for (u32 i = threadID(); i < serve.codec.metaBytes / 16; i += blockThreads())
 		*(u32x4 *)sharedAt(i * 16) = loadConst((const u32x4 *)serve.codec.meta + i);
-	beginBlock(args, Bytes<C, N>::entriesAt(serve), Bytes<C, N>::lookupsAt(serve));
-	Bytes<C, N> bytes{serve, args.pool, Tile<N>::make(), 0};
+	blockSync();
 	bytes.run(table);
 	clearEmpty<EACH>(serve, args.pool);
 	endCounting(batchOf(), args.pool, block.counted);

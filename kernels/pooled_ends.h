@@ -83,7 +83,7 @@ template <int N> INLINE u32 rowsOfTile(const PoolArgs &p, u32 count, const Tile<
 	return longest;
 }
 
-// startTile begins the lookups of a tile's first rows, and waits for them. All lanes of the warp call it.
+// startTile begins the lookups of a tile's first rows. All lanes of the warp call it.
 template <int N> INLINE void startTile(const ServeArgs &a, const PoolArgs &p, const Tile<N> &tile, u32 entries, u32 from, u32 to, u32 bag)
 {
 	u32 count = a.lookup.count;
@@ -94,8 +94,6 @@ template <int N> INLINE void startTile(const ServeArgs &a, const PoolArgs &p, co
 	own.end = p.size != 0 ? 0 : startOf(p, count, bag + tile.lane + 1);
 	warpSync(~0u);
 	startRows<N>(batchOf(), tile, rows, own, from + tile.lane < to ? rowAt(a.lookup, from + tile.lane) : 0, 0);
-	copyWait();
-	warpSync(~0u);
 }
 
 // copyWords begins to copy the bytes from have to length of a row that comes by words to an address in shared memory, by lines of 128 bytes.

@@ -36,6 +36,7 @@ template <int LANES, int EACH> struct Pairs {
 	const ServeArgs &a;
 	const PoolArgs &p;
 	const Tile<LANES> tile;
+	u32 longest;   // the most rows that a tile of the warp has
 	float x[EACH]; // the sums of the run
 	u32 rows;      // of the run so far
 
@@ -149,16 +150,23 @@ template <int LANES, int EACH> struct Pairs {
 		what |= ok ? 0 : NO_ROW;
 	}
 
+	// start begins the lookups of the tile's first rows.
+	INLINE void start()
+	{
+		u32 from, to, bag;
+		longest = rowsOfTile<LANES>(p, a.lookup.count, tile, from, to, bag);
+		if (longest != 0)
+			startTile<LANES>(a, p, tile, entriesAt(a), from, to, bag);
+	}
+
 	INLINE void run()
 	{
-		const u32 tid = threadID(), lane = tile.lane, stageBytes = a.stageBytes;
-
-		u32 from, to, bag;
-		const u32 longest = rowsOfTile<LANES>(p, a.lookup.count, tile, from, to, bag);
 		if (longest == 0)
 			return;
+		const u32 tid = threadID(), lane = tile.lane, stageBytes = a.stageBytes;
 		const Entries<LANES> entries = entriesOf<LANES>(entriesAt(a));
-		startTile<LANES>(a, p, tile, entriesAt(a), from, to, bag);
+		copyWait();
+		warpSync(~0u);
 
 		// A row's bits end where its stored bytes do, the last byte's other bits being padding. Both rows' ends are compared at once, on the last lane.
 		const u32 bitsOfRow = CHUNK == 0 ? 0 : headBits(a.codec) + keptBits(a.codec), ends = (bitsOfRow + 7) * 0x10001;
@@ -256,10 +264,13 @@ template <int LANES, int EACH> struct Pairs {
 
 template <int LANES, int EACH> INLINE void poolPairs(const OfBatch &args, const ServeArgs &serve)
 {
-	if (CHUNK != 0)
-		Expander::prepare(serve.codec);
 	beginBlock(args, Pairs<LANES, EACH>::entriesAt(serve), Pairs<LANES, EACH>::lookupsAt(serve));
 	Pairs<LANES, EACH> pairs{serve, args.pool, Tile<LANES>::make()};
+	pairs.start();
+	if (CHUNK != 0) {
+		Expander::prepare(serve.codec);
+		blockSync();
+	}
 	pairs.run();
 	clearEmpty<EACH>(serve, args.pool);
 	endCounting(batchOf(), args.pool, block.counted);
