@@ -407,21 +407,12 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	}
 };
 
-// Share is a block's share of a batch: its tile has the runs that begin at positions from first to next - 1, none if first is behind the batch's last
-// position, and the thread checks every step-th offset from one on, before the last.
-struct Share {
-	u64 first, next;
-	u32 offset, step, lastOffset;
-};
-
-template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements, const Share &share)
+template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements)
 {
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
 	u32 tid = threadID();
-	if (tid < sizeof(Counted) / 4)
-		((u32 *)&counted)[tid] = 0;
-	b.begin();
+	beginCounting(b, counted);
 	if (!sharedMetaOf<C> && a.codec.metaBytes == 0)
 		blockSync();
 	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
@@ -430,18 +421,13 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	P pooled{b, a, p, Tile<N>::make(), meta, counted, elements};
 	pooled.moved = 0;
 	pooled.list = (u32x4 *)((u8 *)dynamic + a.codec.metaBytes + tid / N * pooled.tileBytes());
-	if (share.first <= a.lookup.count)
-		pooled.runs((u32)share.first, (u32)minimum64(share.next, a.lookup.count));
-	if (p.size == 0)
-		for (u32 i = share.offset; i < share.lastOffset; i += share.step)
-			if (badOffset(p, a.lookup.count, i))
-				b.outOfRange(i);
+	u64 first, next;
+	tileShare<N>(p, first, next);
+	if (first <= a.lookup.count)
+		pooled.runs((u32)first, (u32)minimum64(next, a.lookup.count));
 	if (tid % N == 0 && pooled.moved != 0)
-		b.addMoved(pooled.moved);
-	blockSync();
-	if (tid == 0)
-		b.add(counted);
-	b.end();
+		__atomic_fetch_add(&counted.moved, pooled.moved, __ATOMIC_RELAXED);
+	endCounting(b, p, counted);
 }
 
 #ifdef ROW_FLOAT8
@@ -453,64 +439,27 @@ using Args = PooledArgs;
 #endif
 
 #ifdef ROW_TABLES
-// shareOf returns a block's share of a table: of all tables' positions, which it has from first to end - 1, its tile has those from tileFirst to tileEnd - 1.
-INLINE Share shareOf(const Tables &s, u32 i, u64 first, u64 end, u64 tileFirst, u64 tileEnd)
-{
-	u64 start = s.starts[i], rows = s.rows(i), behind = start + (rows == 0 ? 1 : rows);
-	u32 offsets = s.table.pool.offsetCount;
-	u64 from = first > start ? first - start : 0, to = end - start;
-	Share share{~0ull, 0, threadID(), blockThreads(), offsets};
-	if (rows != 0) { // blocks that share a table share its offsets
-		share.offset += (u32)(from * offsets / rows);
-		share.lastOffset = to >= rows ? offsets : (u32)(to * offsets / rows);
-	}
-	if (tileFirst < behind && tileEnd > start) {
-		share.first = tileFirst > start ? tileFirst - start : 0;
-		share.next = tileEnd - start;
-	}
-	return share;
-}
-
-template <class C, int N, int EACH, bool LONG> INLINE void poolTables(const PooledTablesArgs &t, Tables &s, Counted &counted)
-{
-	openTables(t, s);
-	u32 tiles = blockThreads() / N, tile = threadID() / N;
-	u64 all = (u64)gridBlocks() * tiles, tileRows = (s.starts[t.count] + all - 1) / all;
-	tileRows = tileRows < POOL_LEAST_ROWS ? POOL_LEAST_ROWS : tileRows;
-	u64 first = blockID() * tiles * tileRows, tileFirst = first + tile * tileRows;
-	// The last one has all that is left: tables without rows may begin behind the last position.
-	bool last = blockID() == gridBlocks() - 1;
-	u64 end = last ? ~0ull : first + tiles * tileRows, tileEnd = last && tile == tiles - 1 ? ~0ull : tileFirst + tileRows;
-	for (u32 i = nextTable(t, s, 0, first, end); i < t.count; i = nextTable(t, s, i + 1, first, end)) {
-		blockSync(); // the table before is done with
-		readTable<true>(t, s, i);
-		pool<C, N, EACH, LONG>(Batch{t, s, s.table.serve}, s.table.pool, counted, ELEMENTS(s.table), shareOf(s, i, first, end, tileFirst, tileEnd));
-	}
-	closeTables(t, s);
-}
-
 #define POOLED(name, lanes, each, isLong)                                                                                        \
 	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledTablesArgs t)                                         \
 	{                                                                                                                        \
-		__shared__ Tables tables;                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		poolTables<ROW_CODER, lanes, each, isLong>(t, tables, counted);                                                  \
+		eachTable<lanes>(t, [&](const PooledTable &table) __attribute__((always_inline)) {                               \
+			pool<ROW_CODER, lanes, each, isLong>(Batch{table.serve}, table.pool, counted, ELEMENTS(table));          \
+		});                                                                                                              \
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
 	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                                     \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		u32 thread = blockID() * blockThreads() + threadID();                                                            \
-		u64 first = (u64)(thread / lanes) * a.pool.tileRows;                                                             \
-		Share share{first, first + a.pool.tileRows, thread, gridBlocks() * blockThreads(), a.pool.offsetCount};          \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a), share);                       \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                              \
 	}
 #endif
 
 // The kernels for elements of 4, 2 and 1 bytes: ROW_FLOATS is the sum of those that there are.
 #if ROW_FLOATS & 4
 POOLED(pooledLongOf4, 32, 4, true)
+#ifndef ROW_PAIRS // whose shorter rows pooled_pairs.cu has
 POOLED(pooled32Of4, 32, 4, false)
 #if ROW_LANES <= 16
 POOLED(pooled16Of4, 16, 4, false)
@@ -519,14 +468,17 @@ POOLED(pooled16Of4, 16, 4, false)
 POOLED(pooled8Of4, 8, 4, false)
 #endif
 #endif
+#endif
 #if ROW_FLOATS & 2
 POOLED(pooledLongOf2, 32, 8, true)
+#ifndef ROW_PAIRS
 POOLED(pooled32Of2, 32, 8, false)
 #if ROW_LANES <= 16
 POOLED(pooled16Of2, 16, 8, false)
 #endif
 #if ROW_LANES <= 8
 POOLED(pooled8Of2, 8, 8, false)
+#endif
 #endif
 #endif
 #if ROW_FLOATS & 1

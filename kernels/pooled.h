@@ -194,11 +194,10 @@ INLINE u32 startOf(const PoolArgs &p, u32 n, u32 bag)
 	return x < 0 ? 0 : (u32)minimum64((u64)x, n);
 }
 
-// placeOf returns where the sums of a run of a longer bag go, with their header in front: see reduce.Batch.PartialBytes.
-INLINE u8 *placeOf(const PoolArgs &p, u32 position, bool last)
-{
-	return (u8 *)p.partials + (u64)(position / POOL_RUN * 2 + last) * p.partialStride;
-}
+// placeOf returns where the sums of a run of a longer bag go, with their header in front: see reduce.Batch.PartialBytes. placeNumber returns the number of that
+// place.
+INLINE u32 placeNumber(u32 position, bool last) { return position / POOL_RUN * 2 + last; }
+INLINE u8 *placeOf(const PoolArgs &p, u32 position, bool last) { return (u8 *)p.partials + (u64)placeNumber(position, last) * p.partialStride; }
 
 // badOffset says whether an offset is out of order.
 INLINE bool badOffset(const PoolArgs &p, u32 n, u32 i)

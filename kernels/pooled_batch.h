@@ -1,7 +1,8 @@
-// What a pooled batch reads by, and what it counts in. With ROW_TABLES it is that of the table that a block of a launch for several is at, or
-// a part of a captured graph, and reads by the view of the replay that runs: see pooled_tables.h.
+// What a pooled batch reads by, which part of it a block has, and what it counts in. With ROW_TABLES it is the batch of the table that a block of a launch for several
+// is at, or a part of a captured graph: see pooled_tables.h. serve.cu has the same for batches whose rows are written.
 #pragma once
 #include "find.h"
+#include "pooled.h"
 #include "publish.h"
 #ifdef ROW_TABLES
 #include "pooled_tables.h"
@@ -9,20 +10,23 @@
 
 // Counted is what a block has counted, in shared memory.
 struct Counted {
-	u32 hits, peers, reasons[NUM_REASONS];
+	u64 moved; // stored bytes of missed rows
+	u32 hits, peers, reasons[NUM_REASONS], reserved;
 };
 
-// addCounted adds that to the batch's, and returns the misses. One thread calls it.
-template <class C> INLINE u32 addCounted(C *count, const Counted &c)
+// addCounted adds what a block has counted to what the batch has. One thread calls it. It returns the misses.
+template <class C> INLINE u32 addCounted(C *count, const Counted &counted)
 {
 	u32 misses = 0;
 	for (u32 k = 0; k < NUM_REASONS; k++)
-		if (c.reasons[k] != 0) {
-			atomicAdd(&count->reasons[k], c.reasons[k]);
-			misses += c.reasons[k];
+		if (counted.reasons[k] != 0) {
+			atomicAdd(&count->reasons[k], counted.reasons[k]);
+			misses += counted.reasons[k];
 		}
-	if (c.peers != 0)
-		atomicAdd(&count->peers, c.peers);
+	if (counted.peers != 0)
+		atomicAdd(&count->peers, counted.peers);
+	if (counted.moved != 0)
+		atomicAdd(&count->hostBytes, counted.moved);
 	return misses;
 }
 
@@ -36,31 +40,31 @@ INLINE void addHits(Counters *count, u32 hits, u32 misses)
 
 #ifdef ROW_TABLES
 struct Batch {
-	const PooledTablesArgs &t;
-	const Tables &s;
 	const ServeArgs &a;
 
 	INLINE void begin() const {}
 	INLINE void begun() const {}
 
-	INLINE u64 map() const { return s.table.view.map; }
-	INLINE u32 buckets() const { return s.table.view.buckets; }
-	INLINE i64 limit() const { return s.table.view.limit; }
-	INLINE u64 rejected() const { return s.table.view.rejected; }
-	INLINE u64 oversize() const { return s.table.view.oversize; }
-	INLINE u32 peers() const { return s.table.view.peers; }
-	INLINE const HostTier &tier() const { return s.table.view.tier; }
-	INLINE u64 slab(u64 word) const { return s.table.view.slabs[slabAt(word)]; }
+	INLINE const ReplayView &view() const { return tables.table.view; }
+	INLINE u64 map() const { return view().map; }
+	INLINE u32 buckets() const { return view().buckets; }
+	INLINE i64 limit() const { return view().limit; }
+	INLINE u64 rejected() const { return view().rejected; }
+	INLINE u64 oversize() const { return view().oversize; }
+	INLINE u32 peers() const { return view().peers; }
+	INLINE const HostTier &tier() const { return view().tier; }
+	INLINE u64 slab(u64 word) const { return view().slabs[slabAt(word)]; }
+	INLINE const u64 *slabs() const { return view().slabs; }
 	INLINE Sampling samples() const
 	{
-		Sampling of = a.lookup.samples;
+		Sampling s = a.lookup.samples;
 		if (captured()) // other accesses are sampled in each replay
-			of.accessSeed = hashOf(of.accessSeed + s.number);
-		return of;
+			s.accessSeed = hashOf(s.accessSeed + tables.number);
+		return s;
 	}
 
-	INLINE bool captured() const { return t.state != 0; }
-	INLINE ReplayState *state() const { return (ReplayState *)s.table.state; }
+	INLINE bool captured() const { return tables.table.state != 0; }
+	INLINE ReplayState *state() const { return (ReplayState *)tables.table.state; }
 	INLINE Counters *counters() const { return (Counters *)a.lookup.counters; }
 	INLINE void corrupt(u32 position) const
 	{
@@ -69,14 +73,14 @@ struct Batch {
 		else
 			corruptRow(a.lookup.counters, position);
 	}
+	INLINE void corruptHere(u32 position) const { corrupt(position); }
 	INLINE void outOfRange(u32 position) const
 	{
 		if (captured())
-			rangeReplayed((u64)&state()->counts, s.number, 0, 0, position);
+			rangeReplayed((u64)&state()->counts, tables.number, 0, 0, position);
 		else
 			rangeAside(a.lookup.counters, 0, 0, position);
 	}
-	INLINE void addMoved(u64 bytes) const { atomicAdd(captured() ? &state()->counts.hostBytes : &counters()->hostBytes, bytes); }
 	// add adds what a block has counted. The host knows the rows of a replay, unless offsets say which they are, and counts what is no miss as a hit.
 	INLINE void add(const Counted &c) const
 	{
@@ -85,7 +89,7 @@ struct Batch {
 			return;
 		}
 		addCounted(&state()->counts, c);
-		if (t.offsets != 0 && c.hits != 0)
+		if (tables.windows && c.hits != 0)
 			atomicAdd(&state()->hits, c.hits);
 	}
 	INLINE void end() const {}
@@ -112,13 +116,55 @@ struct Batch {
 			slab = slabAt(word) == i ? a.slabs[i] : slab;
 		return slab;
 	}
+	INLINE const u64 *slabs() const { return a.slabs; }
 	INLINE const Sampling &samples() const { return a.lookup.samples; }
 
 	INLINE Counters *counts() const { return (Counters *)a.lookup.counters; }
 	INLINE void corrupt(u32 position) const { corruptRow(a.lookup.counters, position); }
+	INLINE void corruptHere(u32 position) const { corrupt(position); }
 	INLINE void outOfRange(u32 position) const { rangeAside(a.lookup.counters, 0, 0, position); }
-	INLINE void addMoved(u64 bytes) const { atomicAdd(&counts()->hostBytes, bytes); }
 	INLINE void add(const Counted &c) const { addHits(counts(), c.hits, addCounted(counts(), c)); }
 	INLINE void end() const { endBatch<END_FETCH>(a.lookup.counters, BatchEnd{a.result, a.batch, 1, 0}); }
 };
 #endif
+
+#ifndef ROW_TABLES
+// tileShare returns at which positions the runs begin that the thread's tile of N lanes adds up: from first to next - 1.
+template <int N> INLINE void tileShare(const PoolArgs &p, u64 &first, u64 &next)
+{
+	first = (u64)((blockID() * blockThreads() + threadID()) / N) * p.tileRows;
+	next = first + p.tileRows;
+}
+
+// blockShare returns which of n things of the batch are the block's: those from from to to - 1.
+INLINE void blockShare(u32 n, u32 &from, u32 &to)
+{
+	from = (u32)((u64)n * blockID() / gridBlocks());
+	to = (u32)((u64)n * (blockID() + 1) / gridBlocks());
+}
+#endif
+
+// beginCounting begins a batch in a block. All its threads call it, and then wait for each other.
+INLINE void beginCounting(const Batch &b, Counted &counted)
+{
+	if (threadID() < sizeof(Counted) / 4)
+		((u32 *)&counted)[threadID()] = 0;
+	b.begin();
+}
+
+// endCounting counts offsets that are out of order, adds what a block has counted to what the batch has, and ends the batch. All threads of the block
+// call it.
+INLINE void endCounting(const Batch &b, const PoolArgs &p, const Counted &counted)
+{
+	if (p.size == 0) {
+		u32 from, to;
+		blockShare(p.offsetCount, from, to);
+		for (u32 i = from + threadID(); i < to; i += blockThreads())
+			if (badOffset(p, b.a.lookup.count, i))
+				b.outOfRange(i);
+	}
+	blockSync();
+	if (threadID() == 0)
+		b.add(counted);
+	b.end();
+}

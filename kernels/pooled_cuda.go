@@ -45,16 +45,16 @@ func newPooledKernels(name string, c coder) *pooledKernels {
 	k := &pooledKernels{
 		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledTablesArgs]{},
 	}
-	if c.floats&^1 != 0 {
-		serve, tables := module("pooled_"+name), module("pooledTables_"+name)
-		for _, element := range []int{4, 2} {
-			if c.floats&element == 0 {
-				continue
-			}
-			for _, shape := range c.pooledShapes(c.lanes) {
+	for _, element := range []int{4, 2} {
+		if c.floats&element == 0 {
+			continue
+		}
+		for _, form := range c.pooledForms() {
+			serve, tables := module("pooled"+form.name+"_"+name), module("pooled"+form.name+"Tables_"+name)
+			for _, shape := range form.shapes {
 				function := pooledName(shape, element)
-				k.serve[function] = cuda.NewFunction[abi.PooledArgs](serve, function)
-				k.tables[function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
+				k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
+				k.tables[form.name+function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 			}
 		}
 	}
@@ -86,6 +86,28 @@ var pooledNames = func() map[[2]int]string {
 	return all
 }()
 
+// pooledForm is a form of a coder's kernels for pooled batches but of float8, with the shapes that it has. Its name is "" for pooled.cu, "Pairs" for pooled_pairs.cu, "Shifts"
+// for that with coder.shifts, or "Bytes" for pooled_bytes.cu.
+type pooledForm struct {
+	name   string
+	shapes []string
+}
+
+func (c coder) pooledForms() []pooledForm {
+	all := c.pooledShapes(c.lanes)
+	forms := []pooledForm{{"", all}}
+	if c.pairs {
+		forms = []pooledForm{{"", all[:1]}, {"Pairs", all[1:]}} // the first shape is Long
+	}
+	if c.shifts > 0 {
+		forms = append(forms, pooledForm{"Shifts", all[1:]})
+	}
+	if c.bytes {
+		forms = append(forms, pooledForm{"Bytes", []string{"8", "16"}})
+	}
+	return forms
+}
+
 // pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
 func (c coder) pooledShapes(least int) []string {
 	shapes := []string{"Long"}
@@ -97,9 +119,11 @@ func (c coder) pooledShapes(least int) []string {
 
 // pooledLaunch is how a pooled batch is launched.
 type pooledLaunch struct {
-	function               string
+	form, function         string
 	lanes, threads, shared int
 	name                   string // of the coder
+	// inside says that the kernel writes bags of several runs that one tile adds up.
+	inside bool
 }
 
 // pooledFloat returns what pooled.h calls an element type.
@@ -143,8 +167,18 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 			l.lanes *= 2
 		}
 		l.function = pooledNames[[2]int{l.lanes, width}]
+		switch {
+		case p.Float8.Is():
+		case c.pairs && c.shifts > 0 && int(row.Params[2]) <= c.shifts:
+			l.form = "Shifts"
+		case c.pairs:
+			l.form = "Pairs"
+		case c.addsBytes(&row):
+			l.form, l.lanes = "Bytes", rankBytesTile(int(row.RowBytes))
+			l.function = pooledNames[[2]int{l.lanes, width}]
+		}
 	}
-	if of := pooledOf[name]; of.serve[l.function] == nil && of.float8[l.function] == nil {
+	if of := pooledOf[name]; of.serve[l.form+l.function] == nil && of.float8[l.function] == nil {
 		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))
 	}
 	if k.Lookup.RowBytes >= abi.LongRow {
@@ -164,6 +198,10 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	for i, b := range k.Slabs {
 		args.Serve.Slabs[i] = b.Addr()
 	}
+	if l.form != "" {
+		c.aheadLaunch(s, &l, &args, width)
+		return l, args, nil
+	}
 	tile := l.lanes*16 + abi.PoolAhead*int(args.Serve.StageBytes) + int(row.Scratch)
 	if !c.pairs || p.Float8.Is() {
 		tile += quads * 16
@@ -175,6 +213,39 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	l.threads, l.shared = 32*warps, shared
 	return l, args, nil
 }
+
+// aheadLaunch sets the memory of a launch of a kernel that looks rows up ahead: of pooled_pairs.cu or pooled_bytes.cu. width is the bytes of an element.
+func (c coder) aheadLaunch(s *cuda.Stream, l *pooledLaunch, args *abi.PooledArgs, width int) {
+	row := &args.Serve.Codec
+	quads, codec := int(row.Quads), int(row.MetaBytes)
+	thread, tile, table := abi.PoolEntries+abi.PoolLane+abi.FindShared, abi.PoolTile, 0
+	if l.form == "Bytes" {
+		args.Serve.StageBytes = uint32(quads*16 + 32)
+		tile += quads*(16/width)*4 + abi.PoolBytesStages*int(args.Serve.StageBytes) + int(row.Scratch)
+		table = 4 * abi.RankTable
+	} else {
+		stages := abi.PoolStages
+		args.Serve.StageBytes = uint32(stageBytes(int(row.RowBytes)))
+		if l.name == raw {
+			args.Serve.StageBytes = uint32(quads * 16)
+			if width == 4 {
+				stages = abi.PoolRawStages
+			}
+		}
+		if l.form == "Shifts" { // ByShifts of expand.h
+			codec = quads * ((2+c.shifts)*16 + 16)
+		}
+		thread += (16/width + 1) * 4
+		tile += stages * int(args.Serve.StageBytes)
+		l.inside = true
+	}
+	perWarp := 32*thread + 32/l.lanes*tile
+	warps := fillWarps(s, codec+table+ownShared, perWarp, fitWarps(s, codec+table, perWarp))
+	l.threads, l.shared = 32*warps, codec+warps*perWarp
+}
+
+// ownShared is the shared memory that a kernel of aheadLaunch has beside the dynamic one, about.
+const ownShared = 512
 
 // poolArgs returns what a batch says of its bags, but for tileRows. element is the type of the values that rows have.
 func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) abi.PoolArgs {
@@ -193,6 +264,9 @@ func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) 
 	}
 	if p.Size != 0 {
 		args.OffsetCount = 0
+	}
+	if p.Mode != reduce.Max && p.Weights.Size() == 0 && element != dtype.Float16 {
+		args.Plain = 1
 	}
 	return args
 }
@@ -237,12 +311,12 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
 		})
 	} else {
-		err = launchPooled(s, pooledOf[l.name].serve[l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledArgs { return args })
+		err = launchPooled(s, pooledOf[l.name].serve[l.form+l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledArgs { return args })
 	}
 	if err != nil {
 		return err
 	}
-	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out)
+	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
 }
 
 // launchPooled launches a kernel of pooled batches. Its arguments are asked for when args are complete.
@@ -256,11 +330,14 @@ func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, r
 	return f.Launch(s, grid, l.threads, l.shared, &all)
 }
 
-// joinPooled launches what joins the runs of longer bags, if there can be any.
-func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer) error {
-	if b.PartialBytes() == 0 {
+// joinPooled launches what joins the runs of longer bags, if there can be any. inside is that of the launch that has added them up.
+func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer, inside bool) error {
+	if b.PartialBytes() == 0 || inside && b.Size != 0 && b.Size <= reduce.Group && int(p.TileRows)%b.Size == 0 {
 		return nil
 	}
-	work := b.Bags * ((b.Columns + 31) / 32)
-	return launchResident(s, poolJoin, blockThreads, 0, work, blockThreads/32, &abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)})
+	args := abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)}
+	if inside {
+		args.Inside = 1
+	}
+	return launchResident(s, poolJoin, blockThreads, 0, b.Bags*((b.Columns+31)/32), blockThreads/32, &args)
 }

@@ -1,8 +1,9 @@
 #include "pooled_tables.h"
 
 // Adds up the runs of bags that have several: the sums of the runs lie in partials. A warp takes 32 columns of a bag at a time, a lane each: this one is the
-// given one of so many. The batch has so many rows, and its output goes to an address.
-INLINE void join(const PoolArgs &p, u32 rows, u64 to, u32 warp, u32 warps)
+// given one of so many. The batch has so many rows, and its output goes to an address. Inside says that those bags were written whose runs all begin in the
+// positions of one tile, but for bags of several groups; the tiles' positions are counted from before positions before the batch's.
+INLINE void join(const PoolArgs &p, u32 rows, u64 to, u32 inside, u32 before, u32 warp, u32 warps)
 {
 	u32 lane = laneID(), parts = (p.columns + 31) / 32;
 	u64 work = (u64)p.bags * parts;
@@ -10,6 +11,9 @@ INLINE void join(const PoolArgs &p, u32 rows, u64 to, u32 warp, u32 warps)
 		u32 bag = (u32)(w / parts), column = (u32)(w % parts) * 32 + lane;
 		u32 start = startOf(p, rows, bag), end = startOf(p, rows, bag + 1);
 		if (end <= start || end - start <= POOL_RUN)
+			continue;
+		u32 last = start + (end - start - 1) / POOL_RUN * POOL_RUN; // where the last run begins
+		if (inside != 0 && end - start <= POOL_RUN * POOL_GROUP_RUNS && (before + start) / p.tileRows == (before + last) / p.tileRows)
 			continue;
 		u32 count = 0, groups = 0;
 		float total = 0, group = 0;
@@ -49,17 +53,17 @@ INLINE void join(const PoolArgs &p, u32 rows, u64 to, u32 warp, u32 warps)
 
 KERNEL void __launch_bounds__(256) poolJoin(const PoolJoinArgs a)
 {
-	join(a.pool, a.rows, a.out, (blockID() * blockThreads() + threadID()) / 32, gridBlocks() * (blockThreads() / 32));
+	join(a.pool, a.rows, a.out, a.inside, 0, (blockID() * blockThreads() + threadID()) / 32, gridBlocks() * (blockThreads() / 32));
 }
 
 // poolJoinTables is poolJoin for the tables of a launch. Each block takes one: there are as many blocks for each.
 KERNEL void __launch_bounds__(256) poolJoinTables(const PooledTablesArgs t)
 {
-	__shared__ Tables s;
+	u32 table = blockID() % t.count, warps = blockThreads() / 32;
 	if (threadID() < 32)
-		findStarts(t, s);
+		findStarts(t);
 	blockSync();
-	readTable<false>(t, s, blockID() % t.count);
-	u32 warps = blockThreads() / 32;
-	join(s.table.pool, s.table.serve.lookup.count, s.table.serve.lookup.out, blockID() / t.count * warps + threadID() / 32, gridBlocks() / t.count * warps);
+	readTable<false>(t, table);
+	const LookupArgs &l = tables.table.serve.lookup;
+	join(tables.table.pool, l.count, l.out, t.inside, tables.starts[table], blockID() / t.count * warps + threadID() / 32, gridBlocks() / t.count * warps);
 }

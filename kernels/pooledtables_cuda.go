@@ -30,7 +30,7 @@ type tablesLaunch struct {
 // takes says whether a table can have a place in the launch.
 func (l *tablesLaunch) takes(k *PooledTables, of *pooledLaunch, b *reduce.Batch) bool {
 	switch {
-	case l.name != of.name || l.function != of.function || l.threads != of.threads || len(l.members) == abi.PoolTables:
+	case l.name != of.name || l.form != of.form || l.function != of.function || l.threads != of.threads || len(l.members) == abi.PoolTables:
 		return false
 	case b.Whole.Size() == 0:
 		return l.windows == nil && l.rows+int64(b.Rows) <= math.MaxInt32
@@ -97,7 +97,7 @@ func (k *PooledTables) launches(s *cuda.Stream) (all []tablesLaunch, err error) 
 		at := slices.IndexFunc(all, func(l tablesLaunch) bool { return l.takes(k, &of, b) })
 		if at < 0 {
 			at = len(all)
-			all = append(all, tablesLaunch{pooledLaunch: of, f: pooledOf[of.name].tables[of.function], members: make([]int, 0, k.len()-i)})
+			all = append(all, tablesLaunch{pooledLaunch: of, f: pooledOf[of.name].tables[of.form+of.function], members: make([]int, 0, k.len()-i)})
 			if b.Whole.Size() > 0 {
 				all[at].windows, all[at].rows = b, int64(b.Rows)
 			}
@@ -131,7 +131,10 @@ func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int)
 		}
 	}
 	args := abi.PooledTablesArgs{
-		Counters: k.Counters.Addr() + uint64(counters), Results: k.Results.Addr() + uint64(counters), Batch: k.Batch, Count: uint32(n), Blocks: uint32(blocks),
+		Counters: k.Counters.Addr() + uint64(counters), Results: k.Results.Addr() + uint64(counters), Batch: k.Batch, Count: uint32(n), Blocks: uint32(blocks), Tiles: uint32(l.grid * l.threads / l.lanes),
+	}
+	if l.inside {
+		args.Inside = 1
 	}
 	if k.Replays != nil {
 		args.State = k.Replays[0].State.Addr()

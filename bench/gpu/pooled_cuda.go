@@ -141,21 +141,29 @@ func pooledResult(name string, codec cache.Codec, of dtype.Type, bag, rows int, 
 	}
 }
 
-// pooledHits measures bags of hits, beside plain sums and beside a Gather of the same rows that is followed by sums of what it wrote.
+// pooledHits measures bags of hits, beside plain sums and beside a Gather of the same rows that is followed by sums of what it wrote: pooledHitCases.
 func (r *runner) pooledHits() {
 	for _, of := range pooledFloats {
 		t := r.floatRows(of)
 		for _, codec := range pooledCodecs {
 			c, rows, cached := r.pooledCache(t, of, codec, r.o.TableBytes/2)
 			err := try(func() {
-				for _, bag := range pooledBags {
-					batches := r.pooledTurns(bag, r.o.Batch, 0, cached, rows)
-					out := r.alloc(int64(batches.size() / bag * pooledColumns * 4))
-					x := pooledResult("pooled-hits", codec, of, bag, batches.size(), r.o.TableBytes, r.timePooled(c, t, of, bag, batches, out, nil))
-					x.Baseline, x.BaselineValue = plainPooled, float64(batches.size()*x.RowBytes)/1e9/r.plainSums(t.mem, of, bag, batches, out)
-					x.Further = []Further{{"Gather, then sums of its output", float64(batches.size()*x.RowBytes) / 1e9 / r.gatherThenSum(c, of, bag, batches, out)}}
-					r.add(x)
-					r.free()
+				for _, n := range []int{r.o.Batch, pooledLarge} {
+					for _, bag := range pooledBags {
+						batches := r.pooledTurns(bag, n, 0, cached, rows)
+						out := r.alloc(int64(batches.size() / bag * pooledColumns * 4))
+						x := pooledResult("pooled-hits", codec, of, bag, batches.size(), r.o.TableBytes, r.timePooled(c, t, of, bag, batches, out, nil))
+						speed := func(seconds float64) float64 { return float64(batches.size()*x.RowBytes) / 1e9 / seconds }
+						if r.has("pooled-hits") {
+							x.Baseline, x.BaselineValue = plainPooled, speed(r.plainSums(t.mem, of, bag, batches, out))
+							r.add(x)
+						}
+						if r.has("pooled-gather") {
+							x.Case, x.Baseline, x.BaselineValue = "pooled-gather", "Gather, then sums of its output", speed(r.gatherThenSum(c, of, bag, batches, out))
+							r.add(x)
+						}
+						r.free()
+					}
 				}
 			})
 			must(errors.Join(err, c.Close()))

@@ -51,7 +51,7 @@ func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 	case b.Rows <= togetherRows:
 		return false
 	}
-	return !t.Codec.AddsFromRegisters() || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
+	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
 }
 
 // fuse makes a pooled batch whose rows were to be written first one launch, for which there is memory where there is none for the rows. It says whether
