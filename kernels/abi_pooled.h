@@ -14,7 +14,7 @@
 // that of pooled_bytes.cu.
 #define POOL_ENTRIES 40
 #define POOL_LANE 16
-#define POOL_TILE 16
+#define POOL_TILE 32
 #define POOL_STAGES 6
 #define POOL_RAW_STAGES 8
 #define POOL_BYTES_STAGES 2

@@ -61,15 +61,16 @@ INLINE void beginBlock(const OfBatch &args, u32 entries, u32 lookups)
 
 // TileRows are the positions of a tile, and what is known of those whose entries are made next. It lies in shared memory.
 struct TileRows {
-	u32 first, to; // where the positions begin and end
+	u32 first, to;  // where the positions begin and end
 	u32 bag, start; // a bag that begins at the next position or before it, and where
+	u32 waiting;    // the lanes of the warp whose lookups have copies under way
+	u32 reserved[3];
 };
 static_assert(sizeof(TileRows) == POOL_TILE, "POOL_TILE");
-// LaneRows is a lane's part of it.
+// LaneRows is a lane's part of it: the row number that is to be looked up next, and the offset at which bag number TileRows.bag + lane ends, as they are given, of 4 or 8
+// bytes. Both are copied asynchronously, as a load would be waited for.
 struct LaneRows {
-	i64 next; // the row number that is to be looked up next
-	u32 end;  // where bag number TileRows.bag + lane ends
-	u32 waiting; // the warp's lanes whose lookups have copies under way
+	u64 next, end;
 };
 static_assert(sizeof(LaneRows) == POOL_LANE, "POOL_LANE");
 
@@ -77,6 +78,26 @@ static_assert(sizeof(LaneRows) == POOL_LANE, "POOL_LANE");
 struct BagAt {
 	u32 bag, start, end;
 };
+
+// copyNumber begins to copy a number of 4 or 8 bytes.
+INLINE void copyNumber(u64 *to, u64 from, bool narrow)
+{
+	u32 shared = sharedAddress(to);
+	copyAsync4(shared, from);
+	if (!narrow)
+		copyAsync4(shared + 4, from + 4);
+}
+// copyEnd begins to copy the offset at which a bag ends, if there is one, and endOf returns what it says once it has arrived.
+INLINE void copyEnd(const PoolArgs &p, LaneRows &own, u32 bag)
+{
+	if (p.size == 0 && bag + 1 < p.offsetCount)
+		copyNumber(&own.end, p.offsets + (u64)(bag + 1) * (p.narrow ? 4 : 8), p.narrow);
+}
+INLINE u32 endOf(const PoolArgs &p, u32 n, const LaneRows &own, u32 bag)
+{
+	i64 x = p.narrow ? (i64)(i32)(u32)own.end : (i64)own.end;
+	return bag + 1 >= p.offsetCount ? n : x < 0 ? 0 : (u32)minimum64((u64)x, n);
+}
 
 // bagOf returns the bag of a lane's position, if in is set. Positions ascend from call to call. Where offsets are out of order it returns any bag.
 template <int N> INLINE BagAt bagOf(const PoolArgs &p, u32 n, const Tile<N> &tile, TileRows &rows, LaneRows &own, u32 position, bool in)
@@ -86,7 +107,7 @@ template <int N> INLINE BagAt bagOf(const PoolArgs &p, u32 n, const Tile<N> &til
 		return BagAt{bag, bag * p.size, bag * p.size + p.size};
 	}
 	BagAt found{p.bags - 1, position, position + 1};
-	u32 bag = rows.bag, start = rows.start, end = own.end;
+	u32 bag = rows.bag, start = rows.start, end = endOf(p, n, own, bag + tile.lane);
 	for (;;) {
 		u32 before = 0; // how many of the ends are not behind the position
 #pragma unroll
@@ -105,7 +126,7 @@ template <int N> INLINE BagAt bagOf(const PoolArgs &p, u32 n, const Tile<N> &til
 	}
 	bag = tile.from(found.bag, N - 1);
 	start = tile.from(found.start, N - 1);
-	own.end = startOf(p, n, bag + tile.lane + 1);
+	copyEnd(p, own, bag + tile.lane);
 	if (tile.lane == 0)
 		rows.bag = bag, rows.start = start;
 	return found;
@@ -128,7 +149,7 @@ template <int N> INLINE TileRows &tileRowsOf(u32 from)
 // The functions below are called by all lanes of a warp together.
 
 // startRows begins the lookups of a tile's rows, number i and on, a row a lane, and reads the numbers of those behind.
-template <int N> INLINE void startRows(const Batch &b, const Tile<N> &tile, const TileRows &rows, LaneRows &own, i64 row, u32 i)
+template <int N> INLINE void startRows(const Batch &b, const Tile<N> &tile, TileRows &rows, LaneRows &own, i64 row, u32 i)
 {
 	const PoolArgs &p = argsOf().pool;
 	const LookupArgs &l = b.a.lookup;
@@ -137,9 +158,12 @@ template <int N> INLINE void startRows(const Batch &b, const Tile<N> &tile, cons
 	if (in && !ok)
 		b.outOfRange(position);
 	startLookup(block.lookups + threadID() / 32 * (32 * FIND_SHARED) + LOOKUP_STATE + laneID() * 16, b.map(), b.buckets(), ok ? (u64)l.table << 56 | (u64)row : EMPTY_KEY);
+	bool narrow = l.table >= INT32_ROWS;
 	if (position + N < to)
-		own.next = rowAt(l, position + N);
-	own.waiting = ballot(~0u, ok);
+		copyNumber(&own.next, l.rows + (u64)(position + N) * (narrow ? 4 : 8), narrow);
+	u32 waiting = ballot(~0u, ok);
+	if (tile.lane == 0)
+		rows.waiting = waiting;
 }
 
 // makeEntries makes the entries of a tile's rows, number i and on, a row a lane, and begins to look up those behind if more is set. The buckets whose copies were begun
@@ -153,7 +177,7 @@ template <int N, bool COMPRESSES, bool GROUPS> ASIDE void makeEntries(u32 i, boo
 	const Entries<N> entries = entriesOf<N>(block.entries);
 	TileRows &rows = tileRowsOf<N>(block.entries);
 	LaneRows &own = laneRowsOf(block.entries);
-	u32 waiting = own.waiting;
+	u32 waiting = rows.waiting;
 	const u32 offset = block.lookups + threadID() / 32 * (32 * FIND_SHARED) + LOOKUP_STATE + laneID() * 16;
 	while (waiting != 0) {
 		waiting = ballot(~0u, (waiting >> laneID() & 1) != 0 && stepLookup(offset, b.map(), b.buckets()));
@@ -216,10 +240,10 @@ template <int N, bool COMPRESSES, bool GROUPS> ASIDE void makeEntries(u32 i, boo
 	*entries.at(e) = at;
 	*entries.what(e) = what;
 	*entries.place(e) = place;
-	if (p.weights != 0)
-		*entries.weight(e) = in ? loadConst((const u32 *)p.weights + position) : 0;
+	if (p.weights != 0 && in) // it arrives with the first rows of the part
+		copyAsync4(sharedAddress(entries.weight(e)), p.weights + (u64)position * 4);
+	i64 next = a.lookup.table >= INT32_ROWS ? (i64)(i32)(u32)own.next : (i64)own.next;
 	warpSync(~0u); // all lanes have read their words, and written their entries
-	own.waiting = 0;
 	if (more)
-		startRows<N>(b, tile, rows, own, own.next, i + N);
+		startRows<N>(b, tile, rows, own, next, i + N);
 }

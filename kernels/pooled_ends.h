@@ -93,8 +93,8 @@ template <int N> INLINE void startTile(const ServeArgs &a, const PoolArgs &p, co
 	LaneRows &own = laneRowsOf(entries);
 	TileRows &rows = tileRowsOf<N>(entries);
 	if (tile.lane == 0)
-		rows = TileRows{from, to, bag, p.size != 0 ? 0 : startOf(p, count, bag)};
-	own.end = p.size != 0 ? 0 : startOf(p, count, bag + tile.lane + 1);
+		rows = TileRows{from, to, bag, p.size != 0 ? 0 : startOf(p, count, bag), 0, {}};
+	copyEnd(p, own, bag + tile.lane);
 	warpSync(~0u);
 	startRows<N>(batchOf(), tile, rows, own, from + tile.lane < to ? rowAt(a.lookup, from + tile.lane) : 0, 0);
 }

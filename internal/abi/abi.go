@@ -422,7 +422,7 @@ const PoolAhead = 4
 const (
 	PoolEntries     = 40
 	PoolLane        = 16
-	PoolTile        = 16
+	PoolTile        = 32
 	PoolStages      = 6
 	PoolRawStages   = 8
 	PoolBytesStages = 2
