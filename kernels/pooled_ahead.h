@@ -95,7 +95,7 @@ INLINE void copyEnd(const PoolArgs &p, LaneRows &own, u32 bag)
 }
 INLINE u32 endOf(const PoolArgs &p, u32 n, const LaneRows &own, u32 bag)
 {
-	i64 x = p.narrow ? (i64)(i32)(u32)own.end : (i64)own.end;
+	i64 x = (i64)((p.narrow ? (u64)(i64)(i32)(u32)own.end : own.end) - p.begin);
 	return bag + 1 >= p.offsetCount ? n : x < 0 ? 0 : (u32)minimum64((u64)x, n);
 }
 
