@@ -30,7 +30,7 @@ type PooledPart struct {
 func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts []PooledPart) (*Batch, error) {
 	for i := range parts {
 		if err := d.checkPooledMemory(&parts[i]); err != nil {
-			return nil, of(i, parts, err)
+			return nil, inBatch(i, parts, err)
 		}
 	}
 	s, capturing, err := d.callersStream(stream)
@@ -46,7 +46,7 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 			together = append(together, p)
 		} else {
 			if err := d.ownWindow(s, capturing, &p); err != nil {
-				return nil, of(i, parts, err)
+				return nil, inBatch(i, parts, err)
 			}
 			apart = append(apart, p)
 		}
@@ -98,8 +98,8 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 	return b, nil
 }
 
-// of says of which batch of several an error is.
-func of(i int, parts []PooledPart, err error) error {
+// inBatch says of which batch of several an error is.
+func inBatch(i int, parts []PooledPart, err error) error {
 	if len(parts) == 1 {
 		return err
 	}
