@@ -52,10 +52,11 @@ func (v View) GatherAsDevice32(ctx context.Context, stream uintptr, table int, r
 }
 
 // GatherPooledTablesDevice is GatherPooledDevice for several batches together, of several tables or of one: on GPUs those that need no launches of their own share one
-// launch for all tables whose rows have one type, codec and, roughly, length. The Batch is that of all. If one of them has bad arguments, nothing runs; Batch.Wait returns what was
+// launch for all tables whose rows have one type, codec and, roughly, length. The Batch is that of all. If one of them has bad arguments, nothing runs. Batch.Wait returns what was
 // wrong with the first that failed, and Check counts all. On a stream that captures a graph all become a part of the graph.
 //
-// Of tables that are resident, that are read from pages or whose rows have 8 KiB or more, bags that Pooling.Bags chooses have the call wait for the stream.
+// Of tables that are resident, that are read from pages or whose rows have 8 KiB or more, bags that Pooling.Bags chooses have the call wait for the stream. In a graph such
+// bags are an error that wraps ErrCapturing, for these tables and in an attached cache.
 func (v View) GatherPooledTablesDevice(ctx context.Context, stream uintptr, batches []PooledDeviceBatch) (*Batch, error) {
 	c := v.cache
 	if err := c.enter(); err != nil {
