@@ -213,10 +213,10 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 	}
 }
 
-// TestGPU_PooledReplays captures pooled batches and replays them for other row numbers, with refreshes in between.
+// TestGPU_PooledReplays captures pooled batches of every mode and replays them for other row numbers and weights, with refreshes and updates in between.
 func TestGPU_PooledReplays(t *testing.T) {
 	gpu := gputest.Open(t)
-	for _, codec := range []cache.Codec{"none", "ibp4", "rank"} {
+	for i, codec := range []cache.Codec{"none", "ibp4", "rank"} {
 		t.Run(string(codec), func(t *testing.T) {
 			const rows, columns, n = 800, 48, 900
 			data := floatTable(rows, columns, dtype.Float32, false, 5)
@@ -224,7 +224,10 @@ func TestGPU_PooledReplays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
+			c := newCache(t, cache.Options{
+				Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"},
+				Host: cache.HostOptions{Tier: []cache.HostTier{cache.InPlace, cache.Packed}[i%2]},
+			})
 			r := rand.New(rand.NewPCG(8, 8))
 			s, err := gpu.NewStream()
 			if err != nil {
@@ -232,7 +235,10 @@ func TestGPU_PooledReplays(t *testing.T) {
 			}
 			t.Cleanup(s.Close)
 			stream := s.(*cuda.Stream)
-			for _, p := range []cache.Pooling{{Bag: 10, Mode: cache.PoolMean}, {Offsets: []int64{0, 5, 5, 300}, Output: dtype.BFloat16}} {
+			for _, p := range []cache.Pooling{
+				{Bag: 10, Mode: cache.PoolMean, Padding: true, PaddingRow: 1}, {Offsets: []int64{0, 5, 5, 300}, Output: dtype.BFloat16, Weights: make([]float32, n)},
+				{Offsets: []int64{0, 1, 40, 41, 900}, LastOffset: true, Mode: cache.PoolMax, Padding: true},
+			} {
 				size, _ := pooledOut(&p, dtype.Float32, columns, n)
 				q, buffer, numbers := onDevice(t, gpu, p, true), upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
 				var batch *cache.Batch
@@ -247,8 +253,12 @@ func TestGPU_PooledReplays(t *testing.T) {
 				for replay := range 3 {
 					ids, out := zipf(r, rows, n), make([]byte, size)
 					before := stats(t, c).Tables[0].Lookups
+					for i := range p.Weights {
+						p.Weights[i] = float32(r.NormFloat64())
+					}
 					if err := errors.Join(
-						device.Upload(gpu, numbers, cache.AsBytes(ids)), graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer), batch.Wait(),
+						device.Upload(gpu, numbers, cache.AsBytes(ids)), device.Upload(gpu, q.DeviceWeights, cache.AsBytes(p.Weights)),
+						graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer), batch.Wait(),
 					); err != nil {
 						t.Fatal(err)
 					}
@@ -256,12 +266,61 @@ func TestGPU_PooledReplays(t *testing.T) {
 					if got := stats(t, c).Tables[0].Lookups - before; got != n {
 						t.Errorf("replay %d: %d lookups, want %d", replay, got, n)
 					}
-					if err := c.Refresh(ctx); err != nil {
+					fresh := floatTable(2, columns, dtype.Float32, false, r.Uint64())
+					if err := errors.Join(c.Update(ctx, 0, []int64{ids[0], 7}, fresh), c.Refresh(ctx)); err != nil {
 						t.Fatal(err)
 					}
+					copy(data[ids[0]*columns*4:], fresh[:columns*4])
+					copy(data[7*columns*4:], fresh[columns*4:])
 				}
 			}
 		})
+	}
+}
+
+// TestGPU_GatherAs compares rows of other types with what each element rounds to, enqueued and in a captured graph.
+func TestGPU_GatherAs(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns, n = 200, 37, 300
+	r := rand.New(rand.NewPCG(6, 6))
+	for i, of := range floats {
+		data := floatTable(rows, columns, of, true, 9)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{floatsOf(t, "x", of, data, columns)}, Budget: int64(len(data) / 2), Codec: []cache.Codec{"ibp4", "zipnn", "none"}[i], Devices: cache.DeviceOptions{Backend: "cuda"},
+		})
+		s, err := gpu.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		stream := s.(*cuda.Stream)
+		for _, as := range floats {
+			ids, out := zipf(r, rows, n), make([]byte, n*columns*as.Size())
+			numbers, buffer := upload(t, gpu, ids), upload(t, gpu, out)
+			b, err := c.On(0).GatherAsDevice(ctx, stream.Handle(), 0, numbers, as, buffer)
+			if err == nil {
+				err = errors.Join(b.Wait(), device.Download(gpu, out, buffer))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkRounded(t, data, of, columns, ids, as, out)
+			graph, err := stream.Capture(true, func() (err error) {
+				b, err = c.On(0).GatherAsDevice(ctx, stream.Handle(), 0, numbers, as, buffer)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(graph.Close)
+			ids = zipf(r, rows, n)
+			if err := errors.Join(
+				device.Upload(gpu, numbers, cache.AsBytes(ids)), graph.Launch(stream), stream.Synchronize(), b.Wait(), device.Download(gpu, out, buffer),
+			); err != nil {
+				t.Fatal(err)
+			}
+			checkRounded(t, data, of, columns, ids, as, out)
+		}
 	}
 }
 

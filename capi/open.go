@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
@@ -28,6 +29,7 @@ type served struct {
 	tables   []tableInfo
 	rowBytes []int64     // by table
 	elements []C.int32_t // tc_dtype by table
+	types    []dtype.Type
 	bounces  []bounce    // by device
 
 	shared    bool         // other processes can attach
@@ -72,7 +74,7 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes()))
 		code, bytes := codeOf(t.DType())
 		s.tables = append(s.tables, tableInfo{t.Name(), "", max(int64(t.Rows()), r.tables[i].capacity), int64(t.RowBytes() / bytes)})
-		s.elements = append(s.elements, code)
+		s.elements, s.types = append(s.elements, code), append(s.types, t.DType())
 	}
 	o := r.options
 	o.Tables, o.Host.Progress = tables, tell

@@ -460,7 +460,7 @@ typedef enum tc_pool_mode {
  * the function says. */
 typedef struct tc_pooled {
 	size_t size;          /* sizeof(tc_pooled) */
-	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16, TC_BFLOAT16 or float8 */
+	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16, TC_BFLOAT16 or float8; or its rows are float8 values and their scales as parts */
 	int32_t id_type;      /* TC_INT32 or TC_INT64 */
 	const void *ids;      /* n row numbers */
 	int64_t n;
@@ -478,12 +478,18 @@ typedef struct tc_pooled {
 	void *out;            /* a row of output for each bag; zeros for a bag without rows */
 	int64_t out_stride;   /* bytes from one bag's output to the next one's; default 0: back to back. Bytes between them stay as they are */
 	/* What the bytes of a row are if they are float8 values: all values, then a scale for each float8_block of them. An element is value x scale x
-	 * factor. float8 0: elements of the table's type; tables of TC_FLOAT8_E4M3 and TC_FLOAT8_E5M2 are float8 values without scales. */
+	 * factor. float8 0: as the table's type says; TC_FLOAT8_E4M3 and TC_FLOAT8_E5M2 are values without scales, and parts such as
+	 * "float8_e4m3fn*64,float8_e8m0fnu*2" are values and their scales. */
 	int32_t float8;        /* TC_FLOAT8_E4M3 or TC_FLOAT8_E5M2; the table's type is that, or TC_UINT8 */
 	int32_t float8_scales; /* TC_FLOAT8_E8M0 or TC_FLOAT32; 0 without scales */
 	int64_t float8_block;  /* a multiple of 8; 0: there are no scales */
 	float float8_factor;   /* default 0 is 1 */
 	int32_t reserved2;
+	/* If bags is not 0: of the bags that offsets describe, those that begin at offset first_bag and at the bags - 1 behind it; the last one ends at the
+	 * next. ids and weights are those of all bags, and out is that of the chosen ones. So batches of several tables share one array of row numbers
+	 * and one of offsets, as TorchRec's KeyedJaggedTensor has them. */
+	int64_t first_bag;
+	int64_t bags;
 } tc_pooled;
 
 static inline void tc_pooled_default(tc_pooled *pooled)
@@ -496,7 +502,7 @@ static inline void tc_pooled_default(tc_pooled *pooled)
 	}
 }
 
-/* Adds up rows in bags for count batches, of one table or of several. Sums are taken in float32, in an order that
+/* Adds up rows in bags for count batches, of one table or of several, which share launches on GPUs where their rows have one type and codec. Sums are taken in float32, in an order that
  * is the same on every machine, and rounded to nearest even: docs/design.md, Pooling. batches has elements of batches[0].size bytes.
  * bag = 1 converts rows to another type of elements.
  *
@@ -508,6 +514,17 @@ TC_API tc_status tc_gather_pooled(tc_cache *cache, int32_t device, const tc_pool
 /* tc_gather_pooled between host memory of any kind, on any backend. It returns when everything is written. If an argument of any batch is out of
  * range, nothing is written. device -1: the devices take turns. */
 TC_API tc_status tc_gather_pooled_host(tc_cache *cache, int32_t device, const tc_pooled *batches, int32_t count);
+
+/* tc_gather with elements of another type, TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16: of float32, float16, bfloat16 and float8 rows, rounded to nearest even. What is
+ * too large becomes an infinity, and every NaN the same one. Rows of out lie back to back. It is tc_gather_pooled with bags of one row. */
+static inline tc_status tc_gather_as(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, int32_t output,
+	void *out, void *stream, tc_batch **batch)
+{
+	tc_pooled one;
+	tc_pooled_default(&one);
+	one.table = table, one.ids = ids, one.id_type = id_type, one.n = n, one.bag = 1, one.output = output, one.out = out;
+	return tc_gather_pooled(cache, device, &one, 1, stream, batch);
+}
 
 /* Waits for the batch. TC_OK, TC_ERROR_ROWS (their rows are zeros, the others are right), TC_ERROR_CORRUPT or TC_ERROR_DEVICE. Of a batch
  * in a graph it waits for the replays that have begun, and returns what was wrong with those since the last call. */

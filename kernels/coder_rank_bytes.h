@@ -162,10 +162,24 @@ struct RankBytes : RankCoder {
 		return u32x4{y[0], y[1], y[2], y[3]};
 	}
 
+	// Written writes the quads of a decoded row.
+	struct Written {
+		static constexpr bool WHOLE = false;
+		u8 *row;
+		INLINE void operator()(u32 element, u32x4 x) const { storeOut((u32x4 *)(row + element * ROW_ELEMENT), x); }
+	};
+
 	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
 	template <int N>
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				  const Tile<N> &tile, u8 *row)
+	{
+		return decodeTo<N>(codec, meta, table, stored, length, scratch, tile, Written{row});
+	}
+	// decodeTo calls put for each quad that the lane has decoded, with the number of its first element. If PUT::WHOLE is set, it does so for no quad of a corrupt row of one segment.
+	template <int N, class PUT>
+	static INLINE bool decodeTo(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+				    const Tile<N> &tile, const PUT &put)
 	{
 		constexpr u32 K = QUADS<N>;
 		Shape s = shapeOf(codec, meta);
@@ -206,7 +220,7 @@ struct RankBytes : RankCoder {
 			pos += ok ? passed * bits1 : 0;
 			u32 later = places<N, K>(f, at);
 			pos = lastLevels(s, stored, pos, later, scratch, tile);
-			ok = ok && pos + n * REST <= end;
+			ok = ok && pos + n * REST <= end && (!PUT::WHOLE || from + n < s.elements || end - (pos + n * REST) < 8);
 			have = ok ? n : 0;
 			warpSync(~0u); // the symbols are there
 #pragma unroll
@@ -217,7 +231,7 @@ struct RankBytes : RankCoder {
 				merge(f[q], named1, x, y, these);
 				merge(e[q], named0, these[0], these[GROUPS - 1], symbols);
 				if (first < have)
-					storeOut((u32x4 *)(row + (from + first) * ROW_ELEMENT), join(s, symbols, stored, pos + first * REST, (from + first) / EACH));
+					put(from + first, join(s, symbols, stored, pos + first * REST, (from + first) / EACH));
 			}
 			pos += n * REST;
 			warpSync(~0u); // the scratch memory is free

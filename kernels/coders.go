@@ -32,6 +32,8 @@ type coder struct {
 	pairs bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
+	// shifts says that pooled batches of tables the bits of whose chunks move by at most so many distances (Params[2]) have kernels of their own. Only with pairs.
+	shifts int
 	// floats is the sum of the lengths in bytes, 4, 2 and 1, of the floats whose rows pooled batches can have.
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
@@ -267,6 +269,11 @@ func (c coder) shareTile(rowBytes int) int {
 func rankBytes(row *abi.RowCodec) bool {
 	shape, digits, bases := row.Params[1], row.Params[2], row.Params[3]>>8 != 0
 	return row.Store == abi.Store16 && shape>>8&0xff == 8 && (shape&0xff == 1 || bases) && shape>>16 >= 2 && (digits&15 == 2 || bases && digits&15 == 1) && (digits>>4&15 == 1 || digits>>4&15 == 2)
+}
+
+// addsBytes says whether pooled batches of such rows are added up as RankBytes decodes them: rows of one segment.
+func (c coder) addsBytes(row *abi.RowCodec) bool {
+	return c.bytes && rankBytes(row) && row.RowBytes <= 512
 }
 
 // rankBytesTile returns the lanes of RankBytes. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:

@@ -63,7 +63,7 @@ func (k *SumRows) RunCUDA(s *cuda.Stream) error {
 	if !k.last() {
 		return nil
 	}
-	return joinPooled(s, p, &args.Pool, k.Out)
+	return joinPooled(s, p, &args.Pool, k.Out, false)
 }
 
 // poolOffsets launches what counts bad offsets of a captured batch with so many blocks whose rows are added up by SumRows. It runs in front of the

@@ -54,11 +54,11 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	}
 	for _, k := range pooledOf {
 		name(want, slices.Collect(maps.Values(k.serve))...)
-		name(want, slices.Collect(maps.Values(k.replay))...)
 		name(want, slices.Collect(maps.Values(k.float8))...)
-		name(want, slices.Collect(maps.Values(k.float8Replay))...)
+		name(want, slices.Collect(maps.Values(k.tables))...)
 	}
 	name(want, poolJoin)
+	name(want, poolJoinTables)
 	name(want, slices.Collect(maps.Values(sumRows))...)
 	name(want, poolOffsets)
 	name(want, slices.Collect(maps.Values(gatherPool))...)

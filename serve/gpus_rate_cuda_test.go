@@ -21,7 +21,7 @@ import (
 // TestGPUs_AttachedRate measures two clients, each on a GPU of its own, that read rows of the slabs of both: beside one process that reads on both GPUs, and
 // beside each client alone. The processes have one host tier.
 func TestGPUs_AttachedRate(t *testing.T) {
-	if !twoGPUs(t) {
+	if !gputest.Two(t) {
 		return
 	}
 	rows, batch, repeats, lasts := gputest.Few(2_000_000, 4000), gputest.Few(200_000, 1000), gputest.Few(50, 2), 0.5

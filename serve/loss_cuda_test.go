@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/cuda/emulator"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -53,7 +54,7 @@ func TestGPUs_AttachAfterLoss(t *testing.T) {
 	if !emulator.Present() {
 		t.Skip("not the emulated GPU")
 	}
-	if !twoGPUs(t) {
+	if !gputest.Two(t) {
 		return
 	}
 	for gpu := range 2 {

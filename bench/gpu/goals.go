@@ -9,6 +9,8 @@ type goal struct {
 	ends    string // of the codec's label
 	unit    string
 	batch   int
+	bag     int
+	dtype   string
 	threads int // of the host, at least
 	row     int // bytes, at least
 	variant string
@@ -68,8 +70,21 @@ var goals = []goal{
 	{name: "training-fetch", codec: "auto", row: 512, of: ValueAtMost, bound: 1.25},
 	{name: "training-fetch", codec: "auto", of: ValueAtMost, bound: 0.80},
 	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
+	{name: "pooled-hits", codec: "none", of: RatioAtLeast, bound: 0.85},
+	{name: "pooled-hits", batch: pooledLarge, bag: 1, dtype: "float32", of: ValueAtLeast, bound: 1200},
+	{name: "pooled-hits", batch: pooledLarge, bag: 1, dtype: "bfloat16", of: ValueAtLeast, bound: 1000},
+	{name: "pooled-hits", batch: pooledLarge, bag: 10, dtype: "float32", of: ValueAtLeast, bound: 2000},
+	{name: "pooled-hits", batch: pooledLarge, bag: 10, dtype: "bfloat16", of: ValueAtLeast, bound: 1700},
+	{name: "pooled-hits", batch: pooledLarge, bag: 40, dtype: "float32", of: ValueAtLeast, bound: 2400},
+	{name: "pooled-hits", batch: pooledLarge, bag: 40, dtype: "bfloat16", of: ValueAtLeast, bound: 2000},
+	{name: "pooled-hits", batch: pooledLarge, bag: 200, dtype: "float32", of: ValueAtLeast, bound: 2600},
+	{name: "pooled-hits", batch: pooledLarge, bag: 200, dtype: "bfloat16", of: ValueAtLeast, bound: 2200},
 	{name: "pooled-hits", of: RatioAtLeast, bound: 0.85},
-	{name: "pooled-80", of: RatioAtLeast, bound: 0.9},
+	{name: "pooled-gather", bag: 10, of: RatioAtLeast, bound: 1.8},
+	{name: "pooled-gather", bag: 40, of: RatioAtLeast, bound: 1.8},
+	{name: "pooled-gather", bag: 200, of: RatioAtLeast, bound: 1.8},
+	{name: "pooled-80", of: RatioAtLeast, bound: 1 / 1.1},
+	{name: "pooled-tables", of: RatioAtLeast, bound: 0.85},
 	{name: "ngram-decode", ends: ", hits", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", ends: ", hits, bfloat16", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", of: RatioAtLeast, bound: 1 / 1.1},
@@ -115,11 +130,11 @@ func captured(x *Result) float64 { return x.BaselineValue + 6 }
 // matches says whether the goal is one of the result.
 func (g *goal) matches(x *Result) bool {
 	return g.name == x.Case && (g.codec == "" || g.codec == x.Codec) && strings.HasSuffix(x.Codec, g.ends) && (g.unit == "" || g.unit == x.Unit) &&
-		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row &&
+		(g.batch == 0 || g.batch == x.Batch) && (g.bag == 0 || g.bag == x.Bag) && (g.dtype == "" || g.dtype == x.DType) && x.HostThreads >= g.threads && x.RowBytes >= g.row &&
 		g.variant == x.Variant && (!g.uniform || x.Skew != nil && *x.Skew == 0)
 }
 
-// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Variant, Unit, Batch, Skew, HostThreads, Compression and BaselineValue are
+// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Variant, Unit, Batch, Bag, DType, Skew, HostThreads, Compression and BaselineValue are
 // set.
 func (x *Result) setGoal() {
 	for i := range goals {
@@ -134,6 +149,8 @@ func (x *Result) setGoal() {
 }
 
 const (
+	// pooledLarge is the rows of the larger batches of pooledHitCases: about 2^20, and a multiple of all bags.
+	pooledLarge = 1_048_000
 	// SparseCodec labels 0/1 rows; rows of other labels are N(0,1).
 	SparseCodec = "ibp4 sparse"
 	// BFloat16Suffix and Float16Suffix follow the codec's name in labels of bfloat16 and float16 rows of hit-codecs; others are float32.

@@ -47,13 +47,16 @@ type Options struct {
 var Cases = []string{
 	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "hit-columns", "hit-parts", "hit-sparse", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
 	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "memory", "training-fetch",
-	"pooled-hits", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
+	"pooled-hits", "pooled-gather", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
 	"buddy-hits", "buddy-overflow", "buddy-budget", "buddy-updates",
 	"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh",
 }
 
 // PairCases are the cases that need two GPUs that read each other's memory.
 var PairCases = []string{"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh"}
+
+// pooledHitCases are measured together.
+var pooledHitCases = []string{"pooled-hits", "pooled-gather"}
 
 // ngramCases are measured together, on one table.
 var ngramCases = []string{"ngram-decode", "ngram-prefill"}

@@ -137,7 +137,7 @@ bench)
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 300 hit-codecs,gather-hits-codecs,hit-columns,hit-parts,hit-sparse --rows 256,512,1024,4096; fi
-	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
+	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-gather,pooled-80,pooled-tables; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
 		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
 	fi
@@ -188,6 +188,7 @@ python | loop)
 		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
 		tail -n 45 "$results/python.txt"
 		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
+		step python-bags 240 "$results/python-bags.txt" python3 python/benchmarks/embedding_bag.py --json "$results/python-bags.json"
 	fi
 	;;
 pair)

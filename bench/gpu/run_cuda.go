@@ -178,7 +178,7 @@ func (r *runner) run() {
 	r.finish(perRow...)
 	for _, c := range []runs{
 		{"odd-rows", r.oddRows}, {"hit-columns", r.hitColumns}, {"hit-parts", r.hitParts}, {"hit-sparse", r.hitSparse}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
-		{"pooled-hits", r.pooledHits}, {"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
+		{"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
 		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow}, {"buddy-budget", r.buddyBudget}, {"buddy-updates", r.buddyUpdates}, {"buddy-peers", r.buddyPeers},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
@@ -192,6 +192,11 @@ func (r *runner) run() {
 		r.measure(c.name, c.run)
 		r.free()
 		r.finish(c.name)
+	}
+	if r.has(pooledHitCases...) {
+		r.measure(pooledHitCases[0], r.pooledHits)
+		r.free()
+		r.finish(pooledHitCases...)
 	}
 	if r.has(ngramCases...) {
 		r.forget() // it needs the memory

@@ -166,6 +166,8 @@ class Pooled(Structure):
         ("float8_block", c_int64),
         ("float8_factor", c_float),
         ("reserved2", c_int32),
+        ("first_bag", c_int64),
+        ("bags", c_int64),
     ]
 
 

@@ -50,6 +50,7 @@ class Table:
         self._gather_host: Callable[..., int] = library().tc_gather_host
         self._uses_torch = "torch" in sys.modules
         self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
+        self._of_parts: Optional[str] = None
         if self._uses_torch:
             self._reads()
 
@@ -140,7 +141,7 @@ class Table:
             return self._reads().read(ids)
         return self.gather(ids)
 
-    def gather(self, ids: Any, out: Any = None) -> Any:
+    def gather(self, ids: Any, out: Any = None, *, dtype: Any = None) -> Any:
         """Returns the rows ``ids``: an array of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
         ``ids`` are integers of any shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
@@ -149,20 +150,28 @@ class Table:
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
 
+        ``dtype`` is the type of the result's elements: float32, float16 or bfloat16, for tables of these and of float8; by default the table's, with rows bit for bit.
+        They are rounded to nearest even where they are read; what is too large becomes an infinity, signs of zeros stay, and every NaN becomes the same
+        one. Rows of float8 values and scales as parts (``open(..., dtype="float8_e4m3fn*64,float8_e8m0fnu*2")``) become the products of both.
+
         Raises ``RowError`` (an ``IndexError``) for numbers outside the table; nothing is read then. Numbers on a GPU are checked by the GPU: their
         rows are zeros, and a later read, or ``cache.check()``, raises. ``TypeError`` and ``ArgumentError`` are for ids or out of another type,
         shape or device, ``ClosedError`` for a closed cache.
         """
         torch = sys.modules.get("torch")
         if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor)):
-            return self._reads().gather(ids, out)
+            return self._reads().gather(ids, out, dtype)
         if hasattr(ids, "__cuda_array_interface__"):
             from ._device_arrays import gather
 
-            return gather(self, ids, out)
+            return gather(self, ids, out, dtype)
         numbers = host_ids(ids, self._rows)
         if out is None and self._uses_torch and not isinstance(ids, np.ndarray):
-            return self._reads().gather(numbers, None)
+            return self._reads().gather(numbers, None, dtype)
+        if dtype is not None:
+            from ._bags import gather_as
+
+            return gather_as(self, numbers, dtype, out)
         return self._gather_array(numbers, out)
 
     def embedding_bag(
@@ -177,16 +186,16 @@ class Table:
         dtype: Any = None,
         out: Any = None,
     ) -> Any:
-        """Returns rows added up in bags, without the rows themselves being written anywhere: an array of shape ``(bags,) + shape[1:]``.
+        """Returns rows added up in bags where they are read: an array of shape ``(bags,) + shape[1:]``. The rows themselves are not returned anywhere.
 
         It takes the place of ``torch.nn.functional.embedding_bag(ids, x, offsets, ...)``, with NumPy arrays as with tensors. ``ids`` has one axis,
         and ``offsets`` says where in it each bag begins; or ``ids`` has two axes, and each of its rows is a bag. With ``include_last_offset`` the
         last offset is the end of the last bag. ``mode`` is "sum", "mean" or "max", ``per_sample_weights`` float32 factors for "sum", and
         ``padding_idx`` a row that is left out. A bag without rows gives zeros.
 
-        Sums are taken in float32 and rounded once, to ``dtype``: float32, float16, bfloat16, or by default the table's. They are the same on every
-        machine, and not always to the bit what torch computes. ``ids`` of shape ``(n, 1)`` with a dtype convert rows. ``out`` is filled
-        and returned, if it is given; its rows may be apart.
+        The table has elements of float32, float16, bfloat16 or float8, or rows of float8 values and scales as parts, whose sums are those of the products of both. Sums are
+        taken in float32 and rounded once, to ``dtype``: float32, float16, bfloat16, or by default the table's, of float8 float32. They are the same on every
+        machine, and not always to the bit what torch computes. ``out`` is filled and returned, if it is given; its rows may be apart.
 
         Raises what ``gather`` raises, and ``ArgumentError`` for offsets that are out of order or beyond the end of ``ids``. Offsets and ids on a GPU
         are checked by the GPU, and a later read, or ``cache.check()``, raises.
@@ -224,8 +233,9 @@ class Table:
             check(status)
         return out
 
-    def _row_stride(self, out: Any, shape: tuple[int, ...], of: Optional[Element] = None) -> int:
-        """Checks an output array and returns the distance of its rows in bytes. ``of`` is its element type, by default the table's."""
+    def _row_stride(self, out: Any, shape: tuple[int, ...], of: Optional[Element] = None, row_axes: Optional[int] = None) -> int:
+        """Checks an output array and returns the distance of its rows in bytes. ``of`` is its element type, and ``row_axes`` the axes of a row, by default the
+        table's."""
         of = of or self._element
         if not isinstance(out, np.ndarray):
             raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a NumPy array, as ids are in host memory")
@@ -235,7 +245,13 @@ class Table:
             raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {of.numpy}")
         if not out.flags.writeable:
             raise ArgumentError("tensorcache: out (read-only) must be writeable")
-        return row_stride(shape, tuple(out.strides), len(self._row_shape), of.size)
+        return row_stride(shape, tuple(out.strides), len(self._row_shape) if row_axes is None else row_axes, of.size)
+
+    def _parts(self) -> str:
+        """Returns the parts of a row as the library names them, or the name of the elements' type."""
+        if self._of_parts is None:
+            self._of_parts = str(self.stats()["tables"][self._index]["dtype"])
+        return self._of_parts
 
     def _reads(self) -> Any:
         """The reads with torch, made at its first use."""

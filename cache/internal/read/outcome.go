@@ -74,7 +74,7 @@ func (o *Outcome) report(l *lane, table, n int) error {
 		return o.verdict(d.set.Tables[table], int64(n))
 	}
 	d.Table(table).learn(o)
-	o.pooled = l.route.pool != nil || l.route.summed
+	o.pooled = l.route.pool != nil || l.route.summed || l.route.tables != nil
 	if d.board != nil {
 		d.board.Record(d.boardFirst+l.index, table).Add(&board.Totals{
 			Gathers: 1, Hits: o.Hits, PeerHits: o.PeerHits, HostBytes: o.HostBytes, Reasons: o.Reasons,

@@ -67,6 +67,7 @@ type route struct {
 	// other's, unless summed is set: then SumRows adds up parts. from is the position of its first row in the whole batch.
 	gathered, gathers, summed bool
 	from                      int
+	tables                    []PooledPart // not nil: of a batch of several tables, which has no table of its own
 }
 
 // onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
@@ -120,6 +121,10 @@ func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
+	case r.tables != nil && !r.partial:
+		return 0
+	case r.tables != nil:
+		return kernels.PooledPartialBytes(len(r.tables), func(i int) *reduce.Batch { return &r.tables[i].Pool })
 	case r.gathered && !r.summed:
 		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
 	case r.rows > 0:
