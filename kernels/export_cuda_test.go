@@ -7,3 +7,9 @@ func LimitShared(bytes int) (restore func()) {
 	sharedLimit = bytes
 	return func() { sharedLimit = 0 }
 }
+
+// LimitPooledBlocks has kernels of pooled batches have at most so many blocks, so that tiles have many rows, until restore is called. 0 is no limit.
+func LimitPooledBlocks(n int) (restore func()) {
+	mostPooledBlocks = n
+	return func() { mostPooledBlocks = 0 }
+}

@@ -214,8 +214,13 @@ template <class C, int N> INLINE void poolBytes(const OfBatch &args, const Serve
 #else
 #define SERVE args.serve
 #endif
-#define POOLED(lanes)                                                                                                            \
-	KERNEL void __launch_bounds__(256, 3) pooledBytes##lanes(const OfBatch args) { poolBytes<ROW_BYTES, lanes>(args, SERVE); }
+#define POOLED(name, lanes)                                                                                                      \
+	KERNEL void __launch_bounds__(256, 3) name(const OfBatch args) { poolBytes<ROW_BYTES, lanes>(args, SERVE); }
 
-POOLED(8)
-POOLED(16)
+#if ROW_ELEMENT == 4
+POOLED(pooled8Of4, 8)
+POOLED(pooled16Of4, 16)
+#else
+POOLED(pooled8Of2, 8)
+POOLED(pooled16Of2, 16)
+#endif

@@ -280,9 +280,15 @@ func float8Args(f *reduce.Float8) abi.Float8Args {
 // minTileRows is the fewest positions that a tile is given.
 const minTileRows = 8
 
+// mostPooledBlocks, if not 0, is the most blocks of a kernel of pooled batches: in tests.
+var mostPooledBlocks = 0
+
 // grid returns the grid for a kernel, and sets what a tile of it takes.
 func (l *pooledLaunch) grid(rows, resident int, args *abi.PooledArgs) int {
 	tiles := l.threads / l.lanes
+	if mostPooledBlocks != 0 {
+		resident = min(resident, mostPooledBlocks)
+	}
 	grid := max(1, min(resident, (rows+minTileRows*tiles-1)/(minTileRows*tiles)))
 	args.Pool.TileRows = uint32(max(minTileRows, (rows+grid*tiles-1)/(grid*tiles)))
 	return grid
