@@ -47,12 +47,25 @@ gpu-bundle: $(CUDA_STUB)
 	mkdir $(GPU_BUNDLE)/data && for f in $(GPU_DATA); do [ ! -e $(DATA)/$$f ] || cp $(DATA)/$$f $(GPU_BUNDLE)/data/; done
 	@du -sm $(GPU_BUNDLE)
 
+# Rewrites a wheel without compression, so that gpu-pack finds what its library has in common with the other binaries.
+define STORED
+import os, sys, zipfile
+path = sys.argv[1]
+with zipfile.ZipFile(path) as old, zipfile.ZipFile(path + "~", "w") as new:
+    for entry in old.infolist():
+        data = old.read(entry)
+        entry.compress_type = zipfile.ZIP_STORED
+        new.writestr(entry, data)
+os.replace(path + "~", path)
+endef
+export STORED
+
 # The Python package, its tests and what runs them. Without a network the bundle is made without it.
 .PHONY: gpu-python
 gpu-python:
 	@rm -rf $(GPU_BUNDLE)/python && mkdir $(GPU_BUNDLE)/python && \
 	{ $(MAKE) --no-print-directory wheel && $(PIP) download -d $(GPU_BUNDLE)/python pytest iniconfig pluggy packaging pygments -c python/requirements.txt --no-deps && \
-	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/ && \
+	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && python3 -c "$$STORED" $(GPU_BUNDLE)/python/tensorcache-*.whl && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/ && \
 	  mkdir -p $(GPU_BUNDLE)/bench/workload && cp -r bench/workload/testdata $(GPU_BUNDLE)/bench/workload/ && \
 	  git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/python/commit; } || \
 	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
@@ -68,7 +81,7 @@ gpu-capi: capi $(CUDA_STUB)
 # The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
 # them finds. Python's tarfile unpacks it where there is no xz.
 gpu-pack: gpu-bundle
-	tar -C $(dir $(GPU_BUNDLE)) --sort=name --owner=0 --group=0 -cf - $(notdir $(GPU_BUNDLE)) | xz -T1 --lzma2=preset=9,dict=96MiB >$(GPU_BUNDLE).tar.xz
+	tar -C $(dir $(GPU_BUNDLE)) --sort=name --owner=0 --group=0 -cf - $(notdir $(GPU_BUNDLE)) | xz -T1 --lzma2=preset=6,dict=512MiB >$(GPU_BUNDLE).tar.xz
 	@du -m $(GPU_BUNDLE).tar.xz
 
 gpu-test: gpu-bundle # runs the bundle here and keeps its record
