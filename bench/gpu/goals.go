@@ -127,6 +127,8 @@ const (
 	SparseCodec = "ibp4 sparse"
 	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
 	BFloat16Suffix = " bfloat16"
+	// Float16Suffix follows it in labels of float16 rows of hit-columns, and ScaledSuffix of rows that have different scales.
+	Float16Suffix, ScaledSuffix = " float16", ", scaled rows"
 	// OnesSuffix follows it in labels of 0/1 rows of hit-codecs, of which a twentieth are ones.
 	OnesSuffix = " 0/1"
 	// Uint8Suffix follows it in labels of uint8 rows of odd-rows.

@@ -70,7 +70,7 @@ type runner struct {
 
 	// What several cases use, made when the first one needs it.
 	normals, sparse, halves, counts *table
-	columns, halfColumns            *table
+	columns                         [5]*table
 	stage                           device.Buffer
 	link                            *link
 	rates                           placement.Rates              // of two GPUs

@@ -33,7 +33,7 @@ const raw = "raw"
 type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one
-	bytes, built        string
+	bytes, bits, built  string
 	words               map[string]bool // fill, encode, pairs, two, fixed, early
 	macros              []string
 }
@@ -143,6 +143,8 @@ func parse(line, header string) (coder, error) {
 			c.numbers[key] = value
 		case has && key == "bytes":
 			c.bytes = value
+		case has && key == "bits":
+			c.bits = value
 		case has && key == "built":
 			c.built = value
 		case has && strings.ToUpper(key) == key:
@@ -183,6 +185,9 @@ func (c *coder) modules() (lines []string) {
 	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
 	if c.bytes != "" {
 		macros = append(macros, "-DROW_BYTES="+c.bytes)
+	}
+	if c.bits != "" {
+		macros = append(macros, "-DROW_BITS="+c.bits)
 	}
 	if c.built != "" {
 		hits = append(hits, "-DROW_BUILT="+c.built)
@@ -266,6 +271,9 @@ func coderTable(coders []coder) []byte {
 		}
 		if c.bytes != "" {
 			out.WriteString(", bytes: true")
+		}
+		if c.bits != "" {
+			out.WriteString(", bits: true")
 		}
 		if c.built != "" {
 			out.WriteString(", built: true")
