@@ -466,7 +466,7 @@ struct RankCoder {
 			next = minimum(next, best > x ? best : x);
 			best = minimum(best, x);
 		}
-		u32 first = minimum(best & 15, next & 15), second = best & 15 ^ next & 15 ^ first;
+		u32 first = minimum(best & 15, next & 15), second = (best ^ next ^ first) & 15;
 		if (s.classBits == 0 || probes == s.elements)
 			return best & 15;
 		return classBitsOf(s, meta, words, second, s.elements, 1, tile) < classBitsOf(s, meta, words, first, s.elements, 1, tile) ? second : first;

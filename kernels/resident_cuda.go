@@ -40,7 +40,7 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	}
 	r.rangesArgs(&args, of != nil)
 	c := kernelsOf(k.Codec)
-	l := c.launchOf(s, &args.Decode, "buddy")
+	l := c.launchOf(s, &args.Decode, "buddy", 0)
 	f := c.buddy[l.name()]
 	if r.Early && l.form == "" && l.shape == fmt.Sprint(l.lanes) && c.early[l.lanes] != nil {
 		f = c.early[l.lanes]

@@ -3,6 +3,8 @@
 package gpu
 
 import (
+	"fmt"
+
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -10,7 +12,8 @@ import (
 // hitColumns is hitDecode by rank of rows whose columns have different scales and means, so that rank has bases for them, and of rows that
 // have different scales besides, so that it has classes of rows. float16 has symbols of fewer bits than a byte.
 func (r *runner) hitColumns() {
-	for i, of := range []struct {
+	defer r.free()
+	for _, of := range []struct {
 		dtype  dtype.Type
 		scaled bool
 		label  string
@@ -21,15 +24,23 @@ func (r *runner) hitColumns() {
 		{dtype.BFloat16, true, "rank" + BFloat16Suffix + ScaledSuffix},
 		{dtype.Float16, true, "rank" + Float16Suffix + ScaledSuffix},
 	} {
-		t := r.shared(&r.columns[i], func() pattern { return columns(of.dtype, of.scaled) })
+		r.free()
+		t := r.tableOf(columns(of.dtype, of.scaled), min(r.o.TableBytes, codecTableBytes), &r.buffers)
+		made := len(r.buffers)
 		for _, rowBytes := range r.o.RowBytes {
 			if rowBytes%columnsPeriod != 0 || of.scaled && scaledBytes%rowBytes != 0 {
 				continue
 			}
-			rows := whole(t.host.Bytes()[:min(t.host.Size(), codecTableBytes)], rowBytes)
+			rows := whole(t.host.Bytes(), rowBytes)
 			tier := get(transfer.Load(r.d, transfer.SourceOf(rows, rowBytes), transfer.Options{Codec: "rank", DType: of.dtype, Seed: seed}))
-			err := try(func() { r.hitDecode(tier, t, "hit-columns", of.label, r.d) })
-			r.free()
+			err := try(func() {
+				r.hitDecode(tier, t, "hit-columns", of.label, r.d, 0)
+				for _, lanes := range r.o.Lanes {
+					r.freeFrom(made)
+					r.hitDecode(tier, t, "hit-columns", fmt.Sprintf("%s, %d lanes", of.label, lanes), r.d, lanes)
+				}
+			})
+			r.freeFrom(made)
 			tier.Close()
 			must(err)
 		}

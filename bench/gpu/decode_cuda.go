@@ -34,7 +34,7 @@ func (r *runner) sparseDecode(rowBytes int) {
 	if tier.Codec() == nil {
 		must(fmt.Errorf("rows of %d bytes stay raw", rowBytes))
 	}
-	r.hitDecode(tier, r.sparseRows(), "hit-decode", SparseCodec, r.d)
+	r.hitDecode(tier, r.sparseRows(), "hit-decode", SparseCodec, r.d, 0)
 }
 
 // hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32 or bfloat16 elements, except the one
@@ -73,7 +73,7 @@ func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements dtype
 	must(err)
 	defer tier.Close()
 	if on, ok := tier.Codec().(codec.OnDevice); ok && kernels.Decodes(on.DeviceForm()) {
-		r.hitDecode(tier, of, "hit-codecs", label, r.d)
+		r.hitDecode(tier, of, "hit-codecs", label, r.d, 0)
 	}
 }
 
@@ -85,8 +85,9 @@ func halves() pattern {
 	})
 }
 
-// hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows, uncompressed, from there.
-func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in *cuda.Device) {
+// hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows, uncompressed, from there. lanes is that of
+// kernels.Decode.
+func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in *cuda.Device, lanes int) {
 	rows, rowBytes := int(tier.Rows()), tier.RowBytes()
 	batch := min(rows, max(1, decodedBytes/rowBytes))
 	locations, size := make([]slab.Location, rows), int64(0)
@@ -120,7 +121,7 @@ func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in
 	var decodes [sets]device.Kernel
 	for i := range decodes {
 		decodes[i] = &kernels.Decode{
-			Found: r.found(ids.numbers[i], func(id int64) uint64 { return uint64(locations[id]) }), Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes, Peers: peers,
+			Found: r.found(ids.numbers[i], func(id int64) uint64 { return uint64(locations[id]) }), Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes, Peers: peers, Lanes: lanes,
 		}
 	}
 	plain := r.launches(ids.plain(plainMem, out, rowBytes))

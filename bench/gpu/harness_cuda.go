@@ -107,7 +107,6 @@ func (r *runner) forget() {
 		r.d.Free(b)
 	}
 	r.kept, r.stage, r.normals, r.sparse, r.halves, r.counts = nil, device.Buffer{}, nil, nil, nil, nil
-	r.columns, r.halfColumns = nil, nil
 }
 
 func (r *runner) release() {

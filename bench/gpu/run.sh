@@ -3,7 +3,7 @@
 #
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
-#   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
+#   ./run.sh bench [GROUP…]       hot, online, codecs, columns, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
 #                                 that has this folder, beside a plain reader, for which 8 GiB must be free
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
@@ -134,6 +134,7 @@ bench)
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
+	if wanted columns "$@"; then bench columns 200 hit-columns --rows 256,512,1024,4096 --lanes 8,16,32; fi
 	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
 		bench ngram 240 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000

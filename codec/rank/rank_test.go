@@ -477,7 +477,7 @@ func TestGolden_Stored(t *testing.T) {
 	}
 	for _, elementBytes := range []int{2, 4} {
 		for _, columns := range []int{24, 75, 160} {
-			table := vectorsOf(uint64(columns), 1200, columns)
+			table := codectest.Vectors(uint64(columns), 1200, columns)
 			if elementBytes == 2 {
 				table = codectest.BFloat16(table)
 			}
