@@ -46,8 +46,8 @@ func TestLong_Alternatives(t *testing.T) {
 func alternatives(rows topRows, rowBytes int) (text string) {
 	width := len(rows[0])
 	total := float64(len(rows) * width)
-	var best [8]float64
-	names := [len(best)]string{"one ranking", "bases", "bases, entropy", "rankings of columns", "rankings and digits of columns", "lengths too", "4 classes", "16 classes"}
+	var best [9]float64
+	names := [len(best)]string{"one ranking", "bases", "bases, entropy", "rankings of columns", "rankings and digits of columns", "lengths too", "4 classes", "16 classes", "bases, digits of any number of values"}
 	keep := func(i int, bits float64) { best[i] = max(best[i], 100*(1-bits/total/16)) }
 	classes := [2]*classed{}
 	for i, most := range []int{4, 16} {
@@ -64,6 +64,7 @@ func alternatives(rows topRows, rowBytes int) (text string) {
 			_, counts = trainBases(columns, bits, nil, basedRounds)
 			keep(1, digitBits(counts, bits)+rest)
 			keep(2, entropyOf(counts)+rest)
+			keep(8, radixBits(counts, bits)+rest)
 			// Codes of columns: each has the offset by which its entropy is the least.
 			common, own := make([]int64, 1<<bits), rest
 			for j, column := range columns {
@@ -110,6 +111,31 @@ func digitBits(counts []int64, bits int) (sum float64) {
 		ranked = ranked[1<<d-1:]
 	}
 	return sum + float64(left)*float64(bits)
+}
+
+// radixBits is digitBits, levels costing nothing, with digits of 2, 3, 4, 5, 6, 8, 11 and 16 values: five digits of three values take 8 bits, and so on.
+func radixBits(counts []int64, bits int) float64 {
+	ranked, beyond := rank(counts), []float64{float64(sum(counts))}
+	for _, symbol := range ranked[:min(len(ranked), maxLevels*15)] {
+		beyond = append(beyond, beyond[len(beyond)-1]-float64(counts[symbol]))
+	}
+	cost := make([]float64, len(beyond)) // of the elements of rank i and above
+	for i, n := range beyond {
+		cost[i] = n * float64(bits)
+	}
+	for range maxLevels {
+		next := slices.Clone(cost)
+		for i, n := range beyond {
+			next[i] = n * float64(bits)
+			for values, length := range map[int]float64{2: 1, 3: 8. / 5, 4: 2, 5: 7. / 3, 6: 13. / 5, 8: 3, 11: 7. / 2, 16: 4} {
+				if i+values-1 < len(beyond) {
+					next[i] = min(next[i], n*length+cost[i+values-1])
+				}
+			}
+		}
+		cost = next
+	}
+	return cost[0]
 }
 
 // offsetCounts counts the symbols of a column, with the base within a symbol by which their entropy is the least.
