@@ -204,10 +204,10 @@ struct RankBytes : RankCoder {
 	static INLINE u32x4 joinPart(const Shape &shape, const u32 (&symbols)[GROUPS], const u32 (&highs)[GROUPS], const Words<SHARED> &stored, u32 at,
 				     u32 quad)
 	{
-		const bool narrow = shape.symbol == NARROW;
-		const u32 rest = shape.rest, low = (1u << rest) - 1;
 		u32 y[4];
 #if ROW_ELEMENT == 2
+		const bool narrow = shape.symbol == NARROW;
+		const u32 rest = shape.rest, low = (1u << rest) - 1;
 #pragma unroll
 		for (u32 g = 0; g < GROUPS; g++, at += 4 * rest) {
 			const u32 *p = stored.p + at / 32;

@@ -252,7 +252,7 @@ func basedShape(columns [][]counted, rotate, symbolBits, elementBytes int, quads
 	ranked := rank(counts)
 	b.digits, b.cost = digitsFor(counts, ranked, symbolBits)
 	if quads && (symbolBits == 8 || symbolBits == narrowBits || elementBytes == 2 && symbolBits < 8) {
-		digits, cost := fastDigits(counts, ranked, symbolBits)
+		digits, cost := fastDigits(counts, ranked, symbolBits, elementBytes)
 		b.fast = len(digits) > 1 &&
 			(symbolBits < narrowBits || !slices.ContainsFunc(ranked[:names(digits)], func(symbol uint16) bool { return symbol&0x80 != 0 }))
 		if b.fast {
@@ -264,16 +264,16 @@ func basedShape(columns [][]counted, rotate, symbolBits, elementBytes int, quads
 	return b
 }
 
-// fastDigits is digitsFor restricted to what RankBytes (kernels/coder_rank_bytes.h) decodes: levels 0 to 2 have 1 or 2 bits, and at most a quarter
-// of the elements come to level 2, unless more do whatever the levels are.
-func fastDigits(counts []int64, ranked []uint16, symbolBits int) (digits []int, cost int64) {
+// fastDigits is digitsFor restricted to what RankBytes (kernels/coder_rank_bytes.h) decodes: levels 0 to 2 have 1 or 2 bits, and at most 2/9 of
+// elements of 2 bytes or 4/9 of those of 4 come to level 2, unless more do whatever the levels are. Its fast path has room for 1/4 and 1/2.
+func fastDigits(counts []int64, ranked []uint16, symbolBits, elementBytes int) (digits []int, cost int64) {
 	var least int64
 	for _, given := range [][]int{{2, 2, 2}, {2, 2, 1}, {2, 1, 2}, {2, 1, 1}, {1, 2, 2}, {1, 2, 1}, {1, 1, 2}, {1, 1, 1}} {
 		later := sum(counts)
 		for _, symbol := range ranked[:names(given[:2])] {
 			later -= counts[symbol]
 		}
-		if given[0]+given[1] < 4 && 4*later > sum(counts) {
+		if given[0]+given[1] < 4 && 9*later > int64(elementBytes)*sum(counts) {
 			continue
 		}
 		d, c := digitsFor(counts, ranked, symbolBits, given...)
