@@ -15,7 +15,7 @@ SHELL     := /bin/bash
 comma     := ,
 
 # Commands read pages by io_uring where liburing's static library is installed (Debian's liburing-dev), and by goroutines elsewhere.
-URING        := $(if $(CUDA_STUB),$(if $(filter /%,$(shell $(CC) -print-file-name=liburing.a)),liburing))
+URING        := $(if $(CUDA_STUB),$(if $(filter /%,$(shell $(CC) -print-file-name=liburing.a 2>/dev/null)),liburing))
 COMMAND_TAGS  = $(CUDA_TAGS)$(if $(URING),$(comma)$(URING))
 
 .PHONY: help run build service test test-long test-overnight race fuzz lint bench check clean

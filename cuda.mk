@@ -8,7 +8,7 @@ CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
 # Packages that a record of GPU tests must cover, and their names there.
-GPU_PACKAGES  := kernels transfer cache serve device/cuda
+GPU_PACKAGES  := kernels transfer cache serve device/cuda cmd/tensorcached
 GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES)) python capi
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
@@ -40,7 +40,7 @@ gpu-bundle: $(CUDA_STUB)
 	for p in $(GPU_PACKAGES); do \
 		$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/$$(echo $$p | tr / _).test ./$$p || exit 1; \
 	done
-	$(CUDA_ENV) go build -trimpath $(COMMAND_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
+	$(CUDA_ENV) go build -trimpath $(COMMAND_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./cmd/tensorcached ./bench/gpu/gpurecord
 	go run ./bench/gpu/gpurecord sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
 	$(MAKE) --no-print-directory gpu-python gpu-capi
@@ -84,6 +84,11 @@ gpu-figures:
 	go run ./cmd/cachebench gpu-bench $(foreach r,$(GPU_RESULTS),$(patsubst %,--from %,$(wildcard $(r)/bench-*.json))) $(GPU_WHOLE) --json >build/gpu-bench.json
 	cp build/gpu-bench.json docs/results/gpu-bench.json
 	$(MAKE) --no-print-directory gpu-docs
+
+# Keeps what ./run.sh bench drive tiers has measured, for docs/tiers.md.
+.PHONY: gpu-drive
+gpu-drive:
+	cp $(foreach r,$(GPU_RESULTS),$(wildcard $(r)/drive-*.json $(r)/tiers-*.json)) docs/results/
 
 # Makes the record of the folders of results that one bundle left on one machine or several. A record with failures or gaps stays in
 # build/gpu-test.json.

@@ -19,7 +19,8 @@ import (
 type AttachOptions struct {
 	// Name is how the owner's statistics and errors call this process. Default: the name of the program.
 	Name string
-	// Lanes is the most Gathers at a time on one device; more wait. The owner may allow fewer. Default: twice GOMAXPROCS.
+	// Lanes is the most Gathers at a time on one device; more wait. The owner refuses more than it allows. Default: twice GOMAXPROCS, or what the
+	// owner allows.
 	Lanes int
 	// Workers is the number of goroutines that the host backend uses for each batch. Default GOMAXPROCS.
 	Workers int
@@ -67,10 +68,11 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if o.Telemetry.Name == "" {
 		o.Telemetry.Name = o.Name
 	}
-	if o.Lanes == 0 {
+	fewer := o.Lanes == 0
+	if fewer {
 		o.Lanes = read.MaxLanes()
 	}
-	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
+	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
 	r.options.Absent = r.absentees
 	first, err := r.open(ctx, o.Wait)
 	if err != nil {

@@ -2,7 +2,7 @@ package cache
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
@@ -69,50 +69,6 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 // minLanding is how many bytes of rows may wait for a ring that is shorter.
 const minLanding = 8 << 20
 
-// memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw
-// bytes of those that are.
-func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
-	all := make([]int64, len(tables))
-	limit := c.opts.Host.Memory
-	if limit == 0 {
-		limit = maxBudget
-	}
-	below := 0.0
-	for _, t := range tables {
-		if t.below != nil {
-			below += tableBytes(t)
-			continue
-		}
-		if t.adopt == nil && c.opts.Host.Memory > 0 {
-			limit -= int64(tableBytes(t))
-		}
-		if limit < 0 && t.resident != nil {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as resident table %s while it is loaded", c.opts.Host.Memory, t.name)
-		}
-		if limit < 0 {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
-		}
-	}
-	for i, t := range tables {
-		if t.below == nil {
-			continue
-		}
-		all[i] = shareOf(limit, tableBytes(t), below)
-		if least := t.below.memory + transfer.LeastPart(int64(t.Rows()), t.RowBytes()); all[i] < least {
-			whole := int64(float64(least) / tableBytes(t) * below)
-			for shareOf(whole, tableBytes(t), below) < least { // rounded down
-				whole++
-			}
-			return nil, fmt.Errorf("cache: host memory (%d B) must be at least %d B: the indexes of the %d rows of table %s, and three rows",
-				c.opts.Host.Memory, whole+c.opts.Host.Memory-limit, t.Rows(), t.name)
-		}
-	}
-	return all, nil
-}
-
-// shareOf returns the part of so much memory that is for a table of so many of all bytes.
-func shareOf(memory int64, bytes, all float64) int64 { return int64(float64(memory) * bytes / all) }
-
 // Prefetch begins to read those of rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
 // them soon find them in the host tier. Up to an eighth of Options.Host.Memory is for rows read so. Rows that are there already cost a lookup.
 // Rows that cannot be read are left to the batches that need them, whose errors say why. For row numbers outside the table the error wraps ErrRows.
@@ -150,8 +106,11 @@ type TierStats struct {
 	// AbsentRows is the part of Misses that the host tier did not hold. FailedRows of them could not be read.
 	AbsentRows, FailedRows int64
 	// RowsRead, PagesRead and BytesRead count what was read from below, for batches, cycles and Prefetch. Reads is the number of calls, which took
-	// ReadNanos together. LogRows are rows that were found in the log of updates, and FlightRows those that a batch took from a prefetch under way.
-	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, FlightRows int64
+	// ReadNanos together. LogRows are rows that were found in the log of updates, by LogReads calls that took LogNanos for that, and FlightRows those that a batch took from a
+	// prefetch under way.
+	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, LogReads, LogNanos, FlightRows int64
+	// Stores says what of that came from each store, in the order in which they were first asked.
+	Stores []StoreStats
 	// PrefetchedRows were read by Prefetch. UnusedRows of them left the host tier unread. DroppedRows were read and not kept, because the host
 	// tier took rows up more slowly than they were read.
 	PrefetchedRows, UnusedRows, DroppedRows int64
@@ -161,15 +120,31 @@ type TierStats struct {
 	UpdateBytes, UpdateBytesWritten int64
 }
 
+// StoreStats say what was read from one store of a table of pages, such as its files or a cluster. Reads is the number of calls that asked it for pages, which it took Nanos
+// together to answer. FailedPages were not delivered, or were damaged.
+type StoreStats struct {
+	Name                                            string
+	Reads, PagesRead, BytesRead, FailedPages, Nanos int64
+}
+
 // sub returns s with the counters of earlier statistics subtracted.
 func (s TierStats) sub(earlier TierStats) TierStats {
+	s.Stores = slices.Clone(s.Stores)
+	for i := range s.Stores {
+		for _, before := range earlier.Stores {
+			if to := &s.Stores[i]; to.Name == before.Name {
+				to.Reads, to.PagesRead, to.BytesRead = to.Reads-before.Reads, to.PagesRead-before.PagesRead, to.BytesRead-before.BytesRead
+				to.FailedPages, to.Nanos = to.FailedPages-before.FailedPages, to.Nanos-before.Nanos
+			}
+		}
+	}
 	for _, n := range []struct {
 		of   *int64
 		then int64
 	}{
 		{&s.AbsentRows, earlier.AbsentRows}, {&s.FailedRows, earlier.FailedRows}, {&s.RowsRead, earlier.RowsRead}, {&s.PagesRead, earlier.PagesRead},
 		{&s.BytesRead, earlier.BytesRead}, {&s.Reads, earlier.Reads}, {&s.ReadNanos, earlier.ReadNanos}, {&s.LogRows, earlier.LogRows},
-		{&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UnusedRows, earlier.UnusedRows},
+		{&s.LogReads, earlier.LogReads}, {&s.LogNanos, earlier.LogNanos}, {&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UnusedRows, earlier.UnusedRows},
 		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
 		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
 	} {
@@ -189,7 +164,10 @@ func tierStats(t *read.Table) (s TierStats) {
 	n := &t.Cold.Counts
 	s.AbsentRows, s.FailedRows = t.Counts.Totals().Absent, n.Failed.Load()
 	s.RowsRead, s.PagesRead, s.BytesRead, s.Reads, s.ReadNanos = n.Rows.Load(), n.Pages.Load(), n.Bytes.Load(), n.Reads.Load(), n.Nanos.Load()
-	s.LogRows, s.FlightRows = n.FromLog.Load(), n.FromFlight.Load()
+	s.LogRows, s.LogReads, s.LogNanos, s.FlightRows = n.FromLog.Load(), n.LogReads.Load(), n.LogNanos.Load(), n.FromFlight.Load()
+	for _, one := range t.Cold.Stores() {
+		s.Stores = append(s.Stores, StoreStats{one.Name, one.Reads, one.Pages, one.Bytes, one.Failed, int64(one.Took)})
+	}
 	s.PrefetchedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
 	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()

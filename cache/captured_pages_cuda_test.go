@@ -15,6 +15,8 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
@@ -94,6 +96,83 @@ func TestGPU_CapturedPages(t *testing.T) {
 			s := stats(t, c).Tables[0]
 			if s.Gathers != 6 || s.Lookups != 6*int64(one.n) || s.Misses < absent {
 				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestGPU_CapturedPages_Pooled: replays of pooled batches add up rows of all tiers, in the documented order, and say what was wrong with theirs.
+func TestGPU_CapturedPages_Pooled(t *testing.T) {
+	onGPU(t)
+	gpu := gputest.Open(t)
+	const rows, columns, rowBytes = 20_000, 30, 120
+	data := floatTable(rows, columns, dtype.Float32, false, 9)
+	for _, p := range []cache.Pooling{
+		{Bag: 10, Mode: cache.PoolMean}, {Offsets: []int64{0, 5, 5, 300, 1500}, Output: dtype.BFloat16}, {Bag: 1, Output: dtype.Float16},
+		{Bag: 75, Mode: cache.PoolMax, Padding: true, PaddingRow: 3},
+	} {
+		t.Run(fmt.Sprintf("%d/%d", p.Bag, len(p.Offsets)), func(t *testing.T) {
+			var fault faults
+			c := overPages(t, packedAs(t, data, rowBytes, dtype.Float32, "ibp4", fault.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10}})
+			const n = 3000
+			size, _ := pooledOut(&p, dtype.Float32, columns, n)
+			numbers, buffer := upload(t, gpu, make([]int64, n)), upload(t, gpu, make([]byte, size))
+			s, err := gpu.NewStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Close)
+			stream := s.(*cuda.Stream)
+			q := onDevice(t, gpu, p, true)
+			var batch *cache.Batch
+			graph, err := stream.Capture(true, func() (err error) {
+				batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, q, buffer)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(graph.Close)
+			replay := func(ids []int64) ([]byte, error) {
+				t.Helper()
+				out := make([]byte, size)
+				if err := errors.Join(device.Upload(gpu, numbers, cache.AsBytes(ids)), stream.Fill(buffer, 0xee), graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer)); err != nil {
+					t.Fatal(err)
+				}
+				return out, batch.Wait()
+			}
+			r := rand.New(rand.NewPCG(8, 8))
+			for i := range 4 {
+				ids := randomRows(r, n, rows)
+				if i%2 == 0 {
+					ids = zipf(r, rows, n)
+				}
+				before := stats(t, c).Tables[0]
+				out, err := replay(ids)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkPooled(t, data, dtype.Float32, columns, ids, &p, out, fmt.Sprint("replay ", i))
+				after := stats(t, c).Tables[0]
+				if after.Lookups-before.Lookups != n || i%2 == 1 && after.Tiers.AbsentRows == before.Tiers.AbsentRows {
+					t.Errorf("replay %d: %+v, then %+v", i, before, after)
+				}
+			}
+			fault.set(func(context.Context, uint32) error { return errors.New("gone") })
+			if _, err := replay(randomRows(r, n, rows)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
+				t.Errorf("rows that cannot be read: %v", err)
+			}
+			fault.set(nil)
+			ids := randomRows(r, n, rows)
+			ids[7] = rows
+			if _, err := replay(ids); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "position 7") {
+				t.Errorf("a row number out of range: %v", err)
+			}
+			ids[7] = 7
+			if out, err := replay(ids); err != nil {
+				t.Error(err)
+			} else {
+				checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "after errors")
 			}
 		})
 	}

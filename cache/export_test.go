@@ -2,6 +2,9 @@ package cache
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // OpenHostWith makes caches on the host backend use the devices of open until the test ends.
@@ -106,4 +110,62 @@ func Traced(ctx context.Context, c *Cache, rows []int64) (run func()) {
 		t.Stages(0, &times)
 		o.End(nil)
 	}
+}
+
+// ResidentImage returns what a resident table's memory holds, in text: for each device the words and, row by row, what the stored form has in the slot and in the
+// overflow place. It waits until all rows lie there. REQUIRES: nothing changes the table.
+func ResidentImage(t testing.TB, c *Cache, table int) string {
+	t.Helper()
+	r := c.set.Tables[table].Resident
+	download := func(d int, from device.Buffer) []byte {
+		if from.Bytes() != nil {
+			return from.Bytes()
+		}
+		data := make([]byte, from.Size())
+		if err := device.Download(c.set.Devices[d].Device, data, from); err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		home := true
+		for row := range c.Rows(table) {
+			home = home && r.Batch(row) == 0
+		}
+		if home {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("rows stay in the overlay")
+		}
+		if err := c.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b strings.Builder
+	for d := range r.Rows.Devices {
+		words, slots := download(d, r.Rows.Words[d]), download(d, r.Rows.Slots[d])
+		overs := map[*kernels.Range][]byte{}
+		for _, s := range r.Spans() {
+			if overs[s.Range] == nil && s.Buddy[d].Size() > 0 {
+				overs[s.Range] = download(s.Writer(d), s.Buddy[d])
+			}
+		}
+		fmt.Fprintf(&b, "device %d\n", d)
+		for local := range r.Rows.LocalRows(d) {
+			row := r.Rows.Row(d, local)
+			if row >= c.Rows(table) {
+				break
+			}
+			word := buddy.Word(binary.LittleEndian.Uint64(words[local*buddy.WordBytes:]))
+			s, n := r.Of(row), word.Stored(r.Rows.RowBytes)
+			slot := slots[s.SlotOf(local):][:min(n, s.Target)]
+			fmt.Fprintf(&b, "row %d word %016x slot %x", row, uint64(word), slot)
+			if n > s.Target {
+				fmt.Fprintf(&b, " over %x", overs[s.Range][s.OverflowOf(local, r.Rows.RowBytes):][:n-s.Target])
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
 }

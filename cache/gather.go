@@ -128,7 +128,7 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 // returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
 // replay begins or ends. The batch has a few kilobytes of memory of its own, until all graphs that it is a part of are destroyed, or
 // [Batch.Release] is called. Replays of it must not overlap: a graph that is instantiated twice, or cloned, is replayed by one at a time. A
-// graph must not be replayed after Close. Rows of 8 KiB and more cannot be captured: then the error wraps ErrCapturing, and the capture goes on. Of an
+// graph must not be replayed after Close. Rows of 8 KiB and more can be captured of resident tables only: else the error wraps ErrCapturing, and the capture goes on. Of an
 // attached cache see [Attach].
 //
 // A replay of a table of [FromPages] waits for rows that neither slab nor host tier holds, as other batches do, while the host reads them. Those that

@@ -35,6 +35,8 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 	overlay := f.Level("tensorcache.overlay.usage", "By", "Bytes of updated rows on their way to the host tier.")
 	budget := f.Level("tensorcache.budget.limit", "By", "Bytes that slabs and their metadata may take.")
 	rows := f.Level("tensorcache.rows.cached", "{row}", "Rows cached.")
+	equal := f.Level("tensorcache.rows.equal", "{row}", "Rows of the table that were found to be stored like others.")
+	saved := f.Level("tensorcache.slots.saved", "{slot}", "Cached rows that the slot of an equal row serves.")
 	tableRows := f.Level("tensorcache.table.rows", "{row}", "Rows of the table.")
 	compression := f.Gauge("tensorcache.compression.ratio", "1", "Raw bytes ÷ stored bytes of the whole table.")
 	fragmentation := f.Gauge("tensorcache.slab.fragmentation", "1", "Part of the free slab bytes that lies in pieces too short for the longest row.")
@@ -64,6 +66,8 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 			o.ObserveInt64(hits, ts.PeerHits, with(table, observe.KeySource.String("peer")))
 			o.ObserveInt64(gathers, ts.Gathers, of)
 			o.ObserveInt64(rows, ts.CachedRows, of)
+			o.ObserveInt64(equal, ts.EqualRows, of)
+			o.ObserveInt64(saved, ts.SlotsSaved, of)
 			o.ObserveInt64(tableRows, ts.Rows, of)
 			for r, n := range ts.MissesByReason {
 				o.ObserveInt64(misses, n, with(table, observe.KeyReason.String(slab.Reason(r).String())))
@@ -129,9 +133,10 @@ func (c *Cache) belowGauges(f *observe.Maker) func(metric.Observer, *TableStats,
 	absent := f.Counter("tensorcache.cold.misses", "{row}", "Misses that the host tier did not hold, by whether they could be read.")
 	rows := f.Counter("tensorcache.cold.rows", "{row}", "Rows read from below the host tier, by where they were found.")
 	reads := f.Counter("tensorcache.cold.reads", "{read}", "Reads from below the host tier: of batches, cycles and prefetches.")
-	pages := f.Counter("tensorcache.cold.pages", "{page}", "Pages read.")
-	bytes := f.Counter("tensorcache.cold.bytes", "By", "Bytes of the pages read.")
-	latency := f.Gauge("tensorcache.cold.latency", "s", "Mean time of a read from below the host tier, since the cache was opened.")
+	pages := f.Counter("tensorcache.cold.pages", "{page}", "Pages read, by store.")
+	bytes := f.Counter("tensorcache.cold.bytes", "By", "Bytes of the pages read, by store.")
+	latency := f.Gauge("tensorcache.cold.latency", "s", "Mean time of a read from below the host tier, since the cache was opened, by tier, of pages by store.")
+	failures := f.Counter("tensorcache.cold.failed_pages", "{page}", "Pages that a store did not deliver, or had damaged.")
 	prefetched := f.Counter("tensorcache.prefetch.rows", "{row}", "Rows that Prefetch has read, that left the host tier unread, and that found no room.")
 	held := f.Level("tensorcache.host.rows", "{row}", "Rows in the host tier.")
 	moved := f.Counter("tensorcache.host.moves", "{row}", "Rows that cycles have moved into the host tier and out of it.")
@@ -147,10 +152,17 @@ func (c *Cache) belowGauges(f *observe.Maker) func(metric.Observer, *TableStats,
 			o.ObserveInt64(rows, n, with(observe.KeyTier.String(tier)))
 		}
 		o.ObserveInt64(reads, t.Reads, of)
-		o.ObserveInt64(pages, t.PagesRead, of)
-		o.ObserveInt64(bytes, t.BytesRead, of)
-		if t.Reads > 0 {
-			o.ObserveFloat64(latency, float64(t.ReadNanos)/float64(t.Reads)/1e9, of)
+		for _, s := range t.Stores {
+			store := with(observe.KeyTier.String("pages"), observe.KeyStore.String(s.Name))
+			o.ObserveInt64(pages, s.PagesRead, store)
+			o.ObserveInt64(bytes, s.BytesRead, store)
+			o.ObserveInt64(failures, s.FailedPages, store)
+			if s.Reads > 0 {
+				o.ObserveFloat64(latency, float64(s.Nanos)/float64(s.Reads)/1e9, store)
+			}
+		}
+		if t.LogReads > 0 {
+			o.ObserveFloat64(latency, float64(t.LogNanos)/float64(t.LogReads)/1e9, with(observe.KeyTier.String("log")))
 		}
 		for outcome, n := range map[string]int64{"read": t.PrefetchedRows, "unused": t.UnusedRows, "dropped": t.DroppedRows} {
 			o.ObserveInt64(prefetched, n, with(observe.KeyOutcome.String(outcome)))

@@ -28,7 +28,16 @@ func TestLong_EqualsVersionedMap(t *testing.T) {
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Devices.Backend = "host"
-			runModel(t, operations/int64(len(modelCases))+1, m.o, m.devices, openFaulty(t, m.islands), m.lose, m.failing, m.equal)
+			runModel(t, operations/int64(len(modelCases))+1, m, m.devices, openFaulty(t, m.islands))
 		})
 	}
+}
+
+// TestLong_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap with twenty times as many operations.
+func TestLong_PageFilesEqualVersionedMap(t *testing.T) {
+	operations := int64(20_000_000)
+	if race.Enabled {
+		operations = 5_000_000
+	}
+	runPagesModel(t, operations, 40)
 }

@@ -30,6 +30,7 @@ type model struct {
 	rows     int64 // of the source; version 0 of the others is zeros
 	rowBytes int
 	equal    bool           // most versions of most rows are one of a few contents
+	classes  bool           // the first half of the rows shrinks well, the others not at all
 	begun    []atomic.Int64 // the version that the last Update of the row brings
 	done     []atomic.Int64 // the version of the last Update of the row that has returned
 	writing  []sync.Mutex   // one Update of a row at a time
@@ -67,6 +68,14 @@ func (m *model) version(dst []byte, row, v int64) {
 		return
 	}
 	versioned(dst, row, v)
+	if m.classes && row < m.rows/2 {
+		clear(dst[8:])
+	} else if m.classes {
+		for i, state := 8, hashmap.Hash(uint64(row)<<20|uint64(v)); i < len(dst); i++ {
+			state = state*6364136223846793005 + 1442695040888963407
+			dst[i] = byte(state >> 56)
+		}
+	}
 }
 
 // source returns version 0 of the rows that the table begins with.
@@ -129,7 +138,7 @@ func (m *model) gather(gather func(rows []int64, out []byte) error, rows []int64
 		if after := m.begun[r].Load(); int64(head>>32) != r || v < before[i] || v > after {
 			return fmt.Errorf("row %d reads as version %d of row %d, want version %d to %d", r, v, head>>32, before[i], after)
 		}
-		if versioned(want, r, v); r >= m.rows && v == 0 {
+		if m.version(want, r, v); r >= m.rows && v == 0 {
 			clear(want)
 		}
 		if !bytes.Equal(got, want) {
@@ -198,7 +207,8 @@ func (p *randomPolicy) Resize(int64) {}
 func (p *randomPolicy) Close()       {}
 
 // runModel runs all operations of a cache from several goroutines and checks the rows. Devices of f, if any, are lost meanwhile.
-func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *faulty, lose []int, failing, equal bool) {
+func runModel(t *testing.T, operations int64, m modelCase, devices int, f *faulty) {
+	o, lose, failing, equal, resident := m.o, m.lose, m.failing, m.equal, m.resident
 	const rows, rowBytes = 600, 120
 	capacity, paged := 700, o.Host.Memory > 0 // tables of pages do not grow
 	if paged {
@@ -206,7 +216,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 	}
 	models := []*model{newModel(rows, capacity, rowBytes), newModel(rows, capacity, rowBytes)}
 	for i, m := range models {
-		m.equal = equal
+		m.equal, m.classes = equal, resident != nil && i == 0 && resident.Target == 0
 		table, err := cache.FromBytes(fmt.Sprint("table", i), dtype.Uint8, m.source(), rowBytes)
 		if paged {
 			o.Codec, o.Host.Overlay = "", 1<<20
@@ -216,6 +226,9 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 			}
 		} else {
 			table = table.WithCapacity(int64(capacity))
+		}
+		if resident != nil && i == 0 { // beside a cached one
+			table = table.ResidentWith(*resident)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -237,7 +250,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 	for _, m := range models {
 		m.failing.Store(failing)
 	}
-	var left, updates, inserted atomic.Int64
+	var left, updates, inserted, retargets atomic.Int64
 	left.Store(operations)
 	background, stop := context.WithCancel(ctx)
 	defer stop()
@@ -306,6 +319,13 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 					if ids[len(ids)-1] >= rows {
 						inserted.Add(1)
 					}
+				case x < 970 && resident != nil:
+					target := 16 * r.IntN(resident.MaxTarget/16+1)
+					// Overflow places on devices are taken from a budget that may have shrunk.
+					if err := c.Retarget(background, 0, target); !(resident.Buddy == cache.BuddyPeer && errors.Is(err, cache.ErrBudget)) && !fail("Retarget", err) {
+						return
+					}
+					retargets.Add(1)
 				case x < 975 && paged:
 					if !fail("Prefetch", c.Prefetch(table, pick(m, r.Int64N(40), rows))) {
 						return
@@ -366,6 +386,12 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 	if updates.Load() > 1000 && (n.Cycles == 0 || n.AdmittedRows == 0 || n.EvictedRows == 0 || (inserted.Load() == 0) != paged || n.InvalidatedRows == 0) {
 		t.Fatalf("something never happened: %+v", n)
 	}
+	if of := s.Tables[0].Resident; resident != nil {
+		t.Logf("%d moves: %+v", retargets.Load(), of)
+		if operations > 1000 && (retargets.Load() == 0 || of.OverflowReads == 0) {
+			t.Fatalf("something never happened: %+v", of)
+		}
+	}
 	if paged {
 		tiers := s.Tables[1].Tiers
 		t.Logf("%+v", tiers)
@@ -402,6 +428,9 @@ var modelCases = map[string]modelCase{
 	"equal, in place":    {o: cache.Options{Budget: 24_000, Host: cache.HostOptions{Tier: cache.InPlace}, Codec: "none"}, devices: 2, lose: []int{1}, equal: true},
 	"equal rows copied":  {o: cache.Options{Budget: 24_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "ibp4", Devices: cache.DeviceOptions{Placement: cache.PlacementReplicate}}, devices: 4, lose: []int{2, 0}, equal: true},
 	"equal rows apart":   {o: cache.Options{Budget: 20_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "none"}, devices: 5, islands: []int{0, 0, 1, 2, 1}, lose: []int{1, 3}, equal: true},
+	"resident":           {o: cache.Options{Budget: 110_000}, devices: 1, resident: &cache.ResidentOptions{Target: 32, MaxTarget: 128}},
+	"resident, peers":    {o: cache.Options{Budget: 45_000, Codec: "ibp4"}, devices: 4, resident: &cache.ResidentOptions{Target: 64, MaxTarget: 96, Buddy: cache.BuddyPeer}},
+	"resident, ranges":   {o: cache.Options{Budget: 48_000, Codec: "ibp4", Host: cache.HostOptions{Overlay: 20_000}}, devices: 2, resident: &cache.ResidentOptions{MaxTarget: 96, Retarget: true}},
 	"pages":              {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Memory: 50_000}}, devices: 1},
 	"pages, inclusive":   {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Memory: 70_000, Inclusive: true}}, devices: 1},
 	"pages, 4 devices":   {o: cache.Options{Budget: 20_000, Host: cache.HostOptions{Memory: 50_000}, Devices: cache.DeviceOptions{Rates: hotRates}}, devices: 4, lose: []int{2, 0}},
@@ -424,6 +453,8 @@ type modelCase struct {
 	lose    []int // devices that are lost, one after the other
 	failing bool  // pages cannot be read now and then
 	equal   bool  // most rows are one of a few contents
+	// resident, unless nil, is how the first table is resident. Without a target, rows are of two classes.
+	resident *cache.ResidentOptions
 }
 
 // hotRates are rates for which the cost model copies some of the rows.
@@ -466,7 +497,7 @@ func TestCache_EqualsVersionedMap(t *testing.T) {
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Devices.Backend = "host"
-			runModel(t, operations/int64(len(modelCases)), m.o, m.devices, openFaulty(t, m.islands), m.lose, m.failing, m.equal)
+			runModel(t, operations/int64(len(modelCases)), m, m.devices, openFaulty(t, m.islands))
 		})
 	}
 }
@@ -479,8 +510,12 @@ func TestClose_BesideChanges(t *testing.T) {
 	for round := range rounds {
 		m := newModel(rows, rows, rowBytes)
 		path := filepath.Join(t.TempDir(), "snapshot")
+		table, budget, resident := fromBytes(t, "x", m.source(), rowBytes), int64(20_000), round%4 == 3
+		if resident {
+			table, budget = table.ResidentWith(cache.ResidentOptions{Target: 32, MaxTarget: 128}), 60_000
+		}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 20_000, Devices: cache.DeviceOptions{Count: 1 + round%3, Backend: "host"}, Host: cache.HostOptions{Overlay: 1},
+			Tables: []cache.Table{table}, Budget: budget, Devices: cache.DeviceOptions{Count: 1 + round%3, Backend: "host"}, Host: cache.HostOptions{Overlay: 1},
 			Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
 		})
 		var wg sync.WaitGroup
@@ -490,14 +525,18 @@ func TestClose_BesideChanges(t *testing.T) {
 				for {
 					ids := []int64{r.Int64N(rows)}
 					var err error
-					switch g {
-					case 0, 1:
+					switch {
+					case g < 2:
 						err = m.update(c, 0, ids)
-					case 2:
+					case g == 2 && resident:
+						err = c.Retarget(ctx, 0, 16*r.IntN(9))
+					case g == 2:
 						err = c.Refresh(ctx)
-					case 3:
+					case g == 3:
 						err = c.Snapshot(path)
-					case 4:
+					case g == 4 && resident:
+						err = c.Invalidate(0, ids)
+					case g == 4:
 						err = errors.Join(c.Invalidate(0, ids), c.SetBudget(ctx, 15_000+r.Int64N(5000)))
 					default:
 						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids)
@@ -522,7 +561,7 @@ func TestClose_BesideChanges(t *testing.T) {
 
 // TestGPU_EqualsVersionedMap is TestCache_EqualsVersionedMap on a GPU, with Gathers into Go memory: a million operations.
 func TestGPU_EqualsVersionedMap(t *testing.T) {
-	modelOnGPU(t, gputest.Few(1_000_000, 2500), "in place", "packed", "overlay of one row")
+	modelOnGPU(t, gputest.Few(1_000_000, 2500), "in place", "packed", "overlay of one row", "resident", "resident, ranges")
 }
 
 // TestGPU_PagesEqualVersionedMap does the same with tables of pages. An operation takes several times as long, as the GPU waits for the host.
@@ -536,8 +575,11 @@ func modelOnGPU(t *testing.T, operations int, names ...string) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			m := modelCases[name]
-			m.o.Devices.Backend = "cuda"
-			runModel(t, int64(operations/len(names)), m.o, 1, nil, nil, m.failing, m.equal)
+			m.o.Devices.Backend, m.lose = "cuda", nil
+			if m.resident != nil { // all of its rows are on the one device
+				m.o.Budget *= int64(m.devices)
+			}
+			runModel(t, int64(operations/len(names)), m, 1, nil)
 		})
 	}
 }

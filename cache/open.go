@@ -64,7 +64,7 @@ func (c *Cache) openDevices() error {
 		Budget: o.Budget, Interval: o.Refresh.Interval, MaxChurn: o.Refresh.MaxChurn, MaxBytes: o.Refresh.MaxBytes, Closed: ErrClosed,
 		Inclusive: o.Host.Inclusive,
 	})
-	c.store = &place.Store{Set: c.set, Hot: place.NewHot(place.HotOptions{
+	c.store = &place.Store{Set: c.set, Link: o.Link, Hot: place.NewHot(place.HotOptions{
 		Mode: string(o.Devices.Placement), Rates: o.Devices.Rates, Observed: c.learner.Observed.Load, Cached: c.writer.Cached,
 	}, len(devices))}
 	return nil
@@ -105,7 +105,7 @@ func (c *Cache) codecOf(t Table) Codec { return cmp.Or(t.codec, c.opts.Codec) }
 
 // loadTables reads, encodes and stores every table in the host tier.
 func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
-	var ahead []learn.TrainingBatch // read before the tables, to predict hit ratios for CodecAuto
+	var ahead []learn.TrainingBatch // read before the tables, to predict hit ratios for CodecAuto, and which rows lie in pages
 	budget, raw := 0.0, 0.0
 	for _, b := range c.opts.budgets() {
 		budget += float64(b)
@@ -113,10 +113,11 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	for _, t := range tables {
 		raw += tableBytes(t)
 	}
-	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
+	if c.weighsTiers(tables) || slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
 		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups(raw))
 	}
-	memory, err := c.memoryOf(tables)
+	tiers := c.newTierCosts(ctx, tables, ahead, budget, raw)
+	memory, err := c.memoryOf(tables, tiers)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,9 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		var one *read.Table
 		var err error
 		if t.below != nil {
-			one, err = c.loadBelow(t, memory[i])
+			if one, err = c.loadBelow(t, memory[i]); err == nil {
+				cost.Cold = c.coldCost(one, &tiers.demands[i], tiers.slabs[i], tiers.cold[i])
+			}
 		} else {
 			one, err = c.loadTable(ctx, i, t, terms)
 		}

@@ -135,9 +135,13 @@ type HostOptions struct {
 	// way to rows that no slab holds.
 	Inclusive bool
 	// NoEqualRows does not look for equal rows of tables whose rows lie in place. Otherwise they are looked for when a table is loaded or adopted, and share slots in
-	// slabs, as equal rows of packed tiers always do. A sample decides whether that pays: at least a third of the rows must need no slot of their own. Rows below 128 bytes
-	// are not looked at, nor are resident tables. Default: false.
+	// slabs, as equal rows of packed tiers always do. A sample decides whether that pays: at least a third of the rows must need no slot of their own, or 1/32 must
+	// have one content, zeros for example, in which case the rows of such contents share slots. Rows below 32 bytes are not looked at, and of those below 128 only
+	// such contents are found. Rows of resident tables and of tables of pages (FromPages) never share. Default: false.
 	NoEqualRows bool
+	// ColdRow is how long a row that is neither in a slab nor in the host tier takes in a batch of many such rows, for the division of device and host memory between a
+	// table of FromPages and other tables, and for copies of rows on several devices. Default: New reads some rows of the table to measure it.
+	ColdRow time.Duration
 	// ColdTimeout bounds how long a batch waits for rows that are neither in a slab nor in the host tier. Default: 10 s.
 	ColdTimeout time.Duration
 	// Nodes are the memory nodes (NUMA) for the host tier, by the system's numbers, each once. Pages are interleaved over them; when a
@@ -340,6 +344,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Host.Memory < 0 || o.Host.Memory > maxBudget {
 		fault("cache: Host.Memory (%d B) must be 0 to 2^59 B", o.Host.Memory)
+	}
+	if o.Host.ColdRow < 0 {
+		fault("cache: Host.ColdRow (%v) must not be negative", o.Host.ColdRow)
 	}
 	if o.Host.ColdTimeout < 0 {
 		fault("cache: Host.ColdTimeout (%v) must not be negative", o.Host.ColdTimeout)

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
+	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/delta"
 )
@@ -26,6 +26,11 @@ import (
 func FromPages(t *pages.Table) (Table, error) {
 	m := t.Manifest()
 	p := &paged{manifest: m, current: &generation{table: t}}
+	for _, s := range t.Stores() {
+		if f, ok := s.(*pages.Files); ok {
+			p.files = f.Dir()
+		}
+	}
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
 		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(),
 		pageOf: p.pageOf, paged: p, close: p.close,
@@ -43,12 +48,14 @@ func openPages(dir string) (Table, error) {
 		return Table{}, errors.Join(err, p.Close())
 	}
 	t.below.paged.dir = dir
-	return t.WithLog(filepath.Join(dir, "delta"), false), nil
+	return t.WithLog(delta.Folder(dir), false), nil
 }
 
 // WithLog returns a table of pages whose updated rows are kept in a folder of files, a delta log, which is read when the table is opened again. It
 // is made by the first update. With durable, Update returns when the rows are on the drive; without, a machine that fails may lose the latest
 // updates, a process that ends does not. For other tables it changes nothing. Open has a log in the folder delta of the directory of pages, not durable.
+//
+// The log of a table of FromPages is not merged into pages: only its newest versions are kept. [Open] and cachebench merge that of a directory.
 func (t Table) WithLog(dir string, durable bool) Table {
 	if t.below != nil {
 		b := *t.below
@@ -60,7 +67,8 @@ func (t Table) WithLog(dir string, durable bool) Table {
 
 // MergeUpdates writes a new generation of the page files of a table that was opened from a directory, with the updated rows of its log in their
 // places, reads it from then on, and removes them from the log. Gathers and updates go on meanwhile. The cache does so by itself when the log has more than
-// an eighth of the table's stored bytes, and more than 64 MiB. Other tables have nothing to merge. A table index out of range is an error that wraps ErrTable.
+// an eighth of the table's stored bytes, and more than 64 MiB. The log of a table of FromPages is written anew without versions that were replaced, which
+// the cache also does by itself when half of more than 64 MiB are such versions. Other tables have nothing to merge. A table index out of range is an error that wraps ErrTable.
 func (c *Cache) MergeUpdates(ctx context.Context, table int) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -70,7 +78,10 @@ func (c *Cache) MergeUpdates(ctx context.Context, table int) error {
 		return err
 	}
 	t := c.set.Tables[table]
-	if c.remote != nil || t.Cold == nil {
+	if c.remote != nil && t.Absent != nil {
+		return c.remote.call(ctx, wire.Merge, wire.MergeRequest{Table: table}, nil, nil)
+	}
+	if t.Cold == nil {
 		return nil
 	}
 	l, ok := t.Cold.Log().(*updates)
@@ -80,13 +91,14 @@ func (c *Cache) MergeUpdates(ctx context.Context, table int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(t.Cold.Life(), func() { cancel(ErrClosed) })()
-	return l.merge(ctx)
+	return l.shorten(ctx)
 }
 
 // paged reads the pages of a table: those of one generation after the other.
 type paged struct {
-	manifest *pages.Manifest
-	dir      string // of page files; "" for pages that are not merged with updates
+	manifest *pages.Manifest // of the generation that was opened
+	files    string          // directory that the pages are of, or some of them; "": none
+	dir      string          // files, if the pages are merged with updates; else ""
 	mu       sync.Mutex
 	current  *generation
 }
@@ -144,8 +156,26 @@ func (p *paged) ReadRows(ctx context.Context, rows []int64, visit func(i int, st
 	for _, one := range g.table.ReadRows(ctx, rows, visit).Stores {
 		all.Pages += one.Pages
 		all.Bytes += one.Bytes
+		if one.Pages+one.Failed > 0 {
+			all.Stores = append(all.Stores, cold.StoreReads{
+				Name: one.Name, Reads: 1, Pages: one.Pages, Bytes: one.Bytes, Failed: one.Failed, Took: time.Duration(one.Seconds * float64(time.Second)),
+			})
+		}
 	}
 	return all
+}
+
+// unchanged returns an error if another generation of the page files has been committed since they were opened: it may have updates of another process, which
+// updates of this one, merged into the generation that is open, would undo.
+func (p *paged) unchanged() error {
+	if p.files == "" {
+		return nil
+	}
+	m, err := pages.ReadManifest(p.files)
+	if err == nil && m.Generation != p.manifest.Generation {
+		err = fmt.Errorf("cache: table %s: another process has written generation %d of %s since generation %d was opened: open it again", p.manifest.Name, m.Generation, p.files, p.manifest.Generation)
+	}
+	return err
 }
 
 // updates is a delta log as a cold.Log.
@@ -166,7 +196,8 @@ type updates struct {
 	tasks   sync.WaitGroup
 }
 
-// The log is merged when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes. A merge that failed is
+// The log is merged when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes. Where pages are not merged, it is
+// compacted when its files have more than mergeBytes, and compactShare times what the newest versions take. What failed is
 // tried again after mergeWait, and then after twice the time before, at most maxMergeWait. Tests set mergeBytes and mergeWait.
 var (
 	mergeBytes int64 = 64 << 20
@@ -175,7 +206,10 @@ var (
 
 const (
 	mergeShare   = 8
-	maxMergeWait = 5 * time.Minute
+	compactShare = 2
+	// loggedRowBytes is what a row of the log takes beside its bytes, if there are many in a batch.
+	loggedRowBytes = 16
+	maxMergeWait   = 5 * time.Minute
 )
 
 // openUpdates opens a log if its folder is there.
@@ -202,6 +236,10 @@ func (u *updates) open() (*delta.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	// From now on nobody else merges into the pages.
+	if err := u.paged.unchanged(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	u.log.Store(l)
 	return l, nil
 }
@@ -219,26 +257,44 @@ func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error
 	if err := l.Append(all); err != nil {
 		return err
 	}
-	if s := l.Stats(); u.paged.dir != "" && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare) && u.ahead.CompareAndSwap(false, true) {
-		u.tasks.Go(u.mergeAhead)
+	if u.long(l.Stats()) && u.ahead.CompareAndSwap(false, true) {
+		u.tasks.Go(u.shortenAhead)
 	}
 	return nil
 }
 
-// mergeAhead merges the log in the background, until that succeeds or the cache closes.
-func (u *updates) mergeAhead() {
-	defer u.ahead.Store(false)
-	for wait := mergeWait; ; wait = min(2*wait, maxMergeWait) {
-		err := u.merge(u.life)
-		if err == nil || u.life.Err() != nil {
+// long reports whether the log is to be shortened.
+func (u *updates) long(s delta.Stats) bool {
+	if u.paged.dir != "" {
+		return s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
+	}
+	return s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
+}
+
+// shortenAhead shortens the log in the background until it is short enough, or the cache closes.
+func (u *updates) shortenAhead() {
+	wait := mergeWait
+	for {
+		err := u.shorten(u.life)
+		if u.life.Err() != nil {
 			return
 		}
-		u.logger.Warn("updates are not merged into the pages yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
+		if err == nil {
+			wait = mergeWait
+			u.ahead.Store(false)
+			// What was appended meanwhile may be much already.
+			if !u.long(u.log.Load().Stats()) || !u.ahead.CompareAndSwap(false, true) {
+				return
+			}
+			continue
+		}
+		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
 		select {
 		case <-time.After(wait):
 		case <-u.life.Done():
 			return
 		}
+		wait = min(2*wait, maxMergeWait)
 	}
 }
 
@@ -281,41 +337,35 @@ func (u *updates) Close() error {
 	return nil
 }
 
-// merge merges the log into the page files.
-func (u *updates) merge(ctx context.Context) error {
+// shorten merges the log into the page files. Where there are none to write, it removes replaced versions from the log.
+func (u *updates) shorten(ctx context.Context) error {
 	u.merging.Lock()
 	defer u.merging.Unlock()
 	l := u.log.Load()
-	if l == nil || u.paged.dir == "" {
+	if l == nil {
 		return nil
 	}
-	fail := func(err error) error {
+	err := u.merge(ctx, l)
+	if err != nil {
 		return fmt.Errorf("cache: merging updates of table %s: %w", u.paged.manifest.Name, err)
 	}
-	sealed, err := l.Seal()
-	if err != nil {
-		return fail(err)
-	}
-	if len(sealed.Rows()) == 0 {
-		return nil
-	}
-	w, err := pages.CreateFiles(u.paged.dir)
-	if err != nil {
-		return fail(err)
+	return nil
+}
+
+func (u *updates) merge(ctx context.Context, l *delta.Log) error {
+	if u.paged.dir == "" {
+		return l.Compact(ctx)
 	}
 	g := u.paged.begin()
-	_, done, err := pages.Rewrite(ctx, g.table.Stores()[0], w, sealed, nil)
-	if err = errors.Join(err, u.paged.end(g)); err != nil {
-		return fail(err)
-	}
+	done, err := l.Merge(ctx, g.table.Stores()[0],
+		func() (pages.Writer, error) { return pages.CreateFiles(u.paged.dir) },
+		func() error { // from here on reads find the merged rows in the pages, or still in the log
+			fresh, err := pages.Open(u.paged.dir, pages.FileOptions{})
+			if err != nil {
+				return err
+			}
+			return u.paged.replace(fresh)
+		}, nil)
 	u.merged.Add(done.Bytes)
-	fresh, err := pages.Open(u.paged.dir, pages.FileOptions{})
-	if err != nil {
-		return fail(err)
-	}
-	// From here on reads find the merged rows in the pages, or still in the log.
-	if err := errors.Join(u.paged.replace(fresh), l.Drop(sealed)); err != nil {
-		return fail(err)
-	}
-	return nil
+	return errors.Join(err, u.paged.end(g))
 }

@@ -35,6 +35,7 @@ func TestGPU_FromPages(t *testing.T) {
 		{"PrefetchUnderWay", TestFromPages_PrefetchUnderWay}, {"Updates", TestFromPages_Updates}, {"ManyBatches", TestFromPages_ManyBatches},
 		{"Pooled", TestFromPages_Pooled}, {"HoldsWhatBothHold", TestExclusive_HoldsWhatBothHold},
 		{"OtherTablesBeside", TestFromPages_OtherTablesBeside}, {"UpdatesSurvive", TestOpen_UpdatesOfPagesSurvive},
+		{"EvictedRowGoesBack", TestExclusive_EvictedRowGoesBack}, {"KilledWhileUpdating", TestOpen_KilledWhileUpdating},
 	} {
 		t.Run(one.name, one.test)
 	}

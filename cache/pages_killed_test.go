@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 // killedUpdate is the rows that update k of TestOpen_KilledWhileUpdating brings version k of.
@@ -25,7 +27,9 @@ func killedUpdate(k int64, rows int) []int64 {
 // that had not any part. The log is not durable: what a process has written survives its end, if not the machine's.
 func TestOpen_KilledWhileUpdating(t *testing.T) {
 	const rows, rowBytes, variable = 3000, 120, "TENSORCACHE_TEST_UPDATED"
-	if dir, first, ok := strings.Cut(os.Getenv(variable), "|"); ok {
+	if dir, rest, ok := strings.Cut(os.Getenv(variable), "|"); ok {
+		first, backend, _ := strings.Cut(rest, "|")
+		pagesBackend = cache.Backend(backend)
 		c := openDirectory(t, dir, false)
 		k, err := strconv.ParseInt(first, 10, 64)
 		if err != nil {
@@ -50,9 +54,13 @@ func TestOpen_KilledWhileUpdating(t *testing.T) {
 	dir := packedFiles(t, m.source(), rowBytes)
 	r := rand.New(rand.NewPCG(8, 8))
 	last := int64(0)
-	for round := range 8 {
+	rounds := 8
+	if pagesBackend == cache.BackendCUDA {
+		rounds = 3
+	}
+	for round := range rounds {
 		child := exec.Command(os.Args[0], "-test.run=^TestOpen_KilledWhileUpdating$")
-		child.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%d", variable, dir, last+2))
+		child.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%d|%s", variable, dir, last+2, pagesBackend))
 		out, err := child.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

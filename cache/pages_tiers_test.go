@@ -130,7 +130,8 @@ func TestExclusive_HoldsWhatBothHold(t *testing.T) {
 	}
 }
 
-// TestExclusive_EvictedRowGoesBack: a row that a smaller budget evicts is taken up by the host tier in the same cycle, without a page being read for it.
+// TestExclusive_EvictedRowGoesBack: a row that a smaller budget evicts is taken up by the host tier in the same cycle, without a page being read for it, unless the slab is
+// a GPU's, which the host does not see.
 func TestExclusive_EvictedRowGoesBack(t *testing.T) {
 	const rows, rowBytes = 20_000, 120
 	data := versionedRows(rows, rowBytes)
@@ -164,7 +165,7 @@ func TestExclusive_EvictedRowGoesBack(t *testing.T) {
 	if n["slab"] == len(hot) || n["slab"] == 0 || n["host"] < (len(hot)-n["slab"])*9/10 {
 		t.Errorf("hot rows lie in %v", n)
 	}
-	if after.PagesRead != before.PagesRead || after.PromotedRows == before.PromotedRows {
+	if (after.PagesRead != before.PagesRead) != (pagesBackend == cache.BackendCUDA) || after.PromotedRows == before.PromotedRows {
 		t.Errorf("%+v, then %+v", before, after)
 	}
 	check(t, c, data, allOf(rows))
@@ -172,15 +173,20 @@ func TestExclusive_EvictedRowGoesBack(t *testing.T) {
 
 // TestFromPages_DeviceLost: what only a lost device had is read from the pages, and later cycles take it up again.
 func TestFromPages_DeviceLost(t *testing.T) {
+	f := openFaulty(t, nil)
+	deviceLost(t, func(*cache.Cache) { f.lose(1) })
+}
+
+// deviceLost loses the second of two devices of a cache over pages.
+func deviceLost(t *testing.T, lose func(c *cache.Cache)) {
 	const rows, rowBytes = 20_000, 120
 	data := versionedRows(rows, rowBytes)
-	f := openFaulty(t, nil)
 	c := overPages(t, packed(t, data, rowBytes, "none", nil), cache.Options{
 		Budget: 300 << 10, Devices: cache.DeviceOptions{Count: 2}, Host: cache.HostOptions{Memory: 900 << 10}, Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 	check(t, c, data, allOf(rows))
 	before := stats(t, c).Tables[0].CachedRows
-	f.lose(1)
+	lose(c)
 	check(t, c, data, allOf(rows))
 	if err := c.Refresh(ctx); err != nil {
 		t.Fatal(err)
@@ -264,5 +270,99 @@ func TestDocs_MetricsOfPages(t *testing.T) {
 	}
 	if tiers["pages"] == 0 || tiers["host"] == 0 || len(tiers) != 2 {
 		t.Errorf("events name tiers %v", tiers)
+	}
+}
+
+// TestFromPages_CostBesideOtherTable: beside a table whose rows all lie in host memory, one of pages gets the more of the slabs the longer an absent row takes: then batches
+// take less time together.
+func TestFromPages_CostBesideOtherTable(t *testing.T) {
+	const rows, rowBytes = 20_000, 120
+	data := versionedRows(rows, rowBytes)
+	batches := zipfBatches(3, 40, 2000, rows)
+	type result struct{ cached, absent, misses [2]int64 }
+	serve := func(coldRow time.Duration, inclusive bool) (r result) {
+		t.Helper()
+		paged, err := cache.FromPages(packed(t, data, rowBytes, "none", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{paged, fromBytes(t, "plain", data, rowBytes)}, Codec: "none", Budget: 600 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+			Host: cache.HostOptions{Memory: rows*rowBytes + 900<<10, ColdRow: coldRow, Inclusive: inclusive},
+			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
+				for i, b := range batches[:30] {
+					if !yield(i%2, b) {
+						return
+					}
+				}
+			}},
+		})
+		for _, b := range batches[30:] {
+			for table := range 2 {
+				if err := c.Gather(ctx, table, b, make([]byte, len(b)*rowBytes)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i, s := range stats(t, c).Tables {
+			r.cached[i], r.absent[i], r.misses[i] = s.CachedRows, s.Tiers.AbsentRows, s.Misses
+		}
+		return r
+	}
+	quick, slow, both := serve(time.Nanosecond, false), serve(20*time.Microsecond, false), serve(20*time.Microsecond, true)
+	t.Logf("absent rows that take 1 ns: %+v; 20 µs: %+v; and lie in both tiers: %+v", quick, slow, both)
+	if slow.cached[0] < quick.cached[0]*3/2 || slow.cached[1] > quick.cached[1] || slow.absent[0] >= quick.absent[0] {
+		t.Error("the table of pages does not get more of the slab when absent rows take longer")
+	}
+	took := func(r result) float64 { return float64(r.absent[0])*20e3 + float64(r.misses[0]+r.misses[1])*9.5 }
+	if took(slow) > 0.95*took(quick) {
+		t.Errorf("batches take %.0f ns, and %.0f if absent rows counted as misses in the host tier", took(slow), took(quick))
+	}
+	if d := both.cached[0] - quick.cached[0]; d > quick.cached[0]/5 || d < -quick.cached[0]/5 {
+		t.Error("a row that stays in the host tier leaves no place to another")
+	}
+}
+
+// TestFromPages_HostMemoryByUse: of two tables of pages the one that is looked up more gets more host memory. Without training they get it by their bytes.
+func TestFromPages_HostMemoryByUse(t *testing.T) {
+	const rows, rowBytes = 20_000, 120
+	data := versionedRows(rows, rowBytes)
+	memory := func(training func(func(int, []int64) bool)) (all [2]int64) {
+		t.Helper()
+		var tables []cache.Table
+		for range 2 {
+			paged, err := cache.FromPages(packed(t, data, rowBytes, "none", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tables = append(tables, paged)
+		}
+		c := newCache(t, cache.Options{
+			Tables: tables, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 2 << 20, ColdRow: time.Microsecond},
+			Admission: cache.AdmissionOptions{Training: training},
+		})
+		for i, s := range stats(t, c).Tables {
+			all[i] = s.Tiers.HostMemory
+			out := make([]byte, 100*rowBytes)
+			if err := c.Gather(ctx, i, allOf(100), out); err != nil || !slices.Equal(out, data[:len(out)]) {
+				t.Errorf("table %d: %v", i, err)
+			}
+		}
+		return all
+	}
+	alike := memory(nil)
+	if d := alike[0] - alike[1]; d > 1000 || d < -1000 {
+		t.Errorf("%d bytes", alike)
+	}
+	batches := zipfBatches(4, 20, 2000, rows)
+	used := memory(func(yield func(int, []int64) bool) {
+		for i, b := range batches {
+			if i%5 == 0 && !yield(0, b) || i%5 != 0 && !yield(1, b) {
+				return
+			}
+		}
+	})
+	if used[1] < used[0]*5/4 || used[0]+used[1] > 2<<20 {
+		t.Errorf("%d bytes of tables of which the second is looked up four times as often", used)
 	}
 }

@@ -2,6 +2,8 @@ package cache_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -85,6 +87,24 @@ func checkParts(t *testing.T, backend cache.Backend) {
 			if err := c.GatherPooled(ctx, 0, ids, p, sums); err == nil {
 				t.Error("sums with a scale for each 64 values of rows with 2")
 			}
+			// The table's type says what the rows are, too.
+			wide := wideParts(data)
+			for round := range 5 {
+				p, ids := drawPooling(r, rows, []int{900, 60}[round%2])
+				if round == 0 {
+					p, ids = cache.Pooling{Bag: 1, Output: dtype.BFloat16}, allOf(700)
+				}
+				size, _ := pooledOut(&p, dtype.Float32, 64, len(ids))
+				out := make([]byte, size)
+				gather := func() error { return c.GatherPooled(ctx, 0, ids, p, out) }
+				if round == 0 {
+					gather = func() error { return c.GatherAs(ctx, 0, ids, dtype.BFloat16, out) }
+				}
+				if err := gather(); err != nil {
+					t.Fatal(err)
+				}
+				checkPooled(t, wide, dtype.Float32, 64, ids, &p, out, fmt.Sprint("round ", round))
+			}
 			if name == "pages" {
 				return
 			}
@@ -97,6 +117,17 @@ func checkParts(t *testing.T, backend cache.Backend) {
 			check(t, c, data, randomRows(r, 4000, rows))
 		})
 	}
+}
+
+// wideParts returns rows of 64 values and two scales as float32.
+func wideParts(data []byte) (wide []byte) {
+	for ; len(data) > 0; data = data[66:] {
+		for j := range 64 {
+			x := float32(float8Value(data[j], dtype.Float8E4M3FN) * math.Ldexp(1, int(data[64+j/32])-127))
+			wide = binary.LittleEndian.AppendUint32(wide, math.Float32bits(x))
+		}
+	}
+	return wide
 }
 
 func elementOf(b []byte) float32 {

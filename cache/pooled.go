@@ -34,13 +34,17 @@ type Pooling struct {
 	// one begins, and the last one at the end of the batch. With LastOffset there is one offset more than bags, and it is the last bag's end.
 	Offsets    []int64
 	LastOffset bool
+	// FirstBag and Bags, if Bags is not 0, choose some of the bags that the offsets describe: those that begin at offset FirstBag and at the Bags - 1 behind it;
+	// the last one ends at the next. Row numbers and Weights are those of all bags, and out is that of the chosen ones. So batches of several tables share one array of row numbers
+	// and one of offsets, as in TorchRec's KeyedJaggedTensor and the inputs of FBGEMM's TBE.
+	FirstBag, Bags int
 	// Weights, if not empty, has a factor for each row of the batch. Only for PoolSum.
 	Weights []float32
 	// Padding says that PaddingRow is left out wherever it occurs. It does not count in a mean either.
 	Padding    bool
 	PaddingRow int64
-	// Float8 says what the bytes of a row are, if they are float8 values. Its zero value: they are elements of the table's type, of which float8_e4m3fn and
-	// float8_e5m2 are float8 values without scales.
+	// Float8 says what the bytes of a row are, if they are float8 values. Without Values they are what the table's type says: float8_e4m3fn and float8_e5m2 are
+	// values without scales, and rows of two parts, such as float8_e4m3fn*64,float8_e8m0fnu*2, are values and their scales.
 	Float8 Float8
 	// Output is the element type of the output: float32, float16 or bfloat16. Default: the table's; of float8 values float32.
 	Output dtype.Type
@@ -90,7 +94,7 @@ func (c *Cache) GatherPooled32(ctx context.Context, table int, rows []int32, p P
 
 // GatherAs is Gather with elements of another type: rows of float32, float16, bfloat16 or float8 are written as one of the first three, rounded to nearest
 // even. What is too large becomes an infinity; signs of zeros stay, and every NaN becomes the same one. The error wraps ErrPooling for other types.
-// Rows of float8 values with scales are converted by GatherPooled with bags of one row.
+// So are rows of float8 values with scales, if that is the table's type (dtype.RowOf); of tables of bytes Pooling.Float8 says what they are, with bags of one row.
 func (c *Cache) GatherAs(ctx context.Context, table int, rows []int64, as dtype.Type, out []byte) error {
 	return gatherPooled(ctx, c, -1, table, rows, &Pooling{Bag: 1, Output: as}, out)
 }
@@ -123,6 +127,16 @@ func (p *Pooling) batch(rows int) reduce.Batch {
 	return b
 }
 
+// window makes a batch that of the bags that p chooses. REQUIRES: check has returned nil.
+func (p *Pooling) window(b *reduce.Batch) {
+	if p.Bags == 0 {
+		return
+	}
+	width := b.OffsetBytes()
+	b.Whole = b.Offsets
+	b.Offsets, b.Bags = b.Offsets.Slice(int64(p.FirstBag)*width, int64(p.FirstBag+p.Bags+1)*width), p.Bags
+}
+
 func (p *Pooling) common(rows int) reduce.Batch {
 	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: reduce.NoPadding, Stride: p.Stride, Float8: reduce.Float8(p.Float8)}
 	if p.Padding {
@@ -145,6 +159,10 @@ func (p *Pooling) bags(rows, offsets int) int {
 // check returns an error for a negative padding row, and for offsets that do not go with the rest. reduce.Batch does not keep what it takes to find them.
 func (p *Pooling) check(offsets int) error {
 	switch {
+	case p.Bags != 0 && (p.Bags < 0 || p.FirstBag < 0 || p.Bags >= offsets || p.FirstBag >= offsets-p.Bags):
+		return fmt.Errorf("%w: bags (%d from %d on) must be some of those that %d offsets have ends for", ErrPooling, p.Bags, p.FirstBag, offsets)
+	case p.Bags == 0 && p.FirstBag != 0:
+		return fmt.Errorf("%w: first bag (%d) must come with a number of bags", ErrPooling, p.FirstBag)
 	case p.Padding && p.PaddingRow < 0:
 		return fmt.Errorf("%w: padding row (%d) must be at least 0", ErrPooling, p.PaddingRow)
 	case p.Bag != 0 && (offsets > 0 || p.LastOffset):
@@ -159,20 +177,25 @@ func hostBuffer[T any](values []T) device.Buffer {
 	return device.HostBuffer(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(*new(T)))))
 }
 
-// checkPooled returns a batch for GatherPooled if all is as it must be. REQUIRES: the table index is in range.
-func checkPooled[R read.RowNumber](t *read.Table, rows []R, p *Pooling, out []byte) (reduce.Batch, error) {
+// checkPooled returns a batch for GatherPooled and its row numbers if all is as it must be. REQUIRES: the table index is in range.
+func checkPooled[R read.RowNumber](t *read.Table, rows []R, p *Pooling, out []byte) (reduce.Batch, []R, error) {
 	if err := p.check(len(p.Offsets)); err != nil {
-		return reduce.Batch{}, err
+		return reduce.Batch{}, nil, err
 	}
 	b := p.batch(len(rows))
+	if p.Bags != 0 {
+		p.window(&b)
+		own, at := b.Window(p.Offsets[p.FirstBag], p.Offsets[p.FirstBag+p.Bags])
+		b, rows = own, rows[at:at+int64(own.Rows)]
+	}
 	want, err := read.CheckPooled(t, &b)
 	if err != nil {
-		return b, err
+		return b, nil, err
 	}
 	if err := read.CheckPooledOut(t, &b, int64(len(out)), want); err != nil {
-		return b, err
+		return b, nil, err
 	}
-	return b, read.CheckRows(t, rows)
+	return b, rows, read.CheckRows(t, rows)
 }
 
 // gatherPooled reduces rows on a device, -1 for any that is not lost.
@@ -183,16 +206,16 @@ func gatherPooled[R read.RowNumber](ctx context.Context, c *Cache, device, table
 	defer c.leave()
 	set, pinned := c.pin()
 	defer unpin(pinned)
-	b, err := checkPooledTable(c, set, table, rows, p, out)
+	b, rows, err := checkPooledTable(c, set, table, rows, p, out)
 	if err != nil {
 		return c.watch.Refused(err)
 	}
 	return reducePooled(ctx, c, set, device, table, rows, &b, out)
 }
 
-func checkPooledTable[R read.RowNumber](c *Cache, set *read.Set, table int, rows []R, p *Pooling, out []byte) (reduce.Batch, error) {
+func checkPooledTable[R read.RowNumber](c *Cache, set *read.Set, table int, rows []R, p *Pooling, out []byte) (reduce.Batch, []R, error) {
 	if err := c.checkTable(table); err != nil {
-		return reduce.Batch{}, err
+		return reduce.Batch{}, nil, err
 	}
 	return checkPooled(set.Tables[table], rows, p, out)
 }
@@ -222,16 +245,19 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 	defer c.leave()
 	set, pinned := c.pin()
 	defer unpin(pinned)
-	checked := make([]reduce.Batch, len(batches))
+	checked, wide, narrow := make([]reduce.Batch, len(batches)), make([][]int64, len(batches)), make([][]int32, len(batches))
 	for i := range batches {
 		var err error
 		if p := &batches[i]; p.Rows == nil {
-			checked[i], err = checkPooledTable(c, set, p.Table, p.Rows32, &p.Pooling, p.Out)
+			checked[i], narrow[i], err = checkPooledTable(c, set, p.Table, p.Rows32, &p.Pooling, p.Out)
 		} else {
-			checked[i], err = checkPooledTable(c, set, p.Table, p.Rows, &p.Pooling, p.Out)
+			checked[i], wide[i], err = checkPooledTable(c, set, p.Table, p.Rows, &p.Pooling, p.Out)
+		}
+		if err != nil && len(batches) > 1 {
+			err = fmt.Errorf("batch %d: %w", i, err)
 		}
 		if err != nil {
-			return c.watch.Refused(fmt.Errorf("batch %d: %w", i, err))
+			return c.watch.Refused(err)
 		}
 	}
 	errs := make([]error, len(batches))
@@ -242,76 +268,12 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 		wg.Go(func() {
 			defer func() { <-free }()
 			if p := &batches[i]; p.Rows == nil {
-				errs[i] = reducePooled(ctx, c, set, device, p.Table, p.Rows32, &checked[i], p.Out)
+				errs[i] = reducePooled(ctx, c, set, device, p.Table, narrow[i], &checked[i], p.Out)
 			} else {
-				errs[i] = reducePooled(ctx, c, set, device, p.Table, p.Rows, &checked[i], p.Out)
+				errs[i] = reducePooled(ctx, c, set, device, p.Table, wide[i], &checked[i], p.Out)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// GatherPooledDevice enqueues a GatherPooled on a stream of the caller, as GatherDevice does a Gather. rows, the Pooling's DeviceOffsets and
-// DeviceWeights, and out are memory that the view's device addresses; the Pooling's Offsets and Weights must be empty. With LastOffset
-// the number of bags is one less than that of offsets.
-//
-// Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
-// Batch.Wait reports both.
-//
-// Of tables of pages, GPUs gather the rows to device memory first, up to 256 MiB and 262,144 rows at a time. A bag, and a batch with offsets, must not have more, and rows
-// must be a multiple of 4 bytes and shorter than 8 KiB, else the error wraps ErrPooling. Rows that cannot be read are added as zeros, and Wait returns an error that wraps ErrCold. Such
-// batches cannot be captured.
-func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
-	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)
-}
-
-// GatherPooledDevice32 is GatherPooledDevice for int32 row numbers.
-func (v View) GatherPooledDevice32(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
-	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows, Int32: true}, &p, out)
-}
-
-func (v View) gatherPooledDevice(ctx context.Context, stream uintptr, table int, rows read.RowNumbers, p *Pooling, out device.Buffer) (*Batch, error) {
-	c := v.cache
-	if err := c.enter(); err != nil {
-		return nil, c.watch.Refused(err)
-	}
-	defer c.leave()
-	if err := c.checkTable(table); err != nil {
-		return nil, c.watch.Refused(err)
-	}
-	set, pinned := c.pin()
-	defer unpin(pinned)
-	b, err := p.deviceBatch(set.Tables[table], rows, out)
-	if err != nil {
-		return nil, c.watch.Refused(err)
-	}
-	o := c.watch.Gather(ctx, v.device, table, b.Rows)
-	batch, err := set.Devices[v.device].GatherPooledDevice(ctx, stream, table, rows, b, out, o.Watcher(), o.Trace())
-	if err != nil {
-		o.End(err)
-		return nil, err
-	}
-	return (*Batch)(batch), nil
-}
-
-func (p *Pooling) deviceBatch(t *read.Table, rows read.RowNumbers, out device.Buffer) (reduce.Batch, error) {
-	n := int(min(rows.Len(), read.MaxBatch+1))
-	b := p.common(n)
-	b.Offsets, b.Narrow, b.Weights = p.DeviceOffsets, p.Offsets32, p.DeviceWeights
-	b.Bags = p.bags(n, b.NumOffsets())
-	if len(p.Offsets) > 0 || len(p.Weights) > 0 {
-		return b, fmt.Errorf("%w: offsets and weights must be memory of the device", ErrPooling)
-	}
-	if err := p.check(b.NumOffsets()); err != nil {
-		return b, err
-	}
-	if onDevice := b.Offsets.Addr() != 0; onDevice { // the device looks at them
-		b.Offsets = device.DeviceBuffer(b.Offsets.Addr(), b.Offsets.Size())
-	}
-	want, err := read.CheckPooled(t, &b)
-	if err != nil {
-		return b, err
-	}
-	return b, read.CheckPooledOut(t, &b, out.Size(), want)
 }

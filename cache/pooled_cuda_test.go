@@ -213,10 +213,10 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 	}
 }
 
-// TestGPU_PooledReplays captures pooled batches and replays them for other row numbers, with refreshes in between.
+// TestGPU_PooledReplays captures pooled batches of every mode and replays them for other row numbers and weights, with refreshes and updates in between.
 func TestGPU_PooledReplays(t *testing.T) {
 	gpu := gputest.Open(t)
-	for _, codec := range []cache.Codec{"none", "ibp4", "rank"} {
+	for i, codec := range []cache.Codec{"none", "ibp4", "rank"} {
 		t.Run(string(codec), func(t *testing.T) {
 			const rows, columns, n = 800, 48, 900
 			data := floatTable(rows, columns, dtype.Float32, false, 5)
@@ -224,7 +224,10 @@ func TestGPU_PooledReplays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
+			c := newCache(t, cache.Options{
+				Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"},
+				Host: cache.HostOptions{Tier: []cache.HostTier{cache.InPlace, cache.Packed}[i%2]},
+			})
 			r := rand.New(rand.NewPCG(8, 8))
 			s, err := gpu.NewStream()
 			if err != nil {
@@ -232,7 +235,10 @@ func TestGPU_PooledReplays(t *testing.T) {
 			}
 			t.Cleanup(s.Close)
 			stream := s.(*cuda.Stream)
-			for _, p := range []cache.Pooling{{Bag: 10, Mode: cache.PoolMean}, {Offsets: []int64{0, 5, 5, 300}, Output: dtype.BFloat16}} {
+			for _, p := range []cache.Pooling{
+				{Bag: 10, Mode: cache.PoolMean, Padding: true, PaddingRow: 1}, {Offsets: []int64{0, 5, 5, 300}, Output: dtype.BFloat16, Weights: make([]float32, n)},
+				{Offsets: []int64{0, 1, 40, 41, 900}, LastOffset: true, Mode: cache.PoolMax, Padding: true},
+			} {
 				size, _ := pooledOut(&p, dtype.Float32, columns, n)
 				q, buffer, numbers := onDevice(t, gpu, p, true), upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
 				var batch *cache.Batch
@@ -247,8 +253,12 @@ func TestGPU_PooledReplays(t *testing.T) {
 				for replay := range 3 {
 					ids, out := zipf(r, rows, n), make([]byte, size)
 					before := stats(t, c).Tables[0].Lookups
+					for i := range p.Weights {
+						p.Weights[i] = float32(r.NormFloat64())
+					}
 					if err := errors.Join(
-						device.Upload(gpu, numbers, cache.AsBytes(ids)), graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer), batch.Wait(),
+						device.Upload(gpu, numbers, cache.AsBytes(ids)), device.Upload(gpu, q.DeviceWeights, cache.AsBytes(p.Weights)),
+						graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer), batch.Wait(),
 					); err != nil {
 						t.Fatal(err)
 					}
@@ -256,12 +266,61 @@ func TestGPU_PooledReplays(t *testing.T) {
 					if got := stats(t, c).Tables[0].Lookups - before; got != n {
 						t.Errorf("replay %d: %d lookups, want %d", replay, got, n)
 					}
-					if err := c.Refresh(ctx); err != nil {
+					fresh := floatTable(2, columns, dtype.Float32, false, r.Uint64())
+					if err := errors.Join(c.Update(ctx, 0, []int64{ids[0], 7}, fresh), c.Refresh(ctx)); err != nil {
 						t.Fatal(err)
 					}
+					copy(data[ids[0]*columns*4:], fresh[:columns*4])
+					copy(data[7*columns*4:], fresh[columns*4:])
 				}
 			}
 		})
+	}
+}
+
+// TestGPU_GatherAs compares rows of other types with what each element rounds to, enqueued and in a captured graph.
+func TestGPU_GatherAs(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns, n = 200, 37, 300
+	r := rand.New(rand.NewPCG(6, 6))
+	for i, of := range floats {
+		data := floatTable(rows, columns, of, true, 9)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{floatsOf(t, "x", of, data, columns)}, Budget: int64(len(data) / 2), Codec: []cache.Codec{"ibp4", "zipnn", "none"}[i], Devices: cache.DeviceOptions{Backend: "cuda"},
+		})
+		s, err := gpu.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		stream := s.(*cuda.Stream)
+		for _, as := range floats {
+			ids, out := zipf(r, rows, n), make([]byte, n*columns*as.Size())
+			numbers, buffer := upload(t, gpu, ids), upload(t, gpu, out)
+			b, err := c.On(0).GatherAsDevice(ctx, stream.Handle(), 0, numbers, as, buffer)
+			if err == nil {
+				err = errors.Join(b.Wait(), device.Download(gpu, out, buffer))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkRounded(t, data, of, columns, ids, as, out)
+			graph, err := stream.Capture(true, func() (err error) {
+				b, err = c.On(0).GatherAsDevice(ctx, stream.Handle(), 0, numbers, as, buffer)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(graph.Close)
+			ids = zipf(r, rows, n)
+			if err := errors.Join(
+				device.Upload(gpu, numbers, cache.AsBytes(ids)), graph.Launch(stream), stream.Synchronize(), b.Wait(), device.Download(gpu, out, buffer),
+			); err != nil {
+				t.Fatal(err)
+			}
+			checkRounded(t, data, of, columns, ids, as, out)
+		}
 	}
 }
 
@@ -385,14 +444,22 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 		columns int
 		codec   string
 		round   int64
-	}{{dtype.Float32, 30, "none", 1 << 20}, {dtype.Float32, 64, "ibp4", 64 << 10}, {dtype.BFloat16, 98, "rank", 1 << 20}, {dtype.Float16, 100, "zipnn", 256 << 10}} {
+	}{
+		{dtype.Float32, 30, "none", 1 << 20}, {dtype.Float32, 64, "ibp4", 64 << 10}, {dtype.BFloat16, 98, "rank", 1 << 20}, {dtype.Float16, 100, "zipnn", 256 << 10},
+		{dtype.BFloat16, 99, "none", 32 << 10}, {dtype.Float32, 2100, "none", 1 << 20}, // rows that are no whole words, and long rows
+	} {
 		t.Run(fmt.Sprintf("%s/%s/%d", one.codec, one.of, one.columns), func(t *testing.T) {
 			rowBytes := one.columns * one.of.Size()
+			rows := min(rows, 5<<20/rowBytes)
 			data := floatTable(rows, one.columns, one.of, false, 9)
 			var fault faults
 			c := overPages(t, packedAs(t, data, rowBytes, one.of, one.codec, fault.page), cache.Options{
-				Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10},
+				Budget: 100<<10 + int64(4*rowBytes), Host: cache.HostOptions{Memory: 400<<10 + int64(30*rowBytes)},
 			})
+			inParts := func(p *cache.Pooling, n int, round int64) bool { // rows of padding are read, too
+				most := int(round) / rowBytes
+				return rowBytes >= 8<<10 || rowBytes%4 != 0 || p.Bag == 0 && n > most || p.Bag > most
+			}
 			r := rand.New(rand.NewPCG(7, 7))
 			gather := func(p cache.Pooling, ids []int64) ([]byte, error) {
 				t.Helper()
@@ -421,34 +488,38 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				}
 				return out, failed
 			}
-			lookups, batches := int64(0), gputest.Few(40, 12)
+			lookups, batches, parts := int64(0), gputest.Few(40, 8), 0
 			for i := range batches {
-				p, ids := drawPooling(r, rows, 1+r.IntN(3000))
+				p, ids := drawPooling(r, rows, 1+r.IntN(min(3000, 20<<20/rowBytes)))
 				if i%3 == 0 { // more absent ones
 					ids = randomRows(r, len(ids), rows)
 				}
-				undo := func() {}
-				if p.Bag > 0 && int64(p.Bag*rowBytes) <= one.round {
-					undo = cache.PoolInRounds(one.round)
-				}
+				undo := cache.PoolInRounds(one.round)
 				out, err := gather(p, ids)
 				undo()
+				summed := inParts(&p, len(ids), one.round)
+				if summed {
+					parts++
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				checkPooled(t, data, one.of, one.columns, ids, &p, out, fmt.Sprintf("batch %d", i))
 				for _, id := range ids {
-					if !p.Padding || id != p.PaddingRow {
+					if summed || !p.Padding || id != p.PaddingRow {
 						lookups++
 					}
 				}
+			}
+			if parts == 0 && one.round < 1<<20 { // a batch has at most 3,000 rows
+				t.Error("no batch was added up in parts")
 			}
 			s := stats(t, c).Tables[0]
 			if s.Tiers.AbsentRows == 0 || s.Tiers.HostRows == 0 || s.Hits == 0 || s.Hits+s.Misses != lookups {
 				t.Errorf("%d lookups: %+v", lookups, s)
 			}
-			out, err := gather(cache.Pooling{Bag: 2}, []int64{1, rows, 3, 4, -1, -9})
-			if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "3 row numbers are not 0 to 19999") || !strings.Contains(err.Error(), "position 1") {
+			out, err := gather(cache.Pooling{Bag: 2}, []int64{1, int64(rows), 3, 4, -1, -9})
+			if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), fmt.Sprintf("3 row numbers are not 0 to %d", rows-1)) || !strings.Contains(err.Error(), "position 1") {
 				t.Errorf("error %v", err)
 			}
 			if !bytes.Equal(out[:rowBytes], data[rowBytes:][:rowBytes]) || !bytes.Equal(out[2*rowBytes:], make([]byte, rowBytes)) {
@@ -463,11 +534,17 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				t.Error(err)
 			}
 			defer cache.PoolInRounds(int64(rowBytes) * 100)()
+			ids := randomRows(r, 101, rows)
 			for _, p := range []cache.Pooling{{Bag: 101}, {Offsets: []int64{0}}} {
-				_, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, allOf(101)), onDevice(t, gpu, p, false), upload(t, gpu, make([]byte, rowBytes)))
-				if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "at most 100") {
+				if out, err := gather(p, ids); err != nil {
 					t.Errorf("101 rows where 100 fit: %v", err)
+				} else {
+					checkPooled(t, data, one.of, one.columns, ids, &p, out, "101 rows where 100 fit")
 				}
+			}
+			ids[100] = int64(rows)
+			if _, err := gather(cache.Pooling{Bag: 101}, ids); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "1 row numbers are not 0 to") || !strings.Contains(err.Error(), "position 100") {
+				t.Errorf("a row number out of range in a later part: %v", err)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ import (
 
 var floats = []dtype.Type{dtype.Float32, dtype.Float16, dtype.BFloat16}
 
-// value returns an element as a number, and float the bits of the float32 that is the same number.
+// value returns element i as a number.
 func value(data []byte, i int, of dtype.Type) float32 {
 	switch of {
 	case dtype.Float32:
@@ -103,7 +103,8 @@ func floatTable(rows, columns int, of dtype.Type, odd bool, seed uint64) []byte 
 	return b
 }
 
-// pooled is what a pooled Gather has to write, by the documented order, one operation at a time. It returns the sums of absolute values too.
+// pooled is what a pooled Gather has to write of the positions from to to-1, a bag, by the documented order, one operation at a time. It returns the sums in float64
+// and those of absolute values too.
 func pooled(data []byte, of dtype.Type, columns int, rows []int64, p *cache.Pooling, bag, from, to int) (out []byte, exact, size []float64) {
 	output := p.Output
 	if output == 0 {
@@ -424,7 +425,6 @@ func TestGatherPooled_BadArguments(t *testing.T) {
 	}
 }
 
-// TestGatherPooledTables sums bags of several tables, with row numbers of both widths, into columns of one output.
 // TestGatherPooledDevice_MinusOne: without a padding row, row number -1 of an enqueued batch is a fault that Wait reports, not padding that is left out
 // silently.
 func TestGatherPooledDevice_MinusOne(t *testing.T) {
@@ -456,6 +456,7 @@ func TestGatherPooledDevice_MinusOne(t *testing.T) {
 	}
 }
 
+// TestGatherPooledTables sums bags of several tables, with row numbers of both widths, into columns of one output.
 func TestGatherPooledTables(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	var tables []cache.Table
@@ -497,34 +498,47 @@ func TestGatherPooledTables(t *testing.T) {
 	}
 }
 
-// TestGatherAs_Rounds compares rows of other types with what each element rounds to, signs of zeros included.
+// TestGatherAs_Rounds compares rows of other types with what each element rounds to, signs of zeros included, in Go memory and enqueued on a device.
 func TestGatherAs_Rounds(t *testing.T) {
 	const rows, columns = 200, 37
 	r := rand.New(rand.NewPCG(6, 6))
 	for _, of := range floats {
 		data := floatTable(rows, columns, of, true, 9)
-		table, err := cache.FromBytes("features", of, data, columns*of.Size())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 2)})
+		c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "features", of, data, columns)}, Budget: int64(len(data) / 2), Devices: cache.DeviceOptions{Backend: "host"}})
 		ids := zipf(r, rows, 500)
 		for _, as := range floats {
-			out := make([]byte, len(ids)*columns*as.Size())
-			if err := c.GatherAs(ctx, 0, ids, as, out); err != nil {
-				t.Fatal(err)
-			}
-			for i, id := range ids {
-				for j := range columns {
-					want := rounded(value(data, int(id)*columns+j, of), as)
-					if got := out[(i*columns+j)*as.Size():][:as.Size()]; !bytes.Equal(got, want) {
-						t.Fatalf("%s as %s: row %d element %d is %x, want %x", of, as, id, j, got, want)
+			for _, enqueued := range []bool{false, true} {
+				out := make([]byte, len(ids)*columns*as.Size())
+				err := error(nil)
+				if enqueued {
+					var b *cache.Batch
+					if b, err = c.On(0).GatherAsDevice(ctx, 0, 0, bytesOf(ids), as, device.HostBuffer(out)); err == nil {
+						err = b.Wait()
 					}
+				} else {
+					err = c.GatherAs(ctx, 0, ids, as, out)
 				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkRounded(t, data, of, columns, ids, as, out)
 			}
 		}
 		if err := c.GatherAs(ctx, 0, ids, dtype.Int8, nil); !errors.Is(err, cache.ErrPooling) {
 			t.Errorf("as int8: %v", err)
+		}
+	}
+}
+
+// checkRounded compares rows with their elements rounded to another type.
+func checkRounded(t *testing.T, data []byte, of dtype.Type, columns int, ids []int64, as dtype.Type, out []byte) {
+	t.Helper()
+	for i, id := range ids {
+		for j := range columns {
+			want := rounded(value(data, int(id)*columns+j, of), as)
+			if got := out[(i*columns+j)*as.Size():][:as.Size()]; !bytes.Equal(got, want) {
+				t.Fatalf("%s as %s: row %d element %d is %x, want %x", of, as, id, j, got, want)
+			}
 		}
 	}
 }

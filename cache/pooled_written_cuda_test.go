@@ -3,9 +3,11 @@
 package cache_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -158,6 +160,45 @@ func TestGPU_PooledWrittenReports(t *testing.T) {
 	}
 }
 
+// TestGPU_PooledNoRows: batches of empty bags give zeros, whichever way a table's rows are served, and offsets beyond the rows, of which there are none, are reported.
+func TestGPU_PooledNoRows(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows = 60
+	var tables []cache.Table
+	columns := []int{32, 32, 3000}
+	for i, n := range columns {
+		tables = append(tables, floatsOf(t, fmt.Sprint("t", i), dtype.Float32, floatTable(rows, n, dtype.Float32, false, 1), n).WithCodec("none"))
+	}
+	tables[1] = tables[1].ResidentWith(cache.ResidentOptions{Target: 64})
+	c := newCache(t, cache.Options{Tables: tables, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendCUDA, Count: 1}})
+	for table, n := range columns {
+		for _, offsets := range [][]int64{{0, 0, 0}, {0, 3, 3}, {0, 0, 0}} {
+			size := 2 * n * 4
+			out := upload(t, gpu, bytes.Repeat([]byte{0xee}, size))
+			b, err := c.On(0).GatherPooledDevice(ctx, 0, table, device.Buffer{}, cache.Pooling{DeviceOffsets: upload(t, gpu, offsets), LastOffset: true}, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Wait(); errors.Is(err, cache.ErrRows) != (offsets[1] != 0) || offsets[1] == 0 && err != nil {
+				t.Errorf("table %d, offsets %v: %v", table, offsets, err)
+			}
+			got := make([]byte, size)
+			if err := device.Download(gpu, got, out); err != nil {
+				t.Fatal(err)
+			}
+			if offsets[1] == 0 && len(bytes.Trim(got, "\x00")) != 0 {
+				t.Errorf("table %d: sums of no rows are not zeros", table)
+			}
+		}
+		if err := c.GatherPooled(ctx, table, nil, cache.Pooling{Offsets: []int64{0, 0}}, make([]byte, 2*n*4)); err != nil {
+			t.Errorf("table %d: %v", table, err)
+		}
+	}
+	if s := stats(t, c); s.Tables[0].Lookups+s.Tables[1].Lookups+s.Tables[2].Lookups != 0 {
+		t.Error("lookups of no rows")
+	}
+}
+
 // TestGPU_PooledResident adds up rows of resident tables in host memory's batches, in device memory's and in captured graphs, while rows are updated.
 func TestGPU_PooledResident(t *testing.T) {
 	gpu := gputest.Open(t)
@@ -247,5 +288,39 @@ func TestGPU_PooledResident(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestGPU_PooledWithoutMemory adds up rows of a codec whose rows are written first on a GPU that has no memory for them: one launch serves the batch instead. Rows of a
+// resident table, which have no such launch, are an error that says so.
+func TestGPU_PooledWithoutMemory(t *testing.T) {
+	if !gputest.Emulated(t, "TENSORCACHE_EMULATOR_MEMORY=5242880") {
+		return
+	}
+	gpu := gputest.Open(t)
+	const rows, columns, n = 2000, 128, 9000
+	data := floatTable(rows, columns, dtype.Float32, false, 5)
+	c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: 512 << 10, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"}})
+	r := rand.New(rand.NewPCG(5, 5))
+	ids, p := randomRows(r, n, rows), cache.Pooling{Bag: 100}
+	size, _ := pooledOut(&p, dtype.Float32, columns, n)
+	for range 2 {
+		out, err := pooledOnDevice(t, c, gpu, ids, p, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "without memory for rows")
+	}
+	if s := stats(t, c); s.ScratchBytes == 0 || s.ScratchBytes > n/2*columns*4 {
+		t.Errorf("%d bytes of scratch: rows were written", s.ScratchBytes)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c = newCache(t, cache.Options{
+		Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns).ResidentWith(cache.ResidentOptions{Target: 368})}, Budget: 2 << 20, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"},
+	})
+	if err := c.GatherPooled(ctx, 0, ids, p, make([]byte, size)); err == nil || !strings.Contains(err.Error(), "batch scratch") {
+		t.Errorf("rows of a resident table: %v", err)
 	}
 }

@@ -24,9 +24,9 @@ type ResidentOptions struct {
 	// MaxTarget is the largest target, in bytes, that Retarget can move the table to: so much device memory is taken for each row. Targets above the row
 	// bytes are taken for these, rounded up to 16. Default: the target at first.
 	MaxTarget int
-	// MaxOverflow is the largest share of rows, 0 to 1, that may be longer than a target that is chosen. Default 0.3.
+	// MaxOverflow is the largest share of rows, 0 to 1, that may be longer than a target that is chosen: of each range, if there are several. Default 0.3.
 	MaxOverflow float64
-	// Retarget has the table moved by itself to another target when more rows than MaxOverflow are longer than the target.
+	// Retarget has the table moved by itself to another target, or to several, when more rows than MaxOverflow, of all or of a range, are longer than the target.
 	Retarget bool
 	// Buddy says where what is longer than the slots lies. Default BuddyHost.
 	Buddy BuddyMemory
@@ -90,8 +90,8 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 	return &want
 }
 
-// Retarget moves all rows of a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the one length that New would choose for
-// the rows as they are now. Targets above the row bytes are taken for these, rounded up to 16. It returns when all rows have moved. Gathers do not wait for it, and Updates
+// Retarget moves all rows of a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length or lengths, by range of rows, that
+// New would choose for the rows as they are now. Targets above the row bytes are taken for these, rounded up to 16. It returns when all rows have moved. Gathers do not wait for it, and Updates
 // of the table wait while a part of it moves, some milliseconds at a time. Batches that were captured before look each row's target up from then on, which takes
 // longer: capture them again.
 //
@@ -125,7 +125,8 @@ func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 // ResidentStats say how the rows of a resident table lie.
 type ResidentStats struct {
 	// TargetBytes is the length of a slot, the mean of all slots if they have several, as Ranges says then; else Ranges is nil. OverflowRows are the rows
-	// whose stored form is longer, by OverflowBytes together. PastMaxOverflow says that these are a larger share of the rows than MaxOverflow: Retarget would help.
+	// whose stored form is longer, by OverflowBytes together. PastMaxOverflow says that these are a larger share of the rows, or of those of a range, than MaxOverflow:
+	// Retarget would help.
 	TargetBytes                 int
 	Ranges                      []ResidentRange
 	OverflowRows, OverflowBytes int64

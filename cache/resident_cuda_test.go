@@ -47,10 +47,7 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 					o.Host.Overlay = int64(4 * (rowBytes + 200)) // few places, so that updates wait for epochs
 				})
 				const n = 150
-				var graph *captured
-				if rowBytes < 8192 { // longer rows are not captured
-					graph = captureBatch(t, c, gpu, make([]int64, n), rowBytes)
-				}
+				graph := captureBatch(t, c, gpu, make([]int64, n), rowBytes)
 				stream, err := gpu.NewStream()
 				if err != nil {
 					t.Fatal(err)
@@ -79,9 +76,7 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 						t.Fatal(err)
 					}
 					checkRows(t, model, rowBytes, ids, b.read(t))
-					if graph != nil {
-						checkRows(t, model, rowBytes, ids, graph.replay(t, ids))
-					}
+					checkRows(t, model, rowBytes, ids, graph.replay(t, ids))
 				}
 				check()
 				for round := range 3 {
@@ -114,10 +109,8 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 					}
 					check()
 				}
-				if graph != nil {
-					if err := graph.batch.Wait(); err != nil {
-						t.Error(err)
-					}
+				if err := graph.batch.Wait(); err != nil {
+					t.Error(err)
 				}
 				checkResidentStats(t, c, model, rowBytes)
 			})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/slab"
@@ -75,8 +76,12 @@ func readsInRanges(t *testing.T, codec cache.Codec, rowBytes, devices int, more 
 		if err := c.Retarget(ctx, 0, target); err != nil {
 			t.Fatal(err)
 		}
-		if of := stats(t, c).Tables[0].Resident; of.Ranges != nil || target != 0 && of.TargetBytes != target {
+		of := stats(t, c).Tables[0].Resident
+		if target != 0 && (of.Ranges != nil || of.TargetBytes != target) {
 			t.Errorf("moved to %d B: %+v", target, of)
+		}
+		if of.Ranges != nil {
+			checkRanges(t, of, capacity, rowBytes)
 		}
 		update([]int64{int64(r.IntN(capacity))})
 		checkResidentStats(t, c, model, rowBytes)
@@ -95,6 +100,72 @@ func checkRanges(t *testing.T, s *cache.ResidentStats, rows, rowBytes int) {
 	}
 	if mean := bytes / float64(rows); at != int64(rows) || mean < float64(s.TargetBytes)*0.98-1 || mean > float64(s.TargetBytes)*1.02+1 {
 		t.Errorf("ranges of %d rows: %+v", rows, s)
+	}
+}
+
+// A table of one target moves to one for each class of its rows, and again when the classes have changed places: when it is told, and by itself. Readers see
+// what they should all the while. A range with too much overflow is enough, though few rows of the table have any.
+func TestRetarget_ToRanges(t *testing.T) {
+	for i, devices := range []int{1, 3} {
+		byItself := i == 1
+		t.Run(fmt.Sprintf("devices=%d", devices), func(t *testing.T) {
+			const rowBytes = 256
+			r := rand.New(rand.NewPCG(22, uint64(70+devices)))
+			each := 192 * devices // ranges end where blocks of 64 local numbers do
+			model := classesOfRows(r, each, rowBytes, 0.9, 0, 0, 0)
+			rows := len(model) / rowBytes
+			c := openResident(t, bytes.Clone(model), rowBytes, "ibp", cache.ResidentOptions{Target: 16, MaxTarget: 64 + 16, Retarget: byItself}, devices, func(o *cache.Options) {
+				o.Host.Overlay = 90 * (rowBytes + 200)
+			})
+			// The table is to be in slots of 16 bytes but for one quarter of it: one length for all would be too long for the memory.
+			inRanges := func(long int, byItself bool) {
+				t.Helper()
+				until := time.Now().Add(time.Minute)
+				for {
+					if !byItself {
+						if err := c.Retarget(ctx, 0, 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+					of := stats(t, c).Tables[0].Resident
+					at, longest := int64(-1), 0
+					for _, one := range of.Ranges {
+						if one.TargetBytes > longest {
+							at, longest = one.FirstRow, one.TargetBytes
+						}
+					}
+					if longest > 200 && at/int64(each) == int64(long) && !of.PastMaxOverflow && of.OverflowRows == 0 {
+						checkRanges(t, of, rows, rowBytes)
+						break
+					}
+					if !byItself || time.Now().After(until) {
+						t.Fatalf("class %d has no slots of its own: %+v", long, of)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				checkModel(t, c, model, rowBytes)
+				checkResidentStats(t, c, model, rowBytes)
+			}
+			inRanges(0, false)
+			for _, long := range []int{3, 1} {
+				for class := range 4 {
+					share := 0.
+					if class == long {
+						share = 0.9
+					}
+					ids := make([]int64, each)
+					for j := range ids {
+						ids[j] = int64(class*each + j)
+					}
+					fresh := classesOfRows(r, each, rowBytes, share)
+					copy(model[class*each*rowBytes:], fresh)
+					if err := c.Update(ctx, 0, ids, fresh); err != nil {
+						t.Fatal(err)
+					}
+				}
+				inRanges(long, byItself)
+			}
+		})
 	}
 }
 

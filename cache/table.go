@@ -126,12 +126,13 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 // Open returns the table of an .npy file, of an array of an .npz archive or a .safetensors file, or of a directory of page files as `cachebench pack`
 // writes it: see FromPages. The array is named after a colon
 // ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. Arrays of a structured dtype have rows
-// of parts (dtype.RowOf), as have tensors of a .safetensors file that are joined by a plus between their names ("f.safetensors:values+scales"). Elements of .npy files
+// of parts (dtype.RowOf), as have tensors of a .safetensors file that are joined by a plus between their names ("f.safetensors:values+scales"). Of a checkpoint of several .safetensors files, a folder with its index, the rows of
+// tensors that match a pattern follow each other ("folder:model.*.weight+model.*.scale"). Elements of .npy files
 // that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. New reads
 // and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		return openPages(path)
 	}
 	f, err := tablefile.Open(path)

@@ -366,6 +366,18 @@ func TestTrace_Operations(t *testing.T) {
 	}
 }
 
+// TestMetrics_EqualRows: a table of zeros has equal rows, and its cached ones one slot.
+func TestMetrics_EqualRows(t *testing.T) {
+	r := newRecorder(t, sdktrace.NeverSample())
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 500*256), 256)}, Budget: 1 << 20, Telemetry: r.options()})
+	v, ts := r.collect(t), stats(t, c).Tables[0]
+	for name, want := range map[string]int64{"rows.equal": ts.EqualRows, "slots.saved": ts.SlotsSaved} {
+		if got := v["tensorcache."+name+"{tensorcache.table.name=x}"]; got != float64(want) || got < 400 {
+			t.Errorf("%s is %v, want %d, which are most of 500 rows", name, got, want)
+		}
+	}
+}
+
 // TestMetrics_EqualStats: every counter equals its field of Stats, and misses by reason sum to the misses.
 func TestMetrics_EqualStats(t *testing.T) {
 	r := newRecorder(t, sdktrace.TraceIDRatioBased(0.5))
@@ -400,6 +412,8 @@ func TestMetrics_EqualStats(t *testing.T) {
 		"tensorcache.hits{tensorcache.hit.slab=peer,tensorcache.table.name=x}":         0,
 		"tensorcache.gathers{tensorcache.table.name=x}":                                30,
 		"tensorcache.rows.cached{tensorcache.table.name=x}":                            float64(ts.CachedRows),
+		"tensorcache.rows.equal{tensorcache.table.name=x}":                             float64(ts.EqualRows),
+		"tensorcache.slots.saved{tensorcache.table.name=x}":                            float64(ts.SlotsSaved),
 		"tensorcache.table.rows{tensorcache.table.name=x}":                             2000,
 		"tensorcache.share.batches{tensorcache.table.name=x}":                          0,
 		"tensorcache.compression.ratio{tensorcache.table.name=x}":                      float64(ts.RawBytes) / float64(ts.StoredBytes),

@@ -31,7 +31,7 @@ func attach(address string, o cache.AttachOptions) (*served, error) {
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes))
 		code, bytes := codeOf(t.DType)
 		s.tables = append(s.tables, tableInfo{t.Name, t.Codec, t.Capacity, int64(t.RowBytes / bytes)})
-		s.elements = append(s.elements, code)
+		s.elements, s.types = append(s.elements, code), append(s.types, t.DType)
 	}
 	s.addDevices()
 	return s, nil

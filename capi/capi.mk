@@ -16,10 +16,13 @@ CAPI_CC     := $(CAPI_ZIG)/cc-$(GOARCH)
 CAPI_TARGET := $(if $(filter arm64,$(GOARCH)),aarch64,x86_64)-linux-gnu.$(CAPI_GLIBC)
 # The stub of the driver, compiled likewise.
 CAPI_CUDA   := $(CURDIR)/build/capi/$(CUDA_PLATFORM)-$(CUDA_STAMP)
-CAPI_ENV     = CGO_ENABLED=1 GOOS=linux GOARCH=$(GOARCH) CC=$(CAPI_CC) CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include" \
-	CGO_LDFLAGS="-L$(CAPI_CUDA) -lcuda -ldl -lpthread"
+# liburing's static library and headers, where this machine has them for the target: it needs next to nothing of glibc, so it fits every glibc.
+CAPI_URING   = $(if $(filter $(shell go env GOHOSTARCH),$(GOARCH)),$(URING))
+CAPI_URING_AT = $(CURDIR)/build/capi/uring
+CAPI_ENV     = CGO_ENABLED=1 GOOS=linux GOARCH=$(GOARCH) CC=$(CAPI_CC) CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -I$(CAPI_URING_AT)" \
+	CGO_LDFLAGS="-L$(CAPI_CUDA) -L$(CAPI_URING_AT) -lcuda -ldl -lpthread"
 # netgo, osusergo: no function of glibc that loads other libraries.
-CAPI_TAGS   := cuda,netgo,osusergo
+CAPI_TAGS    = cuda,netgo,osusergo$(if $(CAPI_URING),$(comma)liburing)
 CAPI_BUILD   = $(GO) build -trimpath -tags $(CAPI_TAGS) -buildmode=c-shared \
 	-ldflags='-s -w -extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libtensorcache.so"'
 
@@ -27,11 +30,13 @@ CAPI_BUILD   = $(GO) build -trimpath -tags $(CAPI_TAGS) -buildmode=c-shared \
 capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so
 	@$(MAKE) --no-print-directory CC=$(CAPI_CC) CUDA_BUILD=$(CAPI_CUDA) $(CAPI_CUDA)/libcuda.a
 	@mkdir -p $(CAPI_OUT)
+	@# By themselves: the folders of the system that they come from have another glibc.
+	@$(if $(CAPI_URING),mkdir -p $(CAPI_URING_AT) && cp -r /usr/include/liburing.h /usr/include/liburing $(shell gcc -print-file-name=liburing.a) $(CAPI_URING_AT)/)
 	$(CAPI_ENV) $(CAPI_BUILD) -o $(CAPI_OUT)/libtensorcache.so.new ./capi
 	@rm -f $(CAPI_OUT)/libtensorcache.so.h $(CAPI_OUT)/libtensorcache.h
 	mv $(CAPI_OUT)/libtensorcache.so.new $(CAPI_OUT)/libtensorcache.so
 	cp capi/tensorcache.h capi/tensorcache.hpp $(CAPI_OUT)/
-	@# Of the Go modules in the library.
+	@# Of liburing, and of the Go modules in the library.
 	$(CAPI_ENV) capi/licenses.sh $(CAPI_TAGS) ./capi >$(CAPI_OUT)/THIRD_PARTY_LICENSES.new
 	mv $(CAPI_OUT)/THIRD_PARTY_LICENSES.new $(CAPI_OUT)/THIRD_PARTY_LICENSES
 

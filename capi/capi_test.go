@@ -16,11 +16,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // checks are the checks of testdata/check.c that run on every backend.
-var checks = []string{"gathers", "pooled", "errors", "changes", "openings", "handles", "files", "adopt", "threads", "growth", "calls", "fork"}
+var checks = []string{"gathers", "pooled", "errors", "changes", "openings", "handles", "files", "pages", "adopt", "threads", "growth", "calls", "fork", "attach"}
 
 // check runs a check. opens is the number of openings that must not grow memory.
 func check(t *testing.T, backend, name string, opens int) {
@@ -28,8 +31,12 @@ func check(t *testing.T, backend, name string, opens int) {
 	switch name {
 	case "changes":
 		args = append(args, t.TempDir())
+	case "attach":
+		args = append(args, "unix:"+filepath.Join(t.TempDir(), "s"))
 	case "files":
 		args = append(args, writeTable(t))
+	case "pages":
+		args = append(args, packTable(t))
 	case "growth":
 		args = append(args, fmt.Sprint(opens))
 	case "calls":
@@ -53,6 +60,21 @@ func writeTable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// packTable packs the table of the checks, and returns the directory.
+func packTable(t *testing.T) string {
+	path := writeTable(t)
+	dir := filepath.Join(t.TempDir(), "numbers.tc")
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (pages.Source, error) { return tablefile.Open(path) }
+	if _, err := pages.Pack(t.Context(), open, w, pages.PackOptions{Name: "numbers", DType: dtype.Float32, Codec: "ibp4", PageBytes: 16 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestLibrary_Host(t *testing.T) {

@@ -96,6 +96,16 @@ func tcgo_retarget(h C.uintptr_t, table C.int32_t, target C.int64_t) (st status)
 	return result(s.cache.Retarget(context.Background(), int(table), int(target)))
 }
 
+//export tcgo_merge_updates
+func tcgo_merge_updates(h C.uintptr_t, table C.int32_t) (st status) {
+	defer recovered(&st)
+	s, ok := caches.get(handle(h))
+	if !ok {
+		return result(caches.missing(handle(h)))
+	}
+	return result(s.cache.MergeUpdates(context.Background(), int(table)))
+}
+
 //export tcgo_set_gpu_memory
 func tcgo_set_gpu_memory(h C.uintptr_t, bytes C.int64_t) (st status) {
 	defer recovered(&st)

@@ -18,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // commandConfig is what plan and run take as JSON: an experiment.Config, whose keys are the flags of cachebench, and what its text forms are.
@@ -35,6 +36,17 @@ type planConfig struct {
 	TargetHit amount `json:"target_hit"` // "90%" or 0.9
 	GPUMemory amount `json:"gpu_memory"` // "80GB" or bytes
 	Check     bool   `json:"check"`
+	// Lists, or one.
+	Phases       texts `json:"phase"`
+	HostMemories texts `json:"host_memory"`
+	HostThreads  int   `json:"host_threads"`
+	// What lies below host memory.
+	Page          string  `json:"page"`
+	Order         string  `json:"order"`
+	ColdBandwidth string  `json:"cold_bandwidth"`
+	ColdReads     float64 `json:"cold_reads_per_second"`
+	ColdLatency   string  `json:"cold_latency"` // such as "100us"
+	RowsPerSecond float64 `json:"rows_per_second"`
 }
 
 // texts is a text, or a list of them.
@@ -89,7 +101,7 @@ func (c *commandConfig) finish() (err error) {
 
 func plan(text string) (any, error) {
 	cfg := experiment.NewPlanConfig()
-	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Policies: cfg.Policies, Codecs: cfg.Codecs, TargetHit: "90%"}
+	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Policies: cfg.Policies, Codecs: cfg.Codecs, TargetHit: "90%", HostThreads: cfg.HostThreads}
 	if err := decode(text, &p); err != nil {
 		return nil, err
 	}
@@ -97,6 +109,17 @@ func plan(text string) (any, error) {
 		return nil, err
 	}
 	cfg.Config, cfg.Policies, cfg.Codecs, cfg.Check = p.Config, p.Policies, p.Codecs, p.Check
+	cfg.Phases, cfg.HostThreads = p.Phases, p.HostThreads
+	cfg.Tiers = experiment.TiersConfig{
+		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: sim.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
+	}
+	if p.ColdLatency != "" {
+		latency, err := time.ParseDuration(p.ColdLatency)
+		if err != nil {
+			return nil, argument("config_json: cold_latency (%q) must be a time such as 100us", p.ColdLatency)
+		}
+		cfg.Tiers.Cold.Latency = latency
+	}
 	number, percent := strings.CutSuffix(string(p.TargetHit), "%")
 	target, err := strconv.ParseFloat(number, 64)
 	if err != nil {

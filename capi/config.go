@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 )
 
 // request is what tc_open and tc_open_begin ask for, copied from C's structures. Memory of tables and of training remains C's.
@@ -38,6 +40,7 @@ type tableRequest struct {
 	capacity   int64
 	codec      cache.Codec
 	resident   *cache.ResidentOptions
+	place      pagetable.Place // of pages
 }
 
 // text returns a C string, "" for NULL.
@@ -89,7 +92,7 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 		return nil, err
 	}
 	r := &request{options: cache.Options{
-		Budget: int64(c.gpu_memory), Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
+		Budget: int64(c.gpu_memory), Shared: c.shared != 0, Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
 		Devices:   cache.DeviceOptions{Backend: backend, Count: int(c.devices)},
 		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay), Memory: int64(c.host_memory), NoEqualRows: c.no_equal_rows != 0},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: training, Cold: c.cold != 0, Restore: text(c.restore)},
@@ -157,11 +160,18 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 		return r, argument("table %d: resident_target (%d), resident_overflow (%v), resident_max_target (%d), resident_retarget (%d) and resident_buddy (%d) must be 0 unless resident is set",
 			i, t.resident_target, t.resident_overflow, t.resident_max_target, t.resident_retarget, t.resident_buddy)
 	}
+	r.place = pagetable.Place{Path: r.path, Cold: text(t.cold), Cache: text(t.cold_cache), CacheBytes: int64(t.cold_cache_bytes), Log: text(t.log), Durable: t.durable != 0}
 	if r.path != "" {
 		if r.data != nil {
 			return r, argument("table %d: path (%q) and data (%p) must not both be set", i, r.path, r.data)
 		}
+		if err := r.place.Check(); err != nil {
+			return r, argument("table %d: %w", i, err)
+		}
 		return r, nil
+	}
+	if r.place.Given() {
+		return r, argument("table %d: cold, cold_cache, log and durable must not be set without a path", i)
 	}
 	if r.name == "" {
 		r.name = fmt.Sprintf("table %d", i)
@@ -277,8 +287,8 @@ func narrow(ids unsafe.Pointer, n int64) []int32 {
 }
 
 // open returns the table that a request describes.
-func (r *tableRequest) open(i int) (cache.Table, error) {
-	t, err := r.source(i)
+func (r *tableRequest) open(ctx context.Context, i int) (cache.Table, error) {
+	t, err := r.source(ctx, i)
 	if err != nil {
 		return t, err
 	}
@@ -288,9 +298,13 @@ func (r *tableRequest) open(i int) (cache.Table, error) {
 	return t.WithCapacity(r.capacity).WithCodec(r.codec), nil
 }
 
-func (r *tableRequest) source(i int) (cache.Table, error) {
+func (r *tableRequest) source(ctx context.Context, i int) (cache.Table, error) {
 	if r.path != "" {
-		t, err := cache.Open(r.path)
+		open := func() (cache.Table, error) { return cache.Open(r.path) }
+		if r.place.Given() {
+			open = func() (cache.Table, error) { return r.place.Open(ctx) }
+		}
+		t, err := open()
 		if err != nil {
 			return t, failure{C.TC_ERROR_FILE, err}
 		}
@@ -328,9 +342,12 @@ func (r *tableRequest) source(i int) (cache.Table, error) {
 }
 
 // openTables opens all tables of a request. After an error it has closed them.
-func (r *request) openTables() (tables []cache.Table, err error) {
+func (r *request) openTables(ctx context.Context) (tables []cache.Table, err error) {
 	for i := range r.tables {
-		t, err := r.tables[i].open(i)
+		if r.tables[i].place.Logger = r.options.Telemetry.Logger; r.options.Telemetry.Logger == nil {
+			r.tables[i].place.Logger = slog.New(slog.DiscardHandler)
+		}
+		t, err := r.tables[i].open(ctx, i)
 		if err != nil {
 			errs := []error{err}
 			for _, t := range tables {

@@ -6,6 +6,8 @@ package main
 import "C"
 
 import (
+	"context"
+	"log/slog"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -46,6 +48,25 @@ func tcgo_table_info(h C.uintptr_t, table C.int32_t, info *C.tc_table_info) (st 
 	setText(info.name[:], t.name)
 	setText(info.codec[:], t.codec)
 	return C.TC_OK
+}
+
+//export tcgo_table_describe
+func tcgo_table_describe(table *C.tc_table, info *C.tc_table_info) (st status) {
+	defer recovered(&st)
+	r, err := newTableRequest(0, table)
+	if err != nil {
+		return result(err)
+	}
+	r.place.Logger = slog.New(slog.DiscardHandler)
+	t, err := r.open(context.Background(), 0)
+	if err != nil {
+		return result(err)
+	}
+	code, bytes := codeOf(t.DType())
+	info.rows, info.capacity, info.row_bytes = C.int64_t(t.Rows()), C.int64_t(max(int64(t.Rows()), r.capacity)), C.int64_t(t.RowBytes())
+	info.columns, info.dtype = C.int64_t(t.RowBytes()/bytes), code
+	setText(info.name[:], t.Name())
+	return result(t.Close())
 }
 
 //export tcgo_device_info

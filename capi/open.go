@@ -9,12 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
@@ -27,7 +29,12 @@ type served struct {
 	tables   []tableInfo
 	rowBytes []int64     // by table
 	elements []C.int32_t // tc_dtype by table
+	types    []dtype.Type
 	bounces  []bounce    // by device
+
+	shared    bool         // other processes can attach
+	log       *slog.Logger // nil: none
+	listening listening
 }
 
 // tableInfo is what does not change of a table.
@@ -58,16 +65,16 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	if err := r.checkGPUs(); err != nil {
 		return nil, err
 	}
-	tables, err := r.openTables()
+	tables, err := r.openTables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &served{}
+	s := &served{shared: r.options.Shared, log: r.options.Telemetry.Logger}
 	for i, t := range tables {
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes()))
 		code, bytes := codeOf(t.DType())
 		s.tables = append(s.tables, tableInfo{t.Name(), "", max(int64(t.Rows()), r.tables[i].capacity), int64(t.RowBytes() / bytes)})
-		s.elements = append(s.elements, code)
+		s.elements, s.types = append(s.elements, code), append(s.types, t.DType())
 	}
 	o := r.options
 	o.Tables, o.Host.Progress = tables, tell
@@ -123,7 +130,7 @@ func (r *request) checkGPUs() error {
 
 func (s *served) close() error {
 	flushTelemetry() // metrics are read from the open cache
-	err := s.cache.Close()
+	err := errors.Join(s.listening.end(), s.cache.Close())
 	for i := range s.bounces {
 		s.bounces[i].close()
 	}

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"context"
-	"errors"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -44,6 +43,8 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 	}
 	narrow := p.offset_type == C.TC_INT32
 	switch {
+	case p.bags < 0 || p.bags > maxBatch || p.first_bag < 0 || p.first_bag > maxBatch:
+		return r, argument("first_bag and bags (%d, %d) must be 0 to 2^31 - 1", p.first_bag, p.bags)
 	case p.bag < 0 || p.bag > maxBatch:
 		return r, argument("bag (%d) must be 0 to 2^31 - 1", p.bag)
 	case p.offset_count < 0 || p.offset_count > maxBatch+1:
@@ -63,24 +64,25 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 	}
 	r.pooling = cache.Pooling{
 		Mode: cache.PoolMode(p.mode), Bag: int(p.bag), LastOffset: p.last_offset != 0, Padding: p.has_padding != 0, PaddingRow: int64(p.padding),
-		Output: output, Stride: int64(p.out_stride), Offsets32: narrow,
+		Output: output, Stride: int64(p.out_stride), Offsets32: narrow, FirstBag: int(p.first_bag), Bags: int(p.bags),
 	}
 	switch r.bags = int64(p.offset_count); {
+	case p.bags > 0:
+		r.bags = int64(p.bags)
 	case p.bag > 0:
 		r.bags = r.n / int64(p.bag)
 	case p.last_offset != 0:
 		r.bags = max(r.bags-1, 0)
 	}
-	of := dtype.Type(s.elements[r.table])
+	of := s.types[r.table]
 	r.pooling.Float8 = cache.Float8{
 		Values: dtype.Type(p.float8), Scales: dtype.Type(p.float8_scales), Block: int(p.float8_block), Factor: float32(p.float8_factor),
 	}
 	if p.float8 < 0 || p.float8 > C.TC_FLOAT8_E8M0 || p.float8_scales < 0 || p.float8_scales > C.TC_FLOAT8_E8M0 || p.float8_block < 0 || int64(p.float8_block) > r.row {
 		return r, argument("float8 (%d, scales %d, block %d) must be tc_dtype, tc_dtype, and 0 to the row's %d bytes", p.float8, p.float8_scales, p.float8_block, r.row)
 	}
-	columns := r.row
-	if p.float8 != 0 || of == dtype.Float8E4M3FN || of == dtype.Float8E5M2 {
-		f := reduce.Float8(r.pooling.Float8)
+	columns, f := r.row, reduce.Float8(r.pooling.Float8)
+	if f.Complete(of); f.Is() {
 		of, columns = dtype.Float32, int64(f.Columns(int(r.row)))
 	} else if of.Size() > 0 {
 		columns /= int64(of.Size())
@@ -183,22 +185,22 @@ func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count
 	if err != nil {
 		return result(err)
 	}
-	parts := make([]*cache.Batch, 0, len(all))
-	for i := range all {
-		b, err := s.enqueuePooled(&all[i], uintptr(stream))
-		if err != nil { // earlier batches run: whoever has no handle of theirs must not lose their errors
-			for _, p := range parts {
-				err = errors.Join(err, p.Wait())
-			}
-			return result(err)
-		}
-		parts = append(parts, b)
+	if len(all) == 0 {
+		return s.giveBatch(to, nil)
 	}
-	return s.giveBatch(to, parts)
+	enqueued := make([]cache.PooledDeviceBatch, len(all))
+	for i := range all {
+		enqueued[i] = all[i].onDevice()
+	}
+	b, err := s.views[dev].GatherPooledTablesDevice(context.Background(), uintptr(stream), enqueued)
+	if err != nil {
+		return result(err)
+	}
+	return s.giveBatch(to, []*cache.Batch{b})
 }
 
-// enqueuePooled enqueues a batch whose memory is a GPU's.
-func (s *served) enqueuePooled(r *pooledShape, stream uintptr) (*cache.Batch, error) {
+// onDevice returns a batch whose memory is a GPU's.
+func (r *pooledShape) onDevice() cache.PooledDeviceBatch {
 	at := func(p unsafe.Pointer, bytes int64) device.Buffer {
 		return device.DeviceBuffer(uint64(uintptr(p)), bytes)
 	}
@@ -206,14 +208,12 @@ func (s *served) enqueuePooled(r *pooledShape, stream uintptr) (*cache.Batch, er
 	if r.pooling.Offsets32 {
 		offsetBytes = 4
 	}
-	p := r.pooling
-	p.DeviceOffsets = at(r.c.offsets, offsetBytes*int64(r.c.offset_count))
+	b := cache.PooledDeviceBatch{
+		Table: r.table, Rows: at(r.c.ids, r.n*r.idBytes), Rows32: r.idBytes == 4, Pooling: r.pooling, Out: at(r.c.out, r.outSize),
+	}
+	b.Pooling.DeviceOffsets = at(r.c.offsets, offsetBytes*int64(r.c.offset_count))
 	if r.c.weights != nil {
-		p.DeviceWeights = at(unsafe.Pointer(r.c.weights), 4*r.n)
+		b.Pooling.DeviceWeights = at(unsafe.Pointer(r.c.weights), 4*r.n)
 	}
-	ids, out := at(r.c.ids, r.n*r.idBytes), at(r.c.out, r.outSize)
-	if r.idBytes == 4 {
-		return s.views[r.device].GatherPooledDevice32(context.Background(), stream, r.table, ids, p, out)
-	}
-	return s.views[r.device].GatherPooledDevice(context.Background(), stream, r.table, ids, p, out)
+	return b
 }

@@ -263,6 +263,34 @@ tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cach
 	return tcgo_attach((char *)address, &taken, (uintptr_t *)cache);
 }
 
+tc_status tc_table_describe(const tc_table *table, tc_table_info *info)
+{
+	ENTER();
+	NEED(table);
+	NEED(info);
+	tc_table taken;
+	tc_table_info found;
+	memset(&found, 0, sizeof found);
+	tc_status status = take(&taken, sizeof taken, table, table->size, "tc_table");
+	if (status == TC_OK)
+		status = tcgo_table_describe(&taken, &found);
+	return status == TC_OK ? give(info, &found, sizeof found, "tc_table_info") : status;
+}
+
+tc_status tc_listen(tc_cache *cache, const char *address, const tc_listen_config *config)
+{
+	ENTER();
+	NEED(address);
+	tc_listen_config taken;
+	tc_listen_config_default(&taken);
+	if (config != NULL) {
+		tc_status status = take(&taken, sizeof taken, config, config->size, "tc_listen_config");
+		if (status != TC_OK)
+			return status;
+	}
+	return tcgo_listen((uintptr_t)cache, (char *)address, &taken);
+}
+
 tc_status tc_open_begin(const tc_config *config, const tc_table *tables, int32_t count, tc_opening **opening)
 {
 	ENTER();
@@ -489,6 +517,12 @@ tc_status tc_retarget(tc_cache *cache, int32_t table, int64_t target)
 {
 	ENTER();
 	return tcgo_retarget((uintptr_t)cache, table, target);
+}
+
+tc_status tc_merge_updates(tc_cache *cache, int32_t table)
+{
+	ENTER();
+	return tcgo_merge_updates((uintptr_t)cache, table);
 }
 
 tc_status tc_set_gpu_memory(tc_cache *cache, int64_t bytes)

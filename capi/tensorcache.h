@@ -199,6 +199,8 @@ typedef struct tc_config {
 	/* Not 0: equal rows of a table that is not host_packed have slots of their own. 0: they share slots, if a sample says that there are enough of them. */
 	int32_t no_equal_rows;
 	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; default: no limit */
+	int32_t shared;      /* not 0: other processes can attach, see tc_listen. Linux only, and not with TC_MEMORY_ADOPT */
+	int32_t reserved;    /* 0 */
 } tc_config;
 
 /* A table: an array whose first axis numbers the rows. Either path or data is set. */
@@ -207,7 +209,9 @@ typedef struct tc_table {
 
 	const char *name; /* for reports and errors; default: the array's name in its file, or "table 0" and so on */
 
-	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or a directory of pages, of "cachebench pack". */
+	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or a directory of pages, of "cachebench pack", or a Valkey or Redis
+	 * Cluster with the pages, "redis://HOST:PORT[,HOST:PORT…][/TABLE]", or rediss for TLS. User, password and certificates come from the environment
+	 * (TENSORCACHE_CLUSTER_PASSWORD_FILE and others: docs/cluster.md). */
 	const char *path;
 
 	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
@@ -241,6 +245,14 @@ typedef struct tc_table {
 	 * names are those of tc_dtype in NumPy and ml_dtypes, with the number of elements unless it is 1; together they fill the row. dtype must be 0 or TC_UINT8.
 	 * What reads the table has bytes. Files of a structured dtype have their parts without this. */
 	const char *parts;
+
+	/* Of a path that is a directory of pages or a cluster. */
+	const char *cold;         /* a cluster, as in path, that has the same pages as the directory: those that it lacks are read there */
+	const char *cold_cache;   /* folder of this machine for pages that were read from the cluster */
+	int64_t cold_cache_bytes; /* most bytes of them; default: 16 GiB */
+	const char *log;          /* folder of updated rows; default: delta in the directory, of a cluster alone memory, of as many bytes as config.overlay */
+	int32_t durable;          /* not 0: tc_update returns when the rows are on the drive. 0: a machine that fails may lose the latest, a process that ends does not */
+	int32_t reserved2;        /* 0 */
 } tc_table;
 
 /* How far an opening is. */
@@ -339,11 +351,38 @@ static inline void tc_attach_config_default(tc_attach_config *config)
 	}
 }
 
-/* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or a Go program. The result is used and closed like a cache of
+/* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or one that has called tc_listen. The result is used and closed like a cache of
  * tc_open. Reads run in this process, on the memory of the owner; changes are made by the owner. If the owner ends, reads go on with the rows as
  * they are, changes return TC_ERROR_OWNER, and the cache attaches by itself to the next owner at the address. Graphs that have captured a read
  * before that go on with the rows of the owner that has ended, and tc_batch_wait and tc_check(cache, 1) return TC_ERROR_OWNER for them. Linux only. config may be NULL. */
 TC_API tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cache **cache);
+
+/* Whom to let attach to a cache. Set it by tc_listen_config_default; 0 is the default of every field but size. */
+typedef struct tc_listen_config {
+	size_t size;
+	int32_t max_clients;   /* most processes that are attached at a time, 1 to 1024; default 64 */
+	int32_t max_lanes;     /* most reads that one of them runs at a time on one device, 1 to 1024; default 64 */
+	int64_t max_scratch;   /* most bytes of each GPU's memory that one of them may allocate for its reads, at least 1 MiB; default: no limit */
+	double stopped_after;  /* seconds for which one may hold back changes of the cache before they fail, at least 0.1; default 10 */
+	int32_t evict_stopped; /* not 0: one that does is killed then */
+	int32_t reserved;      /* 0 */
+} tc_listen_config;
+
+static inline void tc_listen_config_default(tc_listen_config *config)
+{
+	if (config != NULL) {
+		memset((void *)config, 0, sizeof *config);
+		config->size = sizeof *config;
+	}
+}
+
+/* Lets other processes of the same user attach, by tc_attach, to a cache that was opened with tc_config.shared: this process becomes its owner, as
+ * tensorcached is of its cache. address is "unix:PATH"; a socket that an ended process has left there is replaced. A cache has one address, until tc_close. The
+ * processes that are attached then read on, with the rows as they are. config may be NULL. */
+TC_API tc_status tc_listen(tc_cache *cache, const char *address, const tc_listen_config *config);
+
+/* Says what a table is: opens it and closes it again. codec is "" if it is not chosen yet. */
+TC_API tc_status tc_table_describe(const tc_table *table, tc_table_info *info);
 
 /* Begins tc_open and returns. Structures and texts may be reused at once; memory of tables and of training row numbers must stay
  * until the opening has ended: until tc_opening_wait has returned something else than TC_PENDING, or tc_opening_destroy has returned. */
@@ -393,7 +432,8 @@ TC_API tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_i
  * batch may be NULL; else *batch is a handle for tc_batch_wait, NULL after an error.
  *
  * On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in ids then, and
- * returns the rows as they are then. Replays must not overlap. Rows of 8 KiB and more are TC_ERROR_CAPTURE.
+ * returns the rows as they are then. Replays must not overlap. Rows of 8 KiB and more are
+ * TC_ERROR_CAPTURE, but of resident tables.
  *
  * With TC_BACKEND_HOST ids and out are host memory, stream must be NULL, and the call is tc_gather_host.
  */
@@ -420,7 +460,7 @@ typedef enum tc_pool_mode {
  * the function says. */
 typedef struct tc_pooled {
 	size_t size;          /* sizeof(tc_pooled) */
-	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16, TC_BFLOAT16 or float8 */
+	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16, TC_BFLOAT16 or float8; or its rows are float8 values and their scales as parts */
 	int32_t id_type;      /* TC_INT32 or TC_INT64 */
 	const void *ids;      /* n row numbers */
 	int64_t n;
@@ -438,12 +478,18 @@ typedef struct tc_pooled {
 	void *out;            /* a row of output for each bag; zeros for a bag without rows */
 	int64_t out_stride;   /* bytes from one bag's output to the next one's; default 0: back to back. Bytes between them stay as they are */
 	/* What the bytes of a row are if they are float8 values: all values, then a scale for each float8_block of them. An element is value x scale x
-	 * factor. float8 0: elements of the table's type; tables of TC_FLOAT8_E4M3 and TC_FLOAT8_E5M2 are float8 values without scales. */
+	 * factor. float8 0: as the table's type says; TC_FLOAT8_E4M3 and TC_FLOAT8_E5M2 are values without scales, and parts such as
+	 * "float8_e4m3fn*64,float8_e8m0fnu*2" are values and their scales. */
 	int32_t float8;        /* TC_FLOAT8_E4M3 or TC_FLOAT8_E5M2; the table's type is that, or TC_UINT8 */
 	int32_t float8_scales; /* TC_FLOAT8_E8M0 or TC_FLOAT32; 0 without scales */
 	int64_t float8_block;  /* a multiple of 8; 0: there are no scales */
 	float float8_factor;   /* default 0 is 1 */
 	int32_t reserved2;
+	/* If bags is not 0: of the bags that offsets describe, those that begin at offset first_bag and at the bags - 1 behind it; the last one ends at the
+	 * next. ids and weights are those of all bags, and out is that of the chosen ones. So batches of several tables share one array of row numbers
+	 * and one of offsets, as TorchRec's KeyedJaggedTensor has them. */
+	int64_t first_bag;
+	int64_t bags;
 } tc_pooled;
 
 static inline void tc_pooled_default(tc_pooled *pooled)
@@ -456,7 +502,7 @@ static inline void tc_pooled_default(tc_pooled *pooled)
 	}
 }
 
-/* Adds up rows in bags for count batches, of one table or of several. Sums are taken in float32, in an order that
+/* Adds up rows in bags for count batches, of one table or of several, which share launches on GPUs where their rows have one type and codec. Sums are taken in float32, in an order that
  * is the same on every machine, and rounded to nearest even: docs/design.md, Pooling. batches has elements of batches[0].size bytes.
  * bag = 1 converts rows to another type of elements.
  *
@@ -468,6 +514,17 @@ TC_API tc_status tc_gather_pooled(tc_cache *cache, int32_t device, const tc_pool
 /* tc_gather_pooled between host memory of any kind, on any backend. It returns when everything is written. If an argument of any batch is out of
  * range, nothing is written. device -1: the devices take turns. */
 TC_API tc_status tc_gather_pooled_host(tc_cache *cache, int32_t device, const tc_pooled *batches, int32_t count);
+
+/* tc_gather with elements of another type, TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16: of float32, float16, bfloat16 and float8 rows, rounded to nearest even. What is
+ * too large becomes an infinity, and every NaN the same one. Rows of out lie back to back. It is tc_gather_pooled with bags of one row. */
+static inline tc_status tc_gather_as(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, int32_t output,
+	void *out, void *stream, tc_batch **batch)
+{
+	tc_pooled one;
+	tc_pooled_default(&one);
+	one.table = table, one.ids = ids, one.id_type = id_type, one.n = n, one.bag = 1, one.output = output, one.out = out;
+	return tc_gather_pooled(cache, device, &one, 1, stream, batch);
+}
 
 /* Waits for the batch. TC_OK, TC_ERROR_ROWS (their rows are zeros, the others are right), TC_ERROR_CORRUPT or TC_ERROR_DEVICE. Of a batch
  * in a graph it waits for the replays that have begun, and returns what was wrong with those since the last call. */
@@ -496,6 +553,11 @@ TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int3
 /* Withdraws rows from GPU memory, until a refresh caches them again. ids are in host memory. */
 TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
 
+/* Writes the updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile. A cache does so by itself when the
+ * log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed from the log. Other tables have
+ * nothing to merge. */
+TC_API tc_status tc_merge_updates(tc_cache *cache, int32_t table);
+
 /* Begins to read those rows, of a table of pages, that are in no GPU memory and not in host memory, and returns: batches that look them up soon find them
  * in host memory. ids are in host memory. For other tables it only checks its arguments. */
 TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
@@ -504,7 +566,7 @@ TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, in
  * meanwhile. */
 TC_API tc_status tc_refresh(tc_cache *cache);
 
-/* Moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length that tc_open would choose for the rows
+/* Moves a resident table to slots of target bytes, a multiple of 16, or, if target is 0, of the length, or lengths by range of rows, that tc_open would choose for the rows
  * as they are now. Row lengths limit it. It returns when all rows have moved; gathers go on meanwhile, and tc_update of the table waits some
  * milliseconds at a time. The GPU memory stays the same: a target that is longer than it was taken for (tc_table.resident_max_target) is
  * TC_ERROR_BUDGET. TC_ERROR_CLOSED: the cache was closed meanwhile. The rows of an attached cache are moved by the owner. */

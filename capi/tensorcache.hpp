@@ -116,6 +116,9 @@ public:
 		return Cache(cache);
 	}
 
+	// Lets other processes attach, until the cache is closed. The config must have had shared set.
+	void listen(const char *address, const tc_listen_config *config = nullptr) const { check(tc_listen(cache_, address, config)); }
+
 	// Closes the cache now. Later calls throw an Error of TC_ERROR_CLOSED.
 	void close() { check(tc_close(std::exchange(cache_, nullptr))); }
 	tc_cache *get() const noexcept { return cache_; }
@@ -141,6 +144,24 @@ public:
 	{
 		check(tc_gather_host(cache_, device, table, ids, id_type<Id>(), n, out, row_stride));
 	}
+	// tc_gather_as: rows with elements of another type.
+	template <class Id>
+	void gather_as(std::int32_t table, const Id *ids, std::int64_t n, std::int32_t output, void *out, void *stream = nullptr, std::int32_t device = 0) const
+	{
+		check(tc_gather_as(cache_, device, table, ids, id_type<Id>(), n, output, out, stream, nullptr));
+	}
+	// tc_gather_pooled: rows added up in bags, of several batches, and a batch of all to wait for.
+	Batch gather_pooled(const tc_pooled *batches, std::int32_t count, void *stream = nullptr, std::int32_t device = 0) const
+	{
+		tc_batch *batch;
+		check(tc_gather_pooled(cache_, device, batches, count, stream, &batch));
+		return Batch(batch);
+	}
+	// tc_gather_pooled_host: all memory is the host's.
+	void gather_pooled_host(const tc_pooled *batches, std::int32_t count, std::int32_t device = -1) const
+	{
+		check(tc_gather_pooled_host(cache_, device, batches, count));
+	}
 	// tc_check: throws what was wrong with batches that have ended since the last call.
 	void check_batches(bool wait = false) const { check(tc_check(cache_, wait)); }
 
@@ -162,6 +183,7 @@ public:
 	void refresh() const { check(tc_refresh(cache_)); }
 	// tc_retarget: target 0 is chosen.
 	void retarget(std::int32_t table, std::int64_t target = 0) const { check(tc_retarget(cache_, table, target)); }
+	void merge_updates(std::int32_t table) const { check(tc_merge_updates(cache_, table)); }
 	void set_gpu_memory(std::int64_t bytes) const { check(tc_set_gpu_memory(cache_, bytes)); }
 	void snapshot(const std::string &path) const { check(tc_snapshot(cache_, path.c_str())); }
 

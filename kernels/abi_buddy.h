@@ -48,8 +48,8 @@ struct BuddyArgs {
 	u32 peers;
 	u32 narrow;
 	u32 blocks;
-	// Prefetch says that a row's bytes in buddy memory are asked for when its ticket is made, some rows before they are copied.
-	u32 prefetch;
+	// Order says that of the rows that a warp has made tickets of, those with bytes in buddy memory are read first.
+	u32 order;
 	u32 reserved;
 	// Ranges, unless 0, is a BuddyRanges, and each word says in which range its row is. A captured batch has it always, and uses it if there is another
 	// only than this one.

@@ -1,9 +1,8 @@
 // Rows of a resident table, as the kernels that decode hits see them. See docs/format/buddy.md.
 //
 // A row has two places, the slot and, for what is longer, the overflow place. Both follow from its number. So a kernel reads the row's word, then
-// copies both parts to one stage in shared memory, and the coder sees nothing of it. A lane copies the same quads of all rows. The target is a multiple
-// of 16, and where all rows have the same, the lane knows from the beginning which of the two addresses is its own. Else (several ranges) it reads
-// each row's target in the ticket.
+// copies both parts to one stage in shared memory, and the coder sees nothing of it. The row's ticket says where its first part ends (split). That is a
+// multiple of 16 or the row's end, so each 16 bytes come from one part. Few rows have a second part: its address is read by the lanes that need it.
 //
 // The words change while the kernel runs. A row's word is therefore read once, by one lane, which makes the ticket that all others use.
 #pragma once
@@ -13,21 +12,46 @@
 #include "replay.h"
 #include "ticket.h"
 
-// BuddyTicket is a Ticket of a row in two parts. The bytes from the target on begin at over + target. The length is there twice, so that either
-// half has all that a copy of a part needs.
+// BuddyTicket is a Ticket of a row in two parts: bytes before split are at stored, the others at over plus their number. Of a row in one part split is
+// its length and over is stored. The first half has what a copy of the first part needs, and the second what decoding needs, length included.
 struct BuddyTicket {
 	u64 stored;
-	u32 position, length;
+	u32 split, length;
 	u64 over;
-	u32 target, lengthToo;
+	u32 position, lengthToo;
 };
 static_assert(2 * sizeof(BuddyTicket) == BUDDY_TICKETS, "BUDDY_TICKETS");
 
-// SplitWords are the words of a stored row in two parts in global memory: word target and those behind it are at over + target and behind.
+// copyQuad starts the copy of a row's 16 bytes from at on to shared memory, if the first part has them. head is the first half of its ticket.
+INLINE void copyQuad(u32 shared, const BuddyTicket *, u32x4 head, u32 at)
+{
+	if ((i32)at < (i32)head.z)
+		copyRow16(shared, ((u64)head.y << 32 | head.x) + at);
+}
+
+// secondAside starts the copy of a row's 16 bytes from at on, if the second part has them, through the first-level cache, which asks a link for whole
+// sectors and lines. What was written there later than the cache has it is not found: a word names places that were written two epochs before, so no
+// kernel that reads them overlaps one that ran before they were written.
+ASIDE void secondAside(u32 shared, const BuddyTicket *ticket, u32 at)
+{
+	if ((i32)at >= (i32)ticket->split && (i32)at < (i32)ticket->length)
+		copyCached16(shared, ticket->over + at);
+}
+
+// copySecond starts those copies for a lane's two quads: one test for both, as few rows have a second part.
+INLINE void copySecond(u32 shared0, const BuddyTicket *ticket0, u32x4 head0, u32 at0, u32 shared1, const BuddyTicket *ticket1, u32x4 head1, u32 at1)
+{
+	if (head0.z != head0.w || head1.z != head1.w) {
+		secondAside(shared0, ticket0, at0);
+		secondAside(shared1, ticket1, at1);
+	}
+}
+
+// SplitWords are the words of a stored row in two parts in global memory: word split and those behind it are at over + split and behind.
 struct SplitWords {
 	const u32 *p, *over;
-	u32 limit, target;
-	INLINE u32 load(u32 w) const { return loadConst((w < target ? p : over) + w); }
+	u32 limit, split;
+	INLINE u32 load(u32 w) const { return loadConst((w < split ? p : over) + w); }
 	INLINE u32 at(u32 w) const { return load(minimum(w, limit)); }
 	INLINE void window(u32 w, u32 (&x)[5]) const
 	{
@@ -39,30 +63,20 @@ struct SplitWords {
 };
 
 // BuddyBlock is what a block has in shared memory: the table's length; its ranges, unless all rows are in that of the arguments; in a captured graph the latest view, which stays in its place while the replay
-// runs; and what was counted: rows read in part from buddy memory and their bytes there, and rows of other devices.
+// runs; what was counted: rows read in part from buddy memory and their bytes there, and rows of other devices; and words, slots and overs of the
+// arguments by device, as parameters cannot be indexed.
 struct BuddyBlock {
 	i64 limit;
 	const BuddyRange *ranges;
 	const ReplayView *view;
 	u64 bytes;
 	u32 overflows, peers;
+	u64 words[MAX_SLABS], slots[MAX_SLABS], overs[MAX_SLABS];
 };
 INLINE BuddyBlock *buddyBlock()
 {
 	__shared__ BuddyBlock block;
 	return &block;
-}
-
-// addressOf returns the address of one of several devices: selects, not an indexed parameter.
-INLINE u64 addressOf(const u64 (&of)[MAX_SLABS], u32 devices, u32 device)
-{
-	u64 at = of[0];
-	if (devices == 1)
-		return at;
-#pragma unroll
-	for (u32 i = 1; i < MAX_SLABS; i++)
-		at = device == i ? of[i] : at;
-	return at;
 }
 
 constexpr u64 BUDDY_HOME = 1;
@@ -90,12 +104,9 @@ INLINE u64 overlayBase(const BuddyArgs &r, u64 word)
 	return r.views != 0 ? loadDevice(&buddyBlock()->view->slabs[slabAt(word)]) : slabOf(r.decode, word);
 }
 
-// countAside adds what the lanes of a warp have read from buddy memory, or from other devices. It asks for the bytes from an address on, unless that
-// is 0.
-ASIDE void countAside(u32 bytes, bool peer, u64 prefetch)
+// countAside adds what the lanes of a warp have read from buddy memory, or from other devices.
+ASIDE void countAside(u32 bytes, bool peer)
 {
-	for (u32 at = 0; prefetch != 0 && at < bytes; at += 32)
-		prefetchL2((const void *)(prefetch + at));
 	u32 overflows = popcount(ballot(~0u, bytes != 0)), all = warpSum(bytes), peers = popcount(ballot(~0u, peer));
 	if (laneID() != 0)
 		return;
@@ -114,8 +125,9 @@ ASIDE void outsideAside(u64 counters, u64 out, u32 rowBytes, u32 position)
 }
 
 // BuddyRows makes the tickets of a batch, a lane those of every step-th row. It reads words one entry ahead, and row numbers two. LEAN takes fewer
-// registers: it reads row numbers again. makes says whether the caller makes tickets at all: of a block that decodes a row, one warp does.
-template <bool LEAN> struct BuddyRows {
+// registers: it reads row numbers again. SEALED takes all rows for home and never changing: it shows what reading beside updates costs. makes says whether the
+// caller makes tickets at all: of a block that decodes a row, one warp does.
+template <bool LEAN, bool SEALED = false> struct BuddyRows {
 	using Kept = BuddyTicket;
 	const BuddyArgs &r;
 	const DecodeArgs &a;
@@ -125,8 +137,7 @@ template <bool LEAN> struct BuddyRows {
 	u64 word;	  // of the former
 
 	INLINE BuddyRows(const BuddyArgs &args, bool makes) : r(args), a(args.decode), makes(makes), count(args.decode.count), number(-1), next(-1), word(0) {}
-	INLINE u32 target() const { return r.target; }
-	INLINE bool mixed() const { return buddyBlock()->ranges != 0; } // whether rows may have another target
+	INLINE bool mixed() const { return buddyBlock()->ranges != 0; } // whether rows may have another target than the arguments'
 	INLINE i64 numberAt(u32 row) const
 	{
 		if (row >= count)
@@ -153,43 +164,56 @@ template <bool LEAN> struct BuddyRows {
 			return 0;
 		u64 local;
 		u32 device = placeOf(row, local);
-		return loadDevice((const u64 *)addressOf(r.words, r.devices, device) + local);
+		const u64 *at = (const u64 *)buddyBlock()->words[device] + local;
+		return SEALED ? loadConst(at) : loadDevice(at);
 	}
-	// ticket returns the ticket of a row at a position of the batch, given its word.
-	INLINE BuddyTicket ticket(i64 row, u64 word, u32 position, bool &peer) const
+	// ticket returns the ticket of a row at a position of the batch, given its word; how many of its bytes are in buddy memory; and whether it is on
+	// another device. Rows there that have one part are copied as a second part: through the first-level cache they come 1.6 times as fast over a link.
+	INLINE BuddyTicket ticket(i64 row, u64 word, u32 position, u32 &beyond, bool &peer) const
 	{
 		const u32 rowBytes = a.codec.rowBytes;
-		BuddyTicket t{0, position, 0, 0, r.target, 0};
+		BuddyTicket t{0, 0, 0, 0, position, 0};
+		beyond = 0;
 		peer = false;
 		if ((u64)row >= (u64)buddyBlock()->limit)
 			return t;
 		u32 length = storedAt(word);
 		t.length = !compressedAt(word) ? rowBytes : length - 1 < rowBytes - 1 ? length : BAD_LENGTH;
-		t.lengthToo = t.length;
-		if (word & BUDDY_HOME) {
+		t.lengthToo = t.split = t.length;
+		if (SEALED || (word & BUDDY_HOME) != 0) {
 			u64 local;
 			u32 device = placeOf(row, local);
-			if (!mixed()) {
-				t.stored = addressOf(r.slots, r.devices, device) + local * r.target;
-				t.over = addressOf(r.overs, r.devices, device) + local * r.over - r.target;
-			} else {
-				BuddyPlaces p = placesAside(buddyBlock()->ranges, word, device, local);
-				t.stored = p.slot;
-				t.over = p.over - p.target;
-				t.target = p.target;
-			}
+			BuddyPlaces p;
+			if (!mixed())
+				p = {buddyBlock()->slots[device] + local * r.target, buddyBlock()->overs[device] + local * r.over, r.target};
+			else
+				p = placesAside(buddyBlock()->ranges, word, device, local);
+			t.stored = t.over = p.slot;
 			peer = (r.peers >> device & 1) != 0;
+			if ((i32)t.length > (i32)p.target) {
+				beyond = t.length - p.target;
+				t.split = p.target;
+				t.over = p.over - p.target;
+			} else if (peer) {
+				t.split = 0;
+			}
 		} else {
-			t.stored = overlayBase(r, word) + offsetAt(word);
-			t.over = t.stored;
+			t.stored = t.over = overlayBase(r, word) + offsetAt(word);
 			peer = inPeers(r.peers, word);
 		}
 		return t;
 	}
-	// beyond returns the bytes of a row that lie in buddy memory.
-	INLINE u32 beyond(const BuddyTicket &t, u64 word) const
+	// placeAmong returns the place of a lane's ticket among those that a tile of lanes has just made: its own or, with Order, behind those of all rows with a
+	// second part, if it has none. Order is kept otherwise, so tickets without a row stay the last ones.
+	template <int LANES> INLINE u32 placeAmong(const BuddyTicket &t, u32 lane) const
 	{
-		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)t.target ? t.length - t.target : 0;
+		bool second = (i32)t.length > (i32)t.split;
+		u32 all = r.order == 0 ? 0 : ballot(~0u, second);
+		if (all == 0)
+			return lane;
+		all = all >> (laneID() - lane) & (u32)((1ull << LANES) - 1);
+		u32 before = popcount(all & ((1u << lane) - 1));
+		return second ? before : popcount(all) + lane - before;
 	}
 	// early returns where the slot lies of the row that the next call of make is for, 0 without a row. It does not wait for the word. REQUIRES: all rows
 	// are in one range.
@@ -199,26 +223,30 @@ template <bool LEAN> struct BuddyRows {
 		if ((u64)number >= (u64)buddyBlock()->limit)
 			return 0;
 		u32 device = placeOf(number, local);
-		return addressOf(r.slots, r.devices, device) + local * r.target;
+		return buddyBlock()->slots[device] + local * r.target;
 	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{
 		if (!makes)
 			return;
 		number = numberAt(row);
-		if (!LEAN)
-			next = numberAt(row + step);
+		next = numberAt(row + step);
 		word = wordOf(number);
 	}
 	INLINE BuddyTicket make(u32 row, u32 step)
 	{
-		bool peer;
 		if (LEAN)
 			number = numberAt(row), next = numberAt(row + step);
-		BuddyTicket t = ticket(number, word, row, peer);
-		u32 bytes = beyond(t, word);
+		return first(row, step);
+	}
+	// first is the first call of make: it has the row numbers of begin.
+	INLINE BuddyTicket first(u32 row, u32 step)
+	{
+		u32 bytes;
+		bool peer;
+		BuddyTicket t = ticket(number, word, row, bytes, peer);
 		if (ballot(~0u, bytes != 0 || peer) != 0)
-			countAside(bytes, peer, r.prefetch != 0 && bytes != 0 ? t.over + t.target : 0);
+			countAside(bytes, peer);
 		if (row < count && t.length == 0)
 			outsideAside(a.counters, a.out, a.codec.rowBytes, row);
 		word = wordOf(next);
@@ -235,12 +263,13 @@ template <bool LEAN> struct BuddyRows {
 	INLINE u32 all() const { return count; }
 	INLINE BuddyTicket counted(u32 i, i64 row, u64 word) const
 	{
+		u32 bytes;
 		bool peer;
-		BuddyTicket t = ticket(row, word, i, peer);
+		BuddyTicket t = ticket(row, word, i, bytes, peer);
 		BuddyBlock *counts = buddyBlock();
 		if (makes && t.length == 0)
 			outsideAside(a.counters, a.out, a.codec.rowBytes, i);
-		if (u32 bytes = beyond(t, word); makes && bytes != 0) {
+		if (makes && bytes != 0) {
 			__atomic_fetch_add(&counts->bytes, (u64)bytes, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&counts->overflows, 1u, __ATOMIC_RELAXED);
 		}
@@ -257,7 +286,7 @@ template <bool LEAN> struct BuddyRows {
 	}
 	INLINE SplitWords words(const BuddyTicket &t, u32 limit) const
 	{
-		return {(const u32 *)t.stored, (const u32 *)t.over, limit, t.target / 4};
+		return {(const u32 *)t.stored, (const u32 *)t.over, limit, t.split / 4};
 	}
 };
 
@@ -282,8 +311,22 @@ struct BuddyOfBlock : Buddy {
 // length and the overlay are those of the latest view, and the ranges those of now.
 INLINE void beginBuddy(const BuddyArgs &a)
 {
+	BuddyBlock *block = buddyBlock();
+	if (threadID() < a.devices) { // a select for each device
+		u64 words = a.words[0], slots = a.slots[0], overs = a.overs[0];
+		if (a.devices > 1) {
+#pragma unroll
+			for (u32 i = 1; i < MAX_SLABS; i++) {
+				words = threadID() == i ? a.words[i] : words;
+				slots = threadID() == i ? a.slots[i] : slots;
+				overs = threadID() == i ? a.overs[i] : overs;
+			}
+		}
+		block->words[threadID()] = words;
+		block->slots[threadID()] = slots;
+		block->overs[threadID()] = overs;
+	}
 	if (threadID() == 0) {
-		BuddyBlock *block = buddyBlock();
 		block->bytes = 0;
 		block->overflows = block->peers = 0;
 		block->limit = a.limit;

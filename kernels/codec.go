@@ -3,6 +3,7 @@ package kernels
 import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // Codec is a table's codec as the kernels of a device see it. The zero value is for tables whose rows are all raw.
@@ -13,10 +14,15 @@ type Codec struct {
 	Form codec.DeviceForm
 }
 
-// AddsFromRegisters says whether GPUs add up decoded rows without writing them to shared memory first.
-func (c Codec) AddsFromRegisters() bool {
-	_, k, _ := coderOf(c.Form)
-	return k.pairs
+// AddsAsDecoded says whether GPUs add rows of that length up where they decode them, in one launch, faster than in two, of which the first writes the rows
+// (docs/notebook/pooled.md).
+func (c Codec) AddsAsDecoded(rowBytes int) bool {
+	name, k, _ := coderOf(c.Form)
+	row := abi.RowCodec{RowBytes: uint32(rowBytes), Params: c.Form.Params}
+	if rowBytes%16 != 0 {
+		row.Store = abi.Store1
+	}
+	return k.pairs && (rowBytes <= 32*16 || name == raw) || k.addsBytes(&row)
 }
 
 // metaAlign is what the length of metadata is rounded up to. Blocks copy them to the beginning of shared memory, and asynchronous copies of a

@@ -13,7 +13,7 @@
 // kernels/coder_NAME.h with the struct, beginning with a KERNELS line for each set of kernels; and put NAME in codec/codecs.list.
 // "make kernels" does the rest. gen/codecs/testdata has the smallest example. A KERNELS line is
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // where name is what DeviceForm.Kernel says, lanes is the struct's LANES, encode says that there is an encoder, and the rest tunes the
 // kernels: type coder in coders.go explains it. The struct:
@@ -35,6 +35,11 @@
 //		template <int N, class W>
 //		static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch,
 //					  const Tile<N> &tile, u8 *row);
+//
+//		// decodeLong, if there is one, is decode of hits of rows that are too long for a stage, by a warp.
+//		template <class W>
+//		static INLINE bool decodeLong(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch,
+//					      const Tile<32> &tile, u8 *row);
 //
 //		// encode, if the codec encodes on GPUs, writes the stored form of a row to out and returns its length, or the row's length
 //		// or more if the row does not shrink. words is the row in shared memory, the last word padded with zeros. out is

@@ -1,5 +1,5 @@
-// KERNELS ibp4x3 IbpMask lanes=8 encode pairs two fixed early ROW_CHUNK=4 ROW_STEPS=3
-// KERNELS ibp4x5 IbpMask lanes=8 encode pairs two ROW_CHUNK=4 ROW_STEPS=5
+// KERNELS ibp4x3 IbpMask lanes=8 shifts=1 encode pairs two fixed compared ROW_CHUNK=4 ROW_STEPS=3
+// KERNELS ibp4x5 IbpMask lanes=8 shifts=2 encode pairs two ROW_CHUNK=4 ROW_STEPS=5
 // KERNELS ibp8x4 IbpMask lanes=8 encode pairs two fixed ROW_CHUNK=8 ROW_STEPS=4
 // KERNELS ibp8x6 IbpMask lanes=8 encode pairs two ROW_CHUNK=8 ROW_STEPS=6
 // KERNELS ibpc2 IbpSets lanes=8 encode ROW_CHUNK=2
@@ -9,8 +9,8 @@
 // IBP: see docs/format/ibp.md. ROW_CHUNK is the chunk, in bytes.
 //
 // IbpMask is IBP with one mask, of chunks of 4 or 8 bytes. ROW_STEPS is the steps of expansion that the metadata have. Params: the chunks of
-// a row; the bits of its payload when all chunks participate; and 1 if a bit moves when a chunk is packed, else 0. Metadata: the blocks that
-// decode.h describes. Its hits, encoding and long misses have kernels of their own: decode_pairs.cu, decode_two.cu, encode_quads.cu and fetch_long.h.
+// a row; the bits of its payload when all chunks participate; and by how many distances bits of a chunk move when it is packed, at most, 0 if none does.
+// Metadata: the blocks that decode.h describes. Its hits, encoding and long misses have kernels of their own: decode_pairs.cu, decode_two.cu, encode_quads.cu and fetch_long.h.
 //
 // IbpSets is IBP of 2-byte chunks, and clustered IBP of 2, 4 or 8. Params: the chunks of a row, the bits of the set's number behind the
 // participation bits (0 where there is one set), the sets, and the metadata of each. Metadata: 32 bits for each set, its kept bits, padded

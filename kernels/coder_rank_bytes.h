@@ -296,16 +296,25 @@ struct RankBytes : RankCoder {
 		return u32x4{y[0], y[1], y[2], y[3]};
 	}
 
+	// Written writes the quads of a decoded row.
+	struct Written {
+		static constexpr bool CHECKED = false;
+		u8 *row;
+		INLINE void operator()(u32 element, u32x4 x) const { storeOut((u32x4 *)(row + element * ROW_ELEMENT), x); }
+	};
+
 	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
 	template <int N>
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				  const Tile<N> &tile, u8 *row)
 	{
-		return decodeAs<N, true>(codec, meta, table, stored, length, scratch, tile, row);
+		return decodeTo<N, true>(codec, meta, table, stored, length, scratch, tile, Written{row});
 	}
-	template <int N, bool WHOLE>
-	static INLINE bool decodeAs(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
-				    const Tile<N> &tile, u8 *row)
+	// decodeTo calls put for each quad that the lane has decoded, with the number of its first element. If PUT::CHECKED is set, it does so for no
+	// quad of a corrupt row of one segment.
+	template <int N, bool WHOLE, class PUT>
+	static INLINE bool decodeTo(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+				    const Tile<N> &tile, const PUT &put)
 	{
 		constexpr u32 K = QUADS<N>, UNROLLED = WHOLE ? K : 1;
 		Shape s = shapeOf(codec, meta);
@@ -343,7 +352,7 @@ struct RankBytes : RankCoder {
 			u32 later = places<N, K>(f, at);
 			bool high = false;
 			pos = lastLevels<N, WHOLE>(s, meta, table, stored, pos, later, scratch, tile, high);
-			ok = ok && pos + n * s.rest <= end;
+			ok = ok && pos + n * s.rest <= end && (!PUT::CHECKED || from + n < s.elements || end - (pos + n * s.rest) < 8);
 			have = ok ? n : 0;
 			warpSync(~0u); // the symbols are there
 #pragma unroll UNROLLED
@@ -353,11 +362,10 @@ struct RankBytes : RankCoder {
 				u32 x = four(scratch, at[of]), y = GROUPS == 2 ? four(scratch + 4, at[of]) : 0;
 				level1.merge(named1, x, y, these);
 				level0.merge(named0, these[0], these[GROUPS - 1], symbols);
-				u32x4 *to = (u32x4 *)(row + (from + first) * ROW_ELEMENT);
 				u32 quad = (from + first) / EACH, rests = pos + first * s.rest;
 				if (WHOLE) {
 					if (first < have)
-						storeOut(to, join(s, symbols, stored, rests, quad));
+						put(from + first, join(s, symbols, stored, rests, quad));
 					continue;
 				}
 				u32 highs[GROUPS] = {};
@@ -367,7 +375,7 @@ struct RankBytes : RankCoder {
 					level0.merge(0, these[0], these[GROUPS - 1], highs);
 				}
 				if (first < have)
-					storeOut(to, joinPart(s, symbols, highs, stored, rests, quad));
+					put(from + first, joinPart(s, symbols, highs, stored, rests, quad));
 #pragma unroll
 				for (u32 i = 1; i < K; i++)
 					e[i - 1] = e[i], f[i - 1] = f[i], at[i - 1] = at[i];
@@ -387,7 +395,7 @@ struct RankBits : RankBytes {
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				  const Tile<N> &tile, u8 *row)
 	{
-		return decodeAs<N, false>(codec, meta, table, stored, length, scratch, tile, row);
+		return decodeTo<N, false>(codec, meta, table, stored, length, scratch, tile, Written{row});
 	}
 };
 #endif

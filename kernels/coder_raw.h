@@ -1,4 +1,4 @@
-// KERNELS raw RawCoder lanes=8 pairs early
+// KERNELS raw RawCoder lanes=8 pairs compared
 //
 // Rows of a table without a codec. A row that says to be compressed is corrupt.
 #pragma once

@@ -201,9 +201,10 @@ struct SparseCoder {
 		return u32x4{y[0], y[1], y[2], y[3]};
 	}
 
-	// markList sets the bits of a list of positions, which begins at bit pos, and returns whether the lane saw no fault.
-	template <int N, class W>
-	static INLINE bool markList(const Layout &l, const W &stored, u32 pos, u32 *bitmap, const Tile<N> &tile)
+	// eachListed calls take for each position of a list, which begins at bit pos, with the position and its number, in the lane that finds it. It returns
+	// whether the lane saw no fault.
+	template <int N, class W, class TAKE>
+	static INLINE bool eachListed(const Layout &l, const W &stored, u32 pos, const Tile<N> &tile, const TAKE &take)
 	{
 		u32 known = 0, last = 0; // positions so far; the last bit of the round before
 		bool ok = true;
@@ -217,7 +218,7 @@ struct SparseCoder {
 				bool neighbour = ((x << 1 | last) >> tile.lane & 1) != 0;
 				ok = ok && p < l.elements && !(neighbour && (bitsAt(stored, at - l.low) & low(l.low)) >= mine);
 				if (p < l.elements)
-					atomicOrShared(bitmap + p / 32, 1u << (p & 31));
+					take(p, i);
 			}
 			known += popcount(x);
 			last = x >> (N - 1);
@@ -235,7 +236,7 @@ struct SparseCoder {
 			for (u32 w = tile.lane; w < words; w += N)
 				bitmap[w] = 0;
 			tile.sync();
-			ok = markList(l, stored, pos, bitmap, tile);
+			ok = eachListed(l, stored, pos, tile, [&](u32 p, u32) { atomicOrShared(bitmap + p / 32, 1u << (p & 31)); });
 			tile.sync();
 		}
 #pragma unroll 1
@@ -256,8 +257,52 @@ struct SparseCoder {
 		return ok && total == l.entries;
 	}
 
+	// fill writes background to a part of a row, which begins at a multiple of 8 of the row's bytes, by a warp: 16 bytes a lane, however memory is aligned.
+	static INLINE void fill(const Table &t, u8 *at, u32 bytes, const Tile<32> &tile)
+	{
+		u32 head = minimum(-(u32)(u64)at & 15, bytes), end = head + (bytes - head) / 16 * 16, turn = 8 * (head & 7);
+		u64 x = (u64)pattern(t, 1) << 32 | pattern(t, 0), y = x >> turn | x << (-turn & 63);
+		const u32x4 quad = {(u32)y, (u32)(y >> 32), (u32)y, (u32)(y >> 32)};
+#pragma unroll 1
+		for (u32 i = head + tile.lane * 16; i < end; i += 32 * 16)
+			storeOut((u32x4 *)(at + i), quad);
+		if (tile.lane < head)
+			at[tile.lane] = (u8)(x >> 8 * (tile.lane & 7));
+		if (tile.lane < bytes - end)
+			at[end + tile.lane] = (u8)(x >> 8 * ((end + tile.lane) & 7));
+	}
+
+	// putElement writes element i of a row.
+	static INLINE void putElement(const RowCodec &codec, u8 *row, u32 i, Word x)
+	{
+#if ROW_ELEMENT == 1
+		row[i] = (u8)x;
+#elif ROW_ELEMENT == 2
+		storeHalf(codec, row, i, x);
+#elif ROW_ELEMENT == 4
+		storeWord(codec, row, i, x);
+#else
+		storeDouble(codec, row, i, x);
+#endif
+	}
+
 	template <int N, class W>
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
+	{
+		return decodeBy<false>(codec, meta, stored, length, scratch, tile, row);
+	}
+
+	// decodeLong is decode of rows that have no stage, by a warp. Segments of few entries are filled and then get their entries. That writes 16 bytes a lane
+	// also where rows begin at multiples of 4 bytes, and a quad would be four stores, between which those of the other lanes lie.
+	template <class W>
+	static INLINE bool decodeLong(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<32> &tile, u8 *row)
+	{
+		return decodeBy<true>(codec, meta, stored, length, scratch, tile, row);
+	}
+	static constexpr u32 FEW = 16; // few are one of so many elements
+
+	template <bool LONG, int N, class W>
+	static INLINE bool decodeBy(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
 	{
 		Table t = tableOf(codec);
 		u32 pos = t.start(), *bitmap = (u32 *)scratch;
@@ -268,6 +313,19 @@ struct SparseCoder {
 			Layout l;
 			if (!layoutOf(t, stored, s, l))
 				return false; // all lanes
+			if constexpr (LONG) {
+				if (l.entries * FEW <= l.elements && !l.bitmap) {
+					u8 *part = row + s * (SEGMENT * ROW_ELEMENT);
+					fill(t, part, l.elements * ROW_ELEMENT, tile);
+					tile.sync(); // entries are written behind the background
+					if (l.entries != 0) {
+						Values<W> values(t, l, stored, meta, pos);
+						ok = eachListed(l, stored, pos, tile, [&](u32 p, u32 i) { putElement(codec, part, p, values.at(i)); }) && ok;
+					}
+					pos += l.bits;
+					continue;
+				}
+			}
 			bool some = l.entries != 0;
 			if (some)
 				ok = fillBitmap(l, stored, pos, bitmap, before, tile) && ok;

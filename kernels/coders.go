@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -33,12 +34,16 @@ type coder struct {
 	pairs bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
+	// shifts says that pooled batches of tables the bits of whose chunks move by at most so many distances (Params[2]) have kernels of their own. Only with pairs.
+	shifts int
 	// floats is the sum of the lengths in bytes, 4, 2 and 1, of the floats whose rows pooled batches can have.
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
-	// early says that Resident.Early has kernels of its own. Only with pairs.
-	early bool
+	// compared says that EarlyKernel and SealedKernel are there. Only with pairs.
+	compared bool
+	// leastDouble is what rows are decoded by two quads a lane from, in bytes; 0: leastDouble.
+	leastDouble int
 }
 
 // blockThreads are the threads of a block of all kernels that do not say otherwise.
@@ -91,8 +96,11 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 }
 
 // leastDouble is the shortest row, in bytes, that a warp finds and decodes by two quads a lane. With 640 bytes two launches are as fast or, for
-// IBP 8, up to 7 % faster.
-const leastDouble = 768
+// IBP 8, up to 7 % faster. mostDouble is the longest.
+const (
+	leastDouble = 768
+	mostDouble  = 64 * 16
+)
 
 // pairHits is hits for pairs.
 func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
@@ -116,11 +124,12 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	case op != "decodePeers" && fixed:
 		h.form = "Fixed"
 	}
-	if h.op == "find" && shape == "Wide" {
-		if h.form == "Words" || row.RowBytes < leastDouble || row.RowBytes > 64*16 {
-			h.op = "decode"
-		} else {
+	if shape == "Wide" && (h.op == "find" || h.op == "buddy") {
+		switch n := int(row.RowBytes); {
+		case h.form != "Words" && n >= cmp.Or(c.leastDouble, leastDouble) && n <= mostDouble:
 			h.shape, h.lanes = "Double", 32
+		case h.op == "find":
+			h.op = "decode"
 		}
 	}
 	return h
@@ -169,6 +178,7 @@ func (c coder) hitKernels() (all []kernelName) {
 			add("find"+form, "find", form, tiles...)
 			add("find"+form+"Double", "find", form, "Double")
 			add("buddy"+form, "buddy", form, append(tiles, "Wide")...)
+			add("buddy"+form+"Double", "buddy", form, "Double")
 		}
 		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
 		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)
@@ -281,6 +291,11 @@ func rankForm(row *abi.RowCodec) string {
 		return "Bits"
 	}
 	return ""
+}
+
+// addsBytes says whether pooled batches of such rows are added up as RankBytes decodes them: rows of one segment whose symbols are bytes.
+func (c coder) addsBytes(row *abi.RowCodec) bool {
+	return c.bytes && rankForm(row) == "Bytes" && row.RowBytes <= 512
 }
 
 // rankBytesTile returns the lanes of RankBytes and RankBits. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:

@@ -16,7 +16,7 @@ type coderKernels struct {
 	decode           map[string]*cuda.Function[abi.DecodeArgs]
 	find             map[string]*cuda.Function[abi.FindArgs]
 	buddy            map[string]*cuda.Function[abi.BuddyArgs]
-	early            map[int]*cuda.Function[abi.BuddyArgs] // by lanes, for Resident.Early
+	compared         map[ResidentKernel]map[int]*cuda.Function[abi.BuddyArgs] // by lanes
 	fetch, fetchLong *cuda.Function[abi.FetchArgs]
 	serve            map[int]*cuda.Function[abi.ServeArgs]
 	replay           map[int]*cuda.Function[abi.ReplayRowsArgs]
@@ -54,7 +54,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		decode:    map[string]*cuda.Function[abi.DecodeArgs]{},
 		find:      map[string]*cuda.Function[abi.FindArgs]{},
 		buddy:     map[string]*cuda.Function[abi.BuddyArgs]{},
-		early:     map[int]*cuda.Function[abi.BuddyArgs]{},
+		compared:  map[ResidentKernel]map[int]*cuda.Function[abi.BuddyArgs]{EarlyKernel: {}, SealedKernel: {}},
 		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
 		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
@@ -72,8 +72,10 @@ func newCoderKernels(name string, c coder) *coderKernels {
 			k.decode[h.function] = cuda.NewFunction[abi.DecodeArgs](of(h.module), h.function)
 		}
 	}
-	for lanes := c.lanes; c.early && lanes <= 32; lanes *= 2 {
-		k.early[lanes] = cuda.NewFunction[abi.BuddyArgs](of("buddyEarly"), fmt.Sprint("buddyEarly", lanes))
+	for kernel, name := range map[ResidentKernel]string{EarlyKernel: "buddyEarly", SealedKernel: "buddySealed"} {
+		for lanes := c.lanes; c.compared && lanes <= 32; lanes *= 2 {
+			k.compared[kernel][lanes] = cuda.NewFunction[abi.BuddyArgs](of(name), fmt.Sprint(name, lanes))
+		}
 	}
 	for _, lanes := range c.serveTiles() {
 		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](of("serve"), fmt.Sprint("serve", lanes))
@@ -154,6 +156,9 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string, lanes i
 		stages := abi.DecodeStages
 		if l.shape == "Double" {
 			l.threads, lanes, stages = blockThreads, l.lanes, stages/2
+		}
+		if lanes <= 32 {
+			l.threads = limited(l.threads, 32*warpLimit)
 		}
 		if l.shape != "Long" {
 			l.shared = l.threads*tickets + l.threads/lanes*stages*int(args.StageBytes)

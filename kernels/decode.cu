@@ -43,27 +43,35 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 	rows.begin(numberOf(tile.lane), N * tiles, a.codec.metaBytes + blockThreads() / N * perTile);
 	u32 hits = rows.count;
 	using Kept = typename SOURCE::Kept;
+	constexpr bool PARTS = sizeof(Kept) != sizeof(Ticket); // rows in two parts
 	Kept known;
 	auto stage = [&](u32 k, u32 slot) {
 		if (k % N == 0)
 			known = rows.make(numberOf(k + tile.lane), N * tiles);
+		bool seconds = false; // whether one of the rows that the warp knows has a second part
+		if constexpr (PARTS)
+			seconds = ballot(~0u, known.split != known.length) != 0;
 		Ticket t;
 		u32 low = tileFrom<N>(~0u, (u32)known.stored, k % N), high = tileFrom<N>(~0u, (u32)(known.stored >> 32), k % N);
 		t.stored = (u64)high << 32 | low;
 		t.position = tileFrom<N>(~0u, known.position, k % N);
 		t.length = tileFrom<N>(~0u, known.length, k % N);
 		u32 to = sharedAddress(ring + slot * a.stageBytes);
-		if constexpr (sizeof(Kept) == sizeof(Ticket)) {
+		i32 split = t.length;
+		if constexpr (PARTS)
+			if (seconds)
+				split = tileFrom<N>(~0u, known.split, k % N);
 #pragma unroll 1
-			for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
-				copyRow16(to + at, t.stored + at);
-		} else { // in two parts
-			u32 low = tileFrom<N>(~0u, (u32)known.over, k % N), high = tileFrom<N>(~0u, (u32)(known.over >> 32), k % N);
-			u64 over = (u64)high << 32 | low;
-			u32 target = rows.mixed() ? tileFrom<N>(~0u, known.target, k % N) : rows.target();
+		for (u32 at = tile.lane * 16; (int)at < split; at += N * 16)
+			copyRow16(to + at, t.stored + at);
+		if constexpr (PARTS) {
+			u32 low = 0, high = 0;
+			if (seconds)
+				low = tileFrom<N>(~0u, (u32)known.over, k % N), high = tileFrom<N>(~0u, (u32)(known.over >> 32), k % N);
 #pragma unroll 1
-			for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
-				copyPart16<true>(to + at, (at < target ? t.stored : over) + at, at >= target);
+			for (u32 at = tile.lane * 16; seconds && (int)at < (int)t.length; at += N * 16)
+				if ((i32)at >= split)
+					copyCached16(to + at, ((u64)high << 32 | low) + at);
 		}
 		copyCommit();
 		return t;
@@ -103,6 +111,19 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 	rows.end();
 }
 
+// decodeFar is the coder's decodeLong if it has one, else its decode.
+template <class C, class W>
+INLINE auto decodeFar(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<32> &tile, u8 *row, int)
+	-> decltype(C::decodeLong(codec, meta, stored, length, scratch, tile, row))
+{
+	return C::decodeLong(codec, meta, stored, length, scratch, tile, row);
+}
+template <class C, class W>
+INLINE bool decodeFar(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<32> &tile, u8 *row, long)
+{
+	return C::decode(codec, meta, stored, length, scratch, tile, row);
+}
+
 // Decodes rows that are too long for a stage: a warp decodes a row directly from the slab, with the metadata in global memory. Shared memory:
 // the scratch of each warp.
 template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a, SOURCE rows)
@@ -119,7 +140,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 		if (t.length == a.codec.rowBytes)
 			tileCopy<32>(a.codec, stored, tile.lane, row);
 		else if (ok && (sizeof(t) == sizeof(Ticket) || t.length != 0))
-			ok = C::decode(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row);
+			ok = decodeFar<C>(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row, 0);
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
 		tile.sync(); // the scratch is free

@@ -80,6 +80,24 @@ template <int CHUNK, class W> INLINE u32 quadBits(const W &words, u32 quad)
 	return bytesOf(words.at(quad * N / 32) >> (quad * N & 31) & ((1 << N) - 1));
 }
 
+// chunksAt returns a quad's chunks of 4 bytes as they are packed, with any bits above their own. x is the five words from the one on in which the quad's bits begin, at bit
+// (at modulo 32). part and masked are the participation and the masked bits of the quad's chunks.
+INLINE u32x4 chunksAt(const u32 (&x)[5], u32 at, u32 part, u32 masked)
+{
+	u32 b0 = funnelWrap(x[0], x[1], at), b1 = funnelWrap(x[1], x[2], at);
+	u32 b2 = funnelWrap(x[2], x[3], at), b3 = funnelWrap(x[3], x[4], at);
+	u32x4 y;
+	u32 n = 0x20202020 - (masked & part);
+	u32 n0 = n & 0xff, n1 = permute(n, 0, 0x4441), n2 = permute(n, 0, 0x4442);
+	y.x = b0;
+	b0 = funnel(b0, b1, n0), b1 = funnel(b1, b2, n0), b2 = funnel(b2, b3, n0);
+	y.y = b0;
+	b0 = funnel(b0, b1, n1), b1 = funnel(b1, b2, n1);
+	y.z = b0;
+	y.w = funnel(b0, b1, n2);
+	return y;
+}
+
 // expandQuad returns a quad. x is the five words from the one on in which the quad's bits begin, at bit (at modulo 32). part and masked are
 // the participation and the masked bits of the quad's chunks.
 template <int CHUNK, int STEPS>

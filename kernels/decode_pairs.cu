@@ -17,7 +17,7 @@
 // KIND_WORDS writes rows by units of 4 bytes and of 1: tiles put a row together in shared memory first (store.h).
 // With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last
 // blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h), and with ROW_EARLY the first ones' slots are copied before their
-// words are there: in a small batch these loads, one behind the other, are much of its time.
+// words are there: in a small batch these loads, one behind the other, are much of its time. With ROW_SEALED the rows of that table are never updated.
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
@@ -100,35 +100,32 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 		return;
 
 	Kept *tickets = (Kept *)dynamic + (ONE_WARP ? 0 : (tid - lane) * 2); // two rounds of LANES
-	const u32 part = PARTS == 2 && column * 16 >= rows.target() ? 1 : 0; // of a row in two parts, the one that has the lane's quad
-	bool mixed = false;							      // each row's target says so
-	if constexpr (PARTS == 2)
-		mixed = rows.mixed();
 	u8 *ring = (u8 *)dynamic + blockThreads() * TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
 	u32 ringAddress = sharedAddress(ring) + column * 16;
 
+	// Makes the tickets of a round, a lane one.
+	auto keep = [&](u32 round, auto... first) {
+		if constexpr (PARTS == 2) {
+			Kept t = sizeof...(first) != 0 ? rows.first(ahead, LANES * groups) : rows.make(ahead, LANES * groups);
+			tickets[round + rows.template placeAmong<LANES>(t, lane)] = t;
+		} else {
+			tickets[round + lane] = rows.make(ahead, LANES * groups);
+		}
+	};
 	// Starts the copies of a group's rows j and j + 1. Every LANES rows, each lane makes the ticket of one row, unless they are made.
 	auto stage = [&](u32 slot, u32 j, auto... made) {
 		// Where one warp makes them, the block meets before it needs them, and is done with those before.
 		if (u32 of = ONE_WARP ? j + 4 : j; sizeof...(made) == 0 && (of & (LANES - 1)) == 0) {
 			if (!ONE_WARP || warp == 0)
-				tickets[(of & LANES) + lane] = rows.make(ahead, LANES * groups);
+				keep(of & LANES);
 			ahead += LANES * groups;
 			warpSync(~0u);
 		}
 		const Kept *kept = &tickets[j & (2 * LANES - 1)];
-		const u32x4 *pair = (const u32x4 *)kept;
-		u32 of0 = part, of1 = part;
-		if constexpr (PARTS == 2)
-			if (mixed) {
-				of0 = column * 16 >= kept[0].target;
-				of1 = column * 16 >= kept[1].target;
-			}
-		u32x4 t0 = pair[of0], t1 = pair[PARTS + of1];
-		if ((int)(column * 16) < (int)t0.w)
-			copyPart16<PARTS == 2>(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16, of0);
-		if ((int)(column * 16) < (int)t1.w)
-			copyPart16<PARTS == 2>(ringAddress + slot + stageBytes, ((u64)t1.y << 32 | t1.x) + column * 16, of1);
+		u32x4 head0 = *(const u32x4 *)kept, head1 = *(const u32x4 *)(kept + 1);
+		copyQuad(ringAddress + slot, kept, head0, column * 16);
+		copyQuad(ringAddress + slot + stageBytes, kept + 1, head1, column * 16);
+		copySecond(ringAddress + slot, kept, head0, column * 16, ringAddress + slot + stageBytes, kept + 1, head1, column * 16);
 		copyCommit();
 	};
 	auto groupSync = [&] {
@@ -165,35 +162,30 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			storeQuad(p - column * 16, column, x, rowBytes, store == STORE_4 ? STORE_4 : STORE_1);
 	};
 
-	if (ONE_WARP) {
-		if (warp == 0)
-			tickets[lane] = rows.make(ahead, LANES * groups);
-		ahead += LANES * groups;
-		blockSync();
-	}
 	if constexpr (EARLY) {
-		if (mixed) {
+		if (rows.mixed()) {
 #pragma unroll
 			for (u32 i = 0; i < PAIRS - 1; i++)
 				stage(i * pairBytes, 2 * i);
 		} else {
 			const u64 own = rows.early();
+			const u32 target = rows.r.target;
 #pragma unroll
 			for (u32 i = 0; i < PAIRS - 1; i++) {
 #pragma unroll
 				for (u32 k = 0; k < 2; k++) {
 					u32 high = tileFrom<LANES>(~0u, (u32)(own >> 32), 2 * i + k), low = tileFrom<LANES>(~0u, (u32)own, 2 * i + k);
 					u64 from = (u64)high << 32 | low;
-					if (from != 0 && part == 0)
+					if (from != 0 && column * 16 < target)
 						copyRow16(ringAddress + i * pairBytes + k * stageBytes, from + column * 16);
 				}
 				copyCommit();
 			}
 			Kept t = rows.make(ahead, LANES * groups);
 			ahead += LANES * groups;
-			tickets[lane] = t;
+			tickets[lane] = t; // in the batch's order
 			// Rows that lie elsewhere, or in two parts, are copied again, when what was copied in their places has arrived.
-			bool elsewhere = lane < 2 * (PAIRS - 1) && t.length != 0 && (t.stored != own || (int)t.length > (int)rows.target());
+			bool elsewhere = lane < 2 * (PAIRS - 1) && t.length != 0 && (t.stored != own || (int)t.length > (int)target);
 			if (ballot(~0u, elsewhere) != 0) {
 				copyWaitGroups<0>();
 				warpSync(~0u);
@@ -202,6 +194,17 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 					stage(i * pairBytes, 2 * i, true);
 			}
 		}
+	} else if constexpr (PARTS == 2) { // the row numbers of the first tickets are there
+		if (!ONE_WARP || warp == 0)
+			keep(0, true);
+		ahead += LANES * groups;
+		if (ONE_WARP)
+			blockSync();
+		else
+			warpSync(~0u);
+#pragma unroll
+		for (u32 i = 0; i < PAIRS - 1; i++)
+			stage(i * pairBytes, 2 * i, true);
 	} else {
 #pragma unroll
 		for (u32 i = 0; i < PAIRS - 1; i++)
@@ -363,7 +366,7 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 	KERNEL void __launch_bounds__(threads, blocks) name(const BuddyArgs a)                                                   \
 	{                                                                                                                        \
 		beginBuddy(a);                                                                                                   \
-		decodeRows<CHUNK, STEPS, lanes, wide, ROW_KIND>(a.decode, BuddyRows<wide>(a, !wide || threadID() < 32));         \
+		decodeRows<CHUNK, STEPS, lanes, wide, ROW_KIND>(a.decode, BuddyRows<true>(a, !wide || threadID() < 32));         \
 		endBuddy(a);                                                                                                     \
 	}
 #define EARLY(lanes)                                                                                                             \
@@ -371,6 +374,13 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 	{                                                                                                                        \
 		beginBuddy(a);                                                                                                   \
 		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, EarlyBuddy(a));                                       \
+		endBuddy(a);                                                                                                     \
+	}
+#define SEALED(lanes)                                                                                                            \
+	KERNEL void __launch_bounds__(256, BUDDY_BLOCKS) buddySealed##lanes(const BuddyArgs a)                                              \
+	{                                                                                                                        \
+		beginBuddy(a);                                                                                                   \
+		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, BuddyRows<true, true>(a, true));                      \
 		endBuddy(a);                                                                                                     \
 	}
 #define BUDDIES(name, blocks, wide)                                                                                              \
@@ -381,17 +391,22 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 #define FINDS(name, blocks) FIND(name, 8, blocks) FIND(name, 16, blocks) FIND(name, 32, blocks)
 
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
+#define BUDDY_BLOCKS (CHUNK == 0 ? 4 : 3) // of raw rows few registers more would cost a block
 
 #ifdef ROW_EARLY
 EARLY(8)
 EARLY(16)
 EARLY(32)
+#elif defined ROW_SEALED
+SEALED(8)
+SEALED(16)
+SEALED(32)
 #elif defined ROW_BUDDY && ROW_KIND == KIND_FIXED
 BUDDIES(buddyFixed, 4, 2)
 #elif defined ROW_BUDDY && ROW_KIND == KIND_WORDS
 BUDDIES(buddyWords, 3, 1)
 #elif defined ROW_BUDDY
-BUDDIES(buddy, 3, 2)
+BUDDIES(buddy, BUDDY_BLOCKS, 2)
 KERNEL void __launch_bounds__(256) buddyLong(const BuddyArgs a)
 {
 	beginBuddy(a);

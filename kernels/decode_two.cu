@@ -28,7 +28,7 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 	constexpr u32 N = 16 / CHUNK, TILES = 32 / LANES; // chunks a quad, tiles a warp
 	constexpr u32 ROUND = 8;			      // tickets that a tile makes at once
 	using Kept = typename SOURCE::Kept;
-	constexpr u32 PARTS = sizeof(Kept) / sizeof(Ticket), TICKETS = 2 * sizeof(Kept);
+	constexpr u32 TICKETS = 2 * sizeof(Kept);
 	static_assert(ROUND <= LANES && TILES * LANES * TICKETS >= TILES * 2 * ROUND * sizeof(Kept), "DECODE_TICKETS");
 	const u32 lane = laneID(), warp = threadID() / 32, warps = blockThreads() / 32;
 	const bool idle = lane >= TILES * LANES;
@@ -64,12 +64,6 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 	const u32 ringAddress = sharedAddress(ring) + k * 16;
 	const i32 begin = idle ? 1 << 30 : k * 16; // an idle lane's quads lie behind every row
 
-	// Of a row in two parts, those that have the lane's quads, unless each row's target says so.
-	const u32 partOne = PARTS == 2 && k * 16 >= rows.target() ? 1 : 0, partTwo = PARTS == 2 && (k + LANES) * 16 >= rows.target() ? 1 : 0;
-	bool mixed = false;
-	if constexpr (PARTS == 2)
-		mixed = rows.mixed();
-
 	// Starts the copy of a tile's row j. Every ROUND rows, lanes make the tickets of one row each.
 	auto stage = [&](u32 slot, u32 j) {
 		if (j % ROUND == 0) {
@@ -80,24 +74,11 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 			}
 			warpSync(~0u);
 		}
-		const u32x4 *kept = (const u32x4 *)&tickets[j % (2 * ROUND)];
-		u32 one = partOne, other = partTwo;
-		if constexpr (PARTS == 2)
-			if (mixed) {
-				u32 target = ((const Kept *)kept)->target;
-				one = k * 16 >= target;
-				other = (k + LANES) * 16 >= target;
-			}
-		u32x4 t = kept[one];
-		u64 from = ((u64)t.y << 32 | t.x) + k * 16;
-		if (begin < (i32)t.w)
-			copyPart16<PARTS == 2>(ringAddress + slot, from, one);
-		if (PARTS == 2) {
-			u32x2 two = *(const u32x2 *)(kept + other);
-			from = ((u64)two.y << 32 | two.x) + k * 16;
-		}
-		if (begin + LANES * 16 < (i32)t.w)
-			copyPart16<PARTS == 2>(ringAddress + slot + LANES * 16, from + LANES * 16, other);
+		const Kept *kept = &tickets[j % (2 * ROUND)];
+		u32x4 head = *(const u32x4 *)kept;
+		copyQuad(ringAddress + slot, kept, head, begin);
+		copyQuad(ringAddress + slot + LANES * 16, kept, head, begin + LANES * 16);
+		copySecond(ringAddress + slot, kept, head, begin, ringAddress + slot + LANES * 16, kept, head, begin + LANES * 16);
 		copyCommit();
 	};
 

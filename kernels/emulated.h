@@ -55,6 +55,7 @@ template <int WIDTH> INLINE u32 tileSum(u32 lanes, u32 x) { return emulatedSum(l
 INLINE u32 funnelClamp(u32 low, u32 high, u32 s) { return (u32)(((u64)high << 32 | low) >> s); }
 INLINE u32 funnel(u32 low, u32 high, u32 s) { return funnelClamp(low, high, s < 32 ? s : 32); }
 INLINE u32 funnelWrap(u32 low, u32 high, u32 s) { return funnelClamp(low, high, s & 31); }
+INLINE u32 shiftLeft(u32 x, u32 s) { return x << (s & 31); }
 INLINE u64 multiplyHigh(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >> 64); }
 INLINE u32 permute(u32 a, u32 b, u32 picks)
 {
@@ -122,7 +123,9 @@ INLINE u32 atomicOrShared(u32 *p, u32 x) { return __atomic_fetch_or(p, x, __ATOM
 INLINE void copyAsync16(void *shared, u64 global) { emulatedCopy(shared, global, 16); }
 INLINE void copyAsync4(void *shared, u64 global) { emulatedCopy(shared, global, 4); }
 INLINE u32 sharedAddress(const void *p) { return emulatedSharedAddress(p); }
+template <class T> INLINE T loadAt(u32 shared) { return *(const T *)emulatedSharedPointer(shared); }
 INLINE void copyAsync16(u32 shared, u64 global) { emulatedCopy(emulatedSharedPointer(shared), global, 16); }
+INLINE void copyAsync4(u32 shared, u64 global) { emulatedCopy(emulatedSharedPointer(shared), global, 4); }
 INLINE void copyCached16(u32 shared, u64 global) { copyAsync16(shared, global); }
 INLINE void copyCommit() { emulatedCopyCommit(); }
 template <int N> INLINE void copyWaitGroups() { emulatedCopyWait(N); }

@@ -40,7 +40,7 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 				return err
 			}
 			decoders = min(decoders, endBlocks)
-			fetchers := s.Device().Multiprocessors() // a block on each keeps the link busy
+			fetchers := limited(s.Device().Multiprocessors(), blockLimit) // a block on each keeps the link busy
 			return f.Launch(s, decoders+fetchers, l.threads, shared, &abi.FindArgs{
 				Lookup: k.Lookup.args(), Decode: args, Fetch: fetch, Decoders: uint32(decoders),
 			})

@@ -96,6 +96,14 @@ INLINE u32 funnelWrap(u32 low, u32 high, u32 s)
 	return r;
 }
 
+// shiftLeft returns x shifted left by s modulo 32.
+INLINE u32 shiftLeft(u32 x, u32 s)
+{
+	u32 r;
+	asm("shf.l.wrap.b32 %0, 0, %1, %2;" : "=r"(r) : "r"(x), "r"(s));
+	return r;
+}
+
 INLINE u64 multiplyHigh(u64 a, u64 b)
 {
 	u64 r;
@@ -199,9 +207,15 @@ INLINE u32 sharedAddress(const void *p)
 	asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(s) : "l"(p));
 	return s;
 }
+// loadAt loads from an address in shared memory.
+template <class T> INLINE T loadAt(u32 shared) { return *(const __attribute__((address_space(3))) T *)(u64)shared; }
 INLINE void copyAsync16(u32 shared, u64 global)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+INLINE void copyAsync4(u32 shared, u64 global)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 INLINE void copyCached16(u32 shared, u64 global)
 {

@@ -175,10 +175,13 @@ func columnRows(elementBytes, n, rowBytes int) []byte {
 // batchRows is the number of rows of each batch.
 func (c listedTable) batchRows() int {
 	if short() {
-		return min(1003, 400_000/c.rowBytes)
+		return manyRows(c.rowBytes)
 	}
 	return min(20_003, 4_000_000/c.rowBytes)
 }
+
+// manyRows returns how many rows of a length a batch must have, with -short, for the tiles of one block of four warps to decode dozens each.
+func manyRows(rowBytes int) int { return max(101, min(1003, 150_001/rowBytes)) }
 
 // rows returns the number of the table's rows.
 func (c listedTable) rows() int { return len(c.data) / c.rowBytes }

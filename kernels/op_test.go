@@ -518,12 +518,15 @@ func TestDecode_Corrupt(t *testing.T) {
 // of the list several times. The list is longer than the hits.
 func TestDecode_ManyRows(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
+	if short() {
+		defer fewBlocks()()
+	}
 	for _, shape := range []struct{ rowBytes, rows int }{{64, 120_001}, {200, 60_000}, {264, 40_000}, {300, 40_001}, {320, 30_000}, {512, 40_003}, {600, 9001}, {2408, 9000}, {4092, 5001}, {8100, 1500}} {
 		for _, name := range []string{"none", "ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", shape.rowBytes, name), func(t *testing.T) {
 				n, rowBytes := shape.rows, shape.rowBytes
 				if short() {
-					n = min(n, 1000)
+					n = manyRows(rowBytes)
 				}
 				const distinct = 301
 				data := gputest.Rows("mixed", distinct, rowBytes, 3)

@@ -14,8 +14,8 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 #include "float8.h"
 #endif
 
-// Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_REPLAY the
-// batch is a part of a captured graph.
+// Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_TABLES a launch
+// serves batches of several tables, or one of a captured graph: pooled_tables.h.
 //
 // A tile of lanes takes the runs that begin at tileRows positions, one after the other. These runs' rows are neighbours, so the tile looks up as many rows
 // as it has lanes, a lane each: a part. Then it adds them in order. Raw hits are read several at once, straight to registers. Other rows, hits, hits
@@ -34,11 +34,6 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 
 // An entry says where a row lies and how long it is.
 constexpr u32 LENGTH = (1 << 20) - 1, COMPRESSED = 1 << 20, KNOWN = 1 << 21, SKIPPED = 1 << 22, MISSED = 1 << 23;
-
-// Counted is what a block has counted, in shared memory.
-struct Counted {
-	u32 hits, peers, reasons[NUM_REASONS];
-};
 
 #ifdef ROW_FLOAT8
 using Elements = Float8Args;
@@ -370,14 +365,15 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 	}
 
-	// runs sums the runs that begin at positions from first to first + p.tileRows - 1, and at the batch's end empty bags.
-	INLINE void runs(u32 first)
+	// runs sums the runs that begin at positions from first to next - 1, and at the batch's end empty bags.
+	INLINE void runs(u32 first, u32 next)
 	{
 		const Runs<N> r{p, tile, a.lookup.count};
 		u32 finish = startOf(p, r.n, p.bags);
 		if (first != 0 && first >= finish)
 			return;
-		u32 next = minimum(first + p.tileRows, finish), bag, at, unused;
+		next = minimum(next, finish);
+		u32 bag, at, unused;
 		bool last = next >= finish;
 		r.first(first, bag, at);
 		to = finish;
@@ -416,9 +412,7 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
 	u32 tid = threadID();
-	if (tid < sizeof(Counted) / 4)
-		((u32 *)&counted)[tid] = 0;
-	b.begin();
+	beginCounting(b, counted);
 	if (!sharedMetaOf<C> && a.codec.metaBytes == 0)
 		blockSync();
 	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
@@ -427,61 +421,45 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	P pooled{b, a, p, Tile<N>::make(), meta, counted, elements};
 	pooled.moved = 0;
 	pooled.list = (u32x4 *)((u8 *)dynamic + a.codec.metaBytes + tid / N * pooled.tileBytes());
-	u64 first = (u64)((blockID() * blockThreads() + tid) / N) * p.tileRows;
+	u64 first, next;
+	tileShare<N>(p, first, next);
 	if (first <= a.lookup.count)
-		pooled.runs((u32)first);
-	if (p.size == 0)
-		for (u32 i = blockID() * blockThreads() + tid; i < p.offsetCount; i += gridBlocks() * blockThreads())
-			if (badOffset(p, a.lookup.count, i))
-				b.outOfRange(i);
-	auto *count = b.counts();
+		pooled.runs((u32)first, (u32)minimum64(next, a.lookup.count));
 	if (tid % N == 0 && pooled.moved != 0)
-		atomicAdd(&count->hostBytes, pooled.moved);
-	blockSync();
-	if (tid == 0) {
-		u32 misses = 0;
-		for (u32 k = 0; k < NUM_REASONS; k++)
-			if (counted.reasons[k] != 0) {
-				atomicAdd(&count->reasons[k], counted.reasons[k]);
-				misses += counted.reasons[k];
-			}
-		if (counted.peers != 0)
-			atomicAdd(&count->peers, counted.peers);
-		b.countHits(counted.hits, misses);
-	}
-	b.end();
+		__atomic_fetch_add(&counted.moved, pooled.moved, __ATOMIC_RELAXED);
+	endCounting(b, p, counted);
 }
 
 #ifdef ROW_FLOAT8
 using Args = PooledFloat8Args;
-using OfReplay = PooledFloat8ReplayArgs;
 #define ELEMENTS(args) args.float8
 #else
 using Args = PooledArgs;
-using OfReplay = PooledReplayArgs;
 #define ELEMENTS(args) Elements{}
 #endif
 
-#ifdef ROW_REPLAY
+#ifdef ROW_TABLES
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const OfReplay r)                                         \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledTablesArgs t)                                         \
 	{                                                                                                                        \
-		__shared__ ReplayNow now;                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted, ELEMENTS(r));                     \
+		eachTable<lanes>(t, [&](const PooledTable &table) __attribute__((always_inline)) {                               \
+			pool<ROW_CODER, lanes, each, isLong>(Batch{table.serve}, table.pool, counted, ELEMENTS(table));          \
+		});                                                                                                              \
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                               \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                                     \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                                           \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                              \
 	}
 #endif
 
 // The kernels for elements of 4, 2 and 1 bytes: ROW_FLOATS is the sum of those that there are.
 #if ROW_FLOATS & 4
 POOLED(pooledLongOf4, 32, 4, true)
+#ifndef ROW_PAIRS // whose shorter rows pooled_pairs.cu has
 POOLED(pooled32Of4, 32, 4, false)
 #if ROW_LANES <= 16
 POOLED(pooled16Of4, 16, 4, false)
@@ -490,14 +468,17 @@ POOLED(pooled16Of4, 16, 4, false)
 POOLED(pooled8Of4, 8, 4, false)
 #endif
 #endif
+#endif
 #if ROW_FLOATS & 2
 POOLED(pooledLongOf2, 32, 8, true)
+#ifndef ROW_PAIRS
 POOLED(pooled32Of2, 32, 8, false)
 #if ROW_LANES <= 16
 POOLED(pooled16Of2, 16, 8, false)
 #endif
 #if ROW_LANES <= 8
 POOLED(pooled8Of2, 8, 8, false)
+#endif
 #endif
 #endif
 #if ROW_FLOATS & 1

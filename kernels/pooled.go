@@ -15,25 +15,15 @@ import (
 // anything on a GPU.
 func (k *Serve) Pooled() device.Kernel { return (*pooledServe)(k) }
 
-// Pooled returns the kernel of a replay that does what the kernel of Serve.Pooled does.
-func (k *Replay) Pooled() device.Kernel { return (*pooledReplay)(k) }
+// Pooled returns the kernel of a replay that does what the kernel of Serve.Pooled does. It takes windows, too.
+func (k *Replay) Pooled() device.Kernel {
+	return &PooledTables{Replays: []*Replay{k}, Partials: k.Serve.Partials}
+}
 
-type (
-	pooledServe  Serve
-	pooledReplay Replay
-)
+type pooledServe Serve
 
 // Name implements device.Kernel.
 func (q *pooledServe) Name() string { return "pooled" }
-
-// Name implements device.Kernel.
-func (q *pooledReplay) Name() string { return "pooled-replay" }
-
-// RunHost implements device.Kernel. It runs one replay.
-func (q *pooledReplay) RunHost(w device.Workers) {
-	k := (*Replay)(q)
-	k.runHost(w, k.Serve.Pooled())
-}
 
 // pooledHost is what the host execution of a pooled batch reads.
 type pooledHost struct {

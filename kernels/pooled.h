@@ -174,11 +174,14 @@ template <int EACH> INLINE void storePartial(const PoolArgs &p, u8 *place, u32 u
 			storeFar((u32x4 *)(place + POOL_PARTIAL_HEADER + (unit * EACH + i) * 4), u32x4{bitsOf(y[i]), bitsOf(y[i + 1]), bitsOf(y[i + 2]), bitsOf(y[i + 3])});
 }
 
-// offsetGiven returns the i-th offset as it is given.
-INLINE i64 offsetGiven(const PoolArgs &p, u32 i)
+// offsetGiven returns the i-th of the offsets at an address.
+INLINE i64 offsetGiven(u64 offsets, u32 narrow, u32 i)
 {
-	return p.narrow ? (i64)(i32)loadConst((const u32 *)p.offsets + i) : (i64)loadConst((const u64 *)p.offsets + i);
+	return narrow ? (i64)(i32)loadConst((const u32 *)offsets + i) : (i64)loadConst((const u64 *)offsets + i);
 }
+
+// boundAt returns the i-th offset of a batch as a position of the batch, which it may be outside of.
+INLINE i64 boundAt(const PoolArgs &p, u32 i) { return (i64)((u64)offsetGiven(p.offsets, p.narrow, i) - p.begin); }
 
 // startOf returns the position at which a bag begins; of bag number p.bags, where the last one ends. n is the number of positions.
 INLINE u32 startOf(const PoolArgs &p, u32 n, u32 bag)
@@ -187,20 +190,19 @@ INLINE u32 startOf(const PoolArgs &p, u32 n, u32 bag)
 		return bag * p.size;
 	if (bag >= p.offsetCount)
 		return n;
-	i64 x = offsetGiven(p, bag);
+	i64 x = boundAt(p, bag);
 	return x < 0 ? 0 : (u32)minimum64((u64)x, n);
 }
 
-// placeOf returns where the sums of a run of a longer bag go, with their header in front: see reduce.Batch.PartialBytes.
-INLINE u8 *placeOf(const PoolArgs &p, u32 position, bool last)
-{
-	return (u8 *)p.partials + (u64)(position / POOL_RUN * 2 + last) * p.partialStride;
-}
+// placeOf returns where the sums of a run of a longer bag go, with their header in front: see reduce.Batch.PartialBytes. placeNumber returns the number of that
+// place.
+INLINE u32 placeNumber(u32 position, bool last) { return position / POOL_RUN * 2 + last; }
+INLINE u8 *placeOf(const PoolArgs &p, u32 position, bool last) { return (u8 *)p.partials + (u64)placeNumber(position, last) * p.partialStride; }
 
 // badOffset says whether an offset is out of order.
 INLINE bool badOffset(const PoolArgs &p, u32 n, u32 i)
 {
-	i64 x = offsetGiven(p, i), before = i == 0 ? 0 : offsetGiven(p, i - 1);
+	i64 x = boundAt(p, i), before = i == 0 ? 0 : boundAt(p, i - 1);
 	return x < before || x > (i64)n || (i == 0 && x != 0);
 }
 

@@ -5,6 +5,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"os"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -25,10 +26,9 @@ var (
 
 // pooledKernels are the kernels of a coder for pooled batches, by their names.
 type pooledKernels struct {
-	serve        map[string]*cuda.Function[abi.PooledArgs]
-	replay       map[string]*cuda.Function[abi.PooledReplayArgs]
-	float8       map[string]*cuda.Function[abi.PooledFloat8Args]
-	float8Replay map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]
+	serve  map[string]*cuda.Function[abi.PooledArgs]
+	float8 map[string]*cuda.Function[abi.PooledFloat8Args]
+	tables map[string]*cuda.Function[abi.PooledTablesArgs] // of both
 }
 
 var (
@@ -44,28 +44,30 @@ func init() {
 
 func newPooledKernels(name string, c coder) *pooledKernels {
 	k := &pooledKernels{
-		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledReplayArgs]{},
-		map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]{},
+		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledTablesArgs]{},
 	}
-	if c.floats&^1 != 0 {
-		serve, replay := module("pooled_"+name), module("pooledReplay_"+name)
-		for _, element := range []int{4, 2} {
-			if c.floats&element == 0 {
-				continue
+	for _, element := range []int{4, 2} {
+		if c.floats&element == 0 {
+			continue
+		}
+		for _, form := range c.pooledForms() {
+			serve, tables := module("pooled"+form.name+"_"+name), module("pooled"+form.name+"Tables_"+name)
+			if c.measured(name, form.name) {
+				serve = module("pooled" + form.name + pooledVariant + "_" + name)
 			}
-			for _, shape := range c.pooledShapes(c.lanes) {
+			for _, shape := range form.shapes {
 				function := pooledName(shape, element)
-				k.serve[function] = cuda.NewFunction[abi.PooledArgs](serve, function)
-				k.replay[function] = cuda.NewFunction[abi.PooledReplayArgs](replay, function)
+				k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
+				k.tables[form.name+function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 			}
 		}
 	}
 	if c.floats&1 != 0 {
-		serve, replay := module("pooledFloat8_"+name), module("pooledFloat8Replay_"+name)
+		serve, tables := module("pooledFloat8_"+name), module("pooledFloat8Tables_"+name)
 		for _, shape := range c.pooledShapes(max(c.lanes, leastFloat8Lanes)) {
 			function := pooledName(shape, 1)
 			k.float8[function] = cuda.NewFunction[abi.PooledFloat8Args](serve, function)
-			k.float8Replay[function] = cuda.NewFunction[abi.PooledFloat8ReplayArgs](replay, function)
+			k.tables[function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 		}
 	}
 	return k
@@ -75,6 +77,48 @@ func newPooledKernels(name string, c coder) *pooledKernels {
 const leastFloat8Lanes = 16
 
 func pooledName(shape string, element int) string { return fmt.Sprint("pooled", shape, "Of", element) }
+
+// pooledNames are the names by lanes, 0 for Long, and element, so that a batch formats none.
+var pooledNames = func() map[[2]int]string {
+	all := map[[2]int]string{}
+	for _, element := range []int{4, 2, 1} {
+		all[[2]int{0, element}] = pooledName("Long", element)
+		for lanes := 8; lanes <= 32; lanes *= 2 {
+			all[[2]int{lanes, element}] = pooledName(fmt.Sprint(lanes), element)
+		}
+	}
+	return all
+}()
+
+// pooledForm is a form of a coder's kernels for pooled batches but of float8, with the shapes that it has. Its name is "" for pooled.cu, "Pairs" for pooled_pairs.cu, "Shifts"
+// for that with coder.shifts, or "Bytes" for pooled_bytes.cu.
+type pooledForm struct {
+	name   string
+	shapes []string
+}
+
+func (c coder) pooledForms() []pooledForm {
+	all := c.pooledShapes(c.lanes)
+	forms := []pooledForm{{"", all}}
+	if c.pairs {
+		forms = []pooledForm{{"", all[:1]}, {"Pairs", all[1:]}} // the first shape is Long
+	}
+	if c.shifts > 0 {
+		forms = append(forms, pooledForm{"Shifts", all[1:]})
+	}
+	if c.bytes {
+		forms = append(forms, pooledForm{"Bytes", []string{"8", "16"}})
+	}
+	return forms
+}
+
+// To be measured, and removed: what TENSORCACHE_POOLED says. V1 has a pair of rows more on its way; with VT tiles have whole bags.
+var pooledVariant = os.Getenv("TENSORCACHE_POOLED")
+
+// measured says whether a form has such variants.
+func (c coder) measured(name, form string) bool {
+	return pooledVariant == "V1" && (form == "Shifts" || form == "Pairs" && name == raw)
+}
 
 // pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
 func (c coder) pooledShapes(least int) []string {
@@ -87,9 +131,11 @@ func (c coder) pooledShapes(least int) []string {
 
 // pooledLaunch is how a pooled batch is launched.
 type pooledLaunch struct {
-	function               string
+	form, function         string
 	lanes, threads, shared int
 	name                   string // of the coder
+	// inside says that the kernel writes bags of several runs that one tile adds up.
+	inside bool
 }
 
 // pooledFloat returns what pooled.h calls an element type.
@@ -126,15 +172,25 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 		width, element, values = 1, p.Float8.Values, float8Piece
 		units, least = (p.Columns+values-1)/values, max(least, leastFloat8Lanes)
 	}
-	l := pooledLaunch{name: name, lanes: 32, function: pooledName("Long", width)}
+	l := pooledLaunch{name: name, lanes: 32, function: pooledNames[[2]int{0, width}]}
 	if units <= 32 {
 		l.lanes = least
 		for l.lanes < units {
 			l.lanes *= 2
 		}
-		l.function = pooledName(fmt.Sprint(l.lanes), width)
+		l.function = pooledNames[[2]int{l.lanes, width}]
+		switch {
+		case p.Float8.Is():
+		case c.pairs && c.shifts > 0 && int(row.Params[2]) <= c.shifts:
+			l.form = "Shifts"
+		case c.pairs:
+			l.form = "Pairs"
+		case c.addsBytes(&row):
+			l.form, l.lanes = "Bytes", rankBytesTile(int(row.RowBytes))
+			l.function = pooledNames[[2]int{l.lanes, width}]
+		}
 	}
-	if of := pooledOf[name]; of.serve[l.function] == nil && of.float8[l.function] == nil {
+	if of := pooledOf[name]; of.serve[l.form+l.function] == nil && of.float8[l.function] == nil {
 		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))
 	}
 	if k.Lookup.RowBytes >= abi.LongRow {
@@ -154,6 +210,10 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	for i, b := range k.Slabs {
 		args.Serve.Slabs[i] = b.Addr()
 	}
+	if l.form != "" {
+		c.aheadLaunch(s, &l, &args, width)
+		return l, args, nil
+	}
 	tile := l.lanes*16 + abi.PoolAhead*int(args.Serve.StageBytes) + int(row.Scratch)
 	if !c.pairs || p.Float8.Is() {
 		tile += quads * 16
@@ -166,6 +226,42 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	return l, args, nil
 }
 
+// aheadLaunch sets the memory of a launch of a kernel that looks rows up ahead: of pooled_pairs.cu or pooled_bytes.cu. width is the bytes of an element.
+func (c coder) aheadLaunch(s *cuda.Stream, l *pooledLaunch, args *abi.PooledArgs, width int) {
+	row := &args.Serve.Codec
+	quads, codec := int(row.Quads), int(row.MetaBytes)
+	thread, tile, table := abi.PoolEntries+abi.PoolLane+abi.FindShared, abi.PoolTile, 0
+	if l.form == "Bytes" {
+		args.Serve.StageBytes = uint32(quads*16 + 32)
+		tile += quads*(16/width)*4 + abi.PoolBytesStages*int(args.Serve.StageBytes) + int(row.Scratch)
+		table = 4 * abi.RankTable
+	} else {
+		stages := abi.PoolStages
+		args.Serve.StageBytes = uint32(stageBytes(int(row.RowBytes)))
+		if l.name == raw {
+			args.Serve.StageBytes = uint32(quads * 16)
+			if width == 4 {
+				stages = abi.PoolRawStages
+			}
+		}
+		if c.measured(l.name, l.form) {
+			stages = min(stages+2, l.lanes)
+		}
+		if l.form == "Shifts" { // ByShifts of expand.h
+			codec = quads * ((2+c.shifts)*16 + 16)
+		}
+		thread += (16/width + 1) * 4
+		tile += stages * int(args.Serve.StageBytes)
+		l.inside = true
+	}
+	perWarp := 32*thread + 32/l.lanes*tile
+	warps := fillWarps(s, codec+table+ownShared, perWarp, fitWarps(s, codec+table, perWarp))
+	l.threads, l.shared = 32*warps, codec+warps*perWarp
+}
+
+// ownShared is the shared memory that a kernel of aheadLaunch has beside the dynamic one, about.
+const ownShared = 512
+
 // poolArgs returns what a batch says of its bags, but for tileRows. element is the type of the values that rows have.
 func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) abi.PoolArgs {
 	unit := uint32(16)
@@ -177,11 +273,15 @@ func poolArgs(p *reduce.Batch, out, partials device.Buffer, element dtype.Type) 
 		Bags: uint32(p.Bags), Size: uint32(p.Size), OffsetCount: uint32(p.NumOffsets()), Columns: uint32(p.Columns),
 		PartialStride: uint32(p.PartialStride()), Mode: uint32(p.Mode), Element: pooledFloat(element), Output: pooledFloat(p.Out), Unit: unit,
 	}
+	args.Begin = uint32(p.Begin)
 	if p.Narrow {
 		args.Narrow = 1
 	}
 	if p.Size != 0 {
 		args.OffsetCount = 0
+	}
+	if p.Mode != reduce.Max && p.Weights.Size() == 0 && element != dtype.Float16 {
+		args.Plain = 1
 	}
 	return args
 }
@@ -204,13 +304,16 @@ func float8Args(f *reduce.Float8) abi.Float8Args {
 }
 
 // minTileRows is the fewest positions that a tile is given.
-const minTileRows = 8
+const minTileRows = abi.PoolLeastRows
 
 // grid returns the grid for a kernel, and sets what a tile of it takes.
 func (l *pooledLaunch) grid(rows, resident int, args *abi.PooledArgs) int {
 	tiles := l.threads / l.lanes
 	grid := max(1, min(resident, (rows+minTileRows*tiles-1)/(minTileRows*tiles)))
 	args.Pool.TileRows = uint32(max(minTileRows, (rows+grid*tiles-1)/(grid*tiles)))
+	if size := args.Pool.Size; pooledVariant == "VT" && l.inside && size > abi.PoolRun && size <= args.Pool.TileRows {
+		args.Pool.TileRows = (args.Pool.TileRows + size - 1) / size * size
+	}
 	return grid
 }
 
@@ -222,62 +325,37 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	if k.Pool.Float8.Is() {
-		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledFloat8Args {
+		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledFloat8Args {
 			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
 		})
 	} else {
-		err = launchPooled(s, pooledOf[l.name].serve[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledArgs { return args })
+		err = launchPooled(s, pooledOf[l.name].serve[l.form+l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledArgs { return args })
 	}
 	if err != nil {
 		return err
 	}
-	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out)
+	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
 }
 
-// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args and the grid are known.
-func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func(grid int) A) error {
-	resident, err := f.Resident(s.Device(), l.threads, l.shared)
+// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args are complete.
+func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func() A) error {
+	blocks, err := resident(s, f, l.threads, l.shared)
 	if err != nil {
 		return err
 	}
-	grid := l.grid(rows, resident, args)
-	all := of(grid)
+	grid := l.grid(rows, blocks, args)
+	all := of()
 	return f.Launch(s, grid, l.threads, l.shared, &all)
 }
 
-// joinPooled launches what joins the runs of longer bags, if there can be any.
-func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer) error {
-	if b.PartialBytes() == 0 {
+// joinPooled launches what joins the runs of longer bags, if there can be any. inside is that of the launch that has added them up.
+func joinPooled(s *cuda.Stream, b *reduce.Batch, p *abi.PoolArgs, out device.Buffer, inside bool) error {
+	if b.PartialBytes() == 0 || inside && b.Size != 0 && b.Size <= reduce.Group && int(p.TileRows)%b.Size == 0 {
 		return nil
 	}
-	work := b.Bags * ((b.Columns + 31) / 32)
-	return launchResident(s, poolJoin, blockThreads, 0, work, blockThreads/32, &abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)})
-}
-
-// RunCUDA implements cuda.Kernel.
-func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
-	k := (*Replay)(q)
-	l, args, err := k.Serve.pooled(s)
-	if err != nil {
-		return err
+	args := abi.PoolJoinArgs{Pool: *p, Out: out.Addr(), Rows: uint32(b.Rows)}
+	if inside {
+		args.Inside = 1
 	}
-	var blocks uint64
-	replay := func(grid int) abi.ReplayArgs {
-		blocks = uint64(grid)
-		return abi.ReplayArgs{State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args.Serve}
-	}
-	if rows := k.Serve.Lookup.numRows(); k.Serve.Pool.Float8.Is() {
-		err = launchPooled(s, pooledOf[l.name].float8Replay[l.function], &l, rows, &args, func(grid int) abi.PooledFloat8ReplayArgs {
-			return abi.PooledFloat8ReplayArgs{Replay: replay(grid), Pool: args.Pool, Float8: float8Args(&k.Serve.Pool.Float8)}
-		})
-	} else {
-		err = launchPooled(s, pooledOf[l.name].replay[l.function], &l, rows, &args, func(grid int) abi.PooledReplayArgs {
-			return abi.PooledReplayArgs{Replay: replay(grid), Pool: args.Pool}
-		})
-	}
-	if err != nil {
-		return err
-	}
-	k.blocks = blocks
-	return joinPooled(s, k.Serve.Pool, &args.Pool, k.Serve.Lookup.Out)
+	return launchResident(s, poolJoin, blockThreads, 0, b.Bags*((b.Columns+31)/32), blockThreads/32, &args)
 }

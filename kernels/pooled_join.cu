@@ -1,15 +1,19 @@
-#include "pooled.h"
+#include "pooled_tables.h"
 
-// Adds up the runs of bags that have several: the sums of the runs lie in partials. A warp takes 32 columns of a bag at a time, a lane each.
-KERNEL void __launch_bounds__(256) poolJoin(const PoolJoinArgs a)
+// Adds up the runs of bags that have several: the sums of the runs lie in partials. A warp takes 32 columns of a bag at a time, a lane each: this one is the
+// given one of so many. The batch has so many rows, and its output goes to an address. Inside says that those bags were written whose runs all begin in the
+// positions of one tile, but for bags of several groups; the tiles' positions are counted from before positions before the batch's.
+INLINE void join(const PoolArgs &p, u32 rows, u64 to, u32 inside, u32 before, u32 warp, u32 warps)
 {
-	const PoolArgs &p = a.pool;
-	u32 lane = laneID(), parts = (p.columns + 31) / 32, warps = gridBlocks() * (blockThreads() / 32);
+	u32 lane = laneID(), parts = (p.columns + 31) / 32;
 	u64 work = (u64)p.bags * parts;
-	for (u64 w = (blockID() * blockThreads() + threadID()) / 32; w < work; w += warps) {
+	for (u64 w = warp; w < work; w += warps) {
 		u32 bag = (u32)(w / parts), column = (u32)(w % parts) * 32 + lane;
-		u32 start = startOf(p, a.rows, bag), end = startOf(p, a.rows, bag + 1);
+		u32 start = startOf(p, rows, bag), end = startOf(p, rows, bag + 1);
 		if (end <= start || end - start <= POOL_RUN)
+			continue;
+		u32 last = start + (end - start - 1) / POOL_RUN * POOL_RUN; // where the last run begins
+		if (inside != 0 && end - start <= POOL_RUN * POOL_GROUP_RUNS && (before + start) / p.tileRows == (before + last) / p.tileRows)
 			continue;
 		u32 count = 0, groups = 0;
 		float total = 0, group = 0;
@@ -39,10 +43,27 @@ KERNEL void __launch_bounds__(256) poolJoin(const PoolJoinArgs a)
 			continue;
 		if (p.mode == POOL_MEAN && count > 1)
 			total = quotientOf(total, (float)count);
-		u8 *out = (u8 *)a.out + (u64)bag * p.stride;
+		u8 *out = (u8 *)to + (u64)bag * p.stride;
 		if (p.output == POOL_FLOAT32)
 			storeFar((u32 *)out + column, total != total ? 0x7fc00000 : bitsOf(total));
 		else
 			storeFar((u16 *)out + column, (u16)rounded(total, p.output));
 	}
+}
+
+KERNEL void __launch_bounds__(256) poolJoin(const PoolJoinArgs a)
+{
+	join(a.pool, a.rows, a.out, a.inside, 0, (blockID() * blockThreads() + threadID()) / 32, gridBlocks() * (blockThreads() / 32));
+}
+
+// poolJoinTables is poolJoin for the tables of a launch. Each block takes one: there are as many blocks for each.
+KERNEL void __launch_bounds__(256) poolJoinTables(const PooledTablesArgs t)
+{
+	u32 table = blockID() % t.count, warps = blockThreads() / 32;
+	if (threadID() < 32)
+		findStarts(t);
+	blockSync();
+	readTable<false>(t, table);
+	const LookupArgs &l = tables.table.serve.lookup;
+	join(tables.table.pool, l.count, l.out, t.inside, tables.starts[table], blockID() / t.count * warps + threadID() / 32, gridBlocks() / t.count * warps);
 }

@@ -50,12 +50,12 @@ func (k *SumRows) RunCUDA(s *cuda.Stream) error {
 		lanes *= 2
 	}
 	f, tiles := sumRows[lanes], blockThreads/lanes
-	resident, err := f.Resident(s.Device(), blockThreads, 0)
+	blocks, err := resident(s, f, blockThreads, 0)
 	if err != nil {
 		return err
 	}
 	rows, chunks := k.Next-k.From, (units+lanes-1)/lanes
-	grid := max(1, min(resident, (rows*chunks+minTileRows*tiles-1)/(minTileRows*tiles)))
+	grid := max(1, min(blocks, (rows*chunks+minTileRows*tiles-1)/(minTileRows*tiles)))
 	args.Pool.TileRows = uint32(max(minTileRows, (rows*chunks+grid*tiles-1)/(grid*tiles)))
 	if err := f.Launch(s, grid, blockThreads, 0, &args); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (k *SumRows) RunCUDA(s *cuda.Stream) error {
 	if !k.last() {
 		return nil
 	}
-	return joinPooled(s, p, &args.Pool, k.Out)
+	return joinPooled(s, p, &args.Pool, k.Out, false)
 }
 
 // poolOffsets launches what counts bad offsets of a captured batch with so many blocks whose rows are added up by SumRows. It runs in front of the

@@ -34,9 +34,15 @@ func module(name string) *cuda.Module {
 	return &cuda.Module{Name: name, PTX: func() ([]byte, error) { return ptxText(name) }}
 }
 
+// resident returns how many blocks of a kernel run at once.
+func resident[A any](s *cuda.Stream, f *cuda.Function[A], threads, shared int) (int, error) {
+	n, err := f.Resident(s.Device(), threads, shared)
+	return limited(n, blockLimit), err
+}
+
 // residentOf returns a grid for work that a kernel's blocks take in turns: no more blocks than run at once.
 func residentOf[A any](s *cuda.Stream, f *cuda.Function[A], threads, shared, work, perBlock int) (int, error) {
-	n, err := f.Resident(s.Device(), threads, shared)
+	n, err := resident(s, f, threads, shared)
 	return max(1, min(n, (work+perBlock-1)/perBlock)), err
 }
 
@@ -52,21 +58,14 @@ func launchResident[A any](s *cuda.Stream, f *cuda.Function[A], threads, shared,
 // staticShared is more than any kernel's own shared memory beside the dynamic one: Serve has 4 KiB of lists.
 const staticShared = 5 << 10
 
-// sharedLimit, if not 0, is taken for what a block can have: tests try smaller GPUs with it.
-var sharedLimit = 0
-
 // fits says whether a block has so many bytes of dynamic shared memory: it has from 99 KiB on GPUs for graphics to 227 KiB on an H100.
 func fits(s *cuda.Stream, shared int) bool {
-	limit := s.Device().MaxShared()
-	if sharedLimit != 0 {
-		limit = min(limit, sharedLimit)
-	}
-	return shared+staticShared <= limit
+	return shared+staticShared <= limited(s.Device().MaxShared(), sharedLimit)
 }
 
 // fitWarps returns how many warps a block has, at most blockThreads / 32, such that their shared memory fits the device.
 func fitWarps(s *cuda.Stream, fixed, perWarp int) int {
-	warps := blockThreads / 32
+	warps := limited(blockThreads/32, warpLimit)
 	for warps > 1 && !fits(s, fixed+warps*perWarp) {
 		warps /= 2
 	}

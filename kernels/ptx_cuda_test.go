@@ -40,7 +40,9 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		name(want, slices.Collect(maps.Values(c.serve))...)
 		name(want, slices.Collect(maps.Values(c.share))...)
 		name(want, slices.Collect(maps.Values(c.replay))...)
-		name(want, slices.Collect(maps.Values(c.early))...)
+		for _, of := range c.compared {
+			name(want, slices.Collect(maps.Values(of))...)
+		}
 		name(want, c.fetch, c.fetchLong)
 		name(want, c.shareLong)
 		if c.encode != nil {
@@ -52,11 +54,11 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	}
 	for _, k := range pooledOf {
 		name(want, slices.Collect(maps.Values(k.serve))...)
-		name(want, slices.Collect(maps.Values(k.replay))...)
 		name(want, slices.Collect(maps.Values(k.float8))...)
-		name(want, slices.Collect(maps.Values(k.float8Replay))...)
+		name(want, slices.Collect(maps.Values(k.tables))...)
 	}
 	name(want, poolJoin)
+	name(want, poolJoinTables)
 	name(want, slices.Collect(maps.Values(sumRows))...)
 	name(want, poolOffsets)
 	name(want, slices.Collect(maps.Values(gatherPool))...)

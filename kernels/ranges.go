@@ -86,6 +86,16 @@ func (r *Ranges) Free() int {
 	return -1
 }
 
+// Unset returns how many numbers no range has.
+func (r *Ranges) Unset() (n int) {
+	for i := range r.all {
+		if r.all[i].Load() == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Use says that the rows of batches that begin from now on are all in one range, or, if only is -1, in those that their words name. It returns
 // what is to be stored in the first word of each device's Directory.
 func (r *Ranges) Use(only int) uint64 {

@@ -114,6 +114,7 @@ func names(digits []int) int {
 // a byte, one level and eight.
 func TestCoders_RankShapes(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
+	defer kernels.LimitLaunch(1, 1)() // several rows a tile
 	all, compressed := 0, 0
 	for i, digits := range [][]int{{1}, {2}, {3}, {4}, {1, 3, 4}, {2, 1, 2, 3}, {3, 2, 1, 1, 1}, {4, 4, 4, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, {2, 2, 2, 2, 2, 2, 2, 2}} {
 		for _, elementBytes := range []int{2, 4, 8} {
@@ -147,6 +148,7 @@ func TestCoders_RankShapes(t *testing.T) {
 // TestCoders_RankBytes decodes rows of shapes that hits have kernels of their own for, of one segment and several, with the last one short.
 func TestCoders_RankBytes(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
+	defer kernels.LimitLaunch(1, 1)() // several rows a tile
 	all, compressed := 0, 0
 	for i, digits := range [][]int{{2, 2}, {2, 1}, {2, 2, 2, 2}, {2, 1, 2, 3}, {2, 2, 4, 3}, {2, 1, 1, 1, 1, 1, 1, 1}, {1, 2, 2, 3}, {1, 1, 2}} {
 		for _, elementBytes := range []int{2, 4} {

@@ -55,22 +55,22 @@ func (c *ReplayCounts) FirstOutOfRange() int { return int(^c.First & (1<<31 - 1)
 func (k *Replay) Name() string { return "replay" }
 
 // RunHost implements device.Kernel. It runs one replay.
-func (k *Replay) RunHost(w device.Workers) { k.runHost(w, &k.Serve) }
+func (k *Replay) RunHost(w device.Workers) {
+	state := replayState(k.State)
+	k.countHost(w, atomic.AddUint64(&state.Begun, 1)-1, func() device.Kernel { return &k.Serve })
+	atomic.AddUint64(&state.Ended, 1)
+}
 
-// runHost runs one replay, whose rows are served by a kernel of k.Serve.
-func (k *Replay) runHost(w device.Workers, serve device.Kernel) {
+// countHost runs the kernel that serves the rows of replay number n, and counts what it has done in State.
+func (k *Replay) countHost(w device.Workers, n uint64, serve func() device.Kernel) {
 	k.blocks = 1
 	state := replayState(k.State)
-	n := atomic.AddUint64(&state.Begun, 1) - 1
 	var now, result Counters
-	bytes := func(c *Counters) device.Buffer {
-		return device.HostBuffer(unsafe.Slice((*byte)(unsafe.Pointer(c)), CountersBytes))
-	}
-	k.Serve.Lookup.Counters, k.Serve.Result = bytes(&now), bytes(&result)
+	k.Serve.Lookup.Counters, k.Serve.Result = now.buffer(), result.buffer()
 	if k.Absent != nil {
 		k.Serve.Absent = &Absent{}
 	}
-	serve.RunHost(w)
+	serve().RunHost(w)
 	if k.Absent != nil {
 		k.Absent.listReplayed(k.Serve.Absent, k.Serve.Lookup.Out.Bytes())
 	}
@@ -88,8 +88,13 @@ func (k *Replay) runHost(w device.Workers, serve device.Kernel) {
 		atomic.AddUint64(&c.OutOfRange, uint64(result.OutOfRange))
 		atomic.StoreUint64(&c.First, n<<31|uint64(^uint32(result.FirstOutOfRange())&(1<<31-1)))
 	}
-	atomic.AddUint64(&state.Ended, 1)
+	if k.counted() {
+		atomic.AddUint64(&state.Hits, uint64(result.Hits))
+	}
 }
+
+// counted says whether State counts the hits, as nobody knows how many rows a replay has.
+func (k *Replay) counted() bool { return k.Serve.Pool != nil && k.Serve.Pool.Whole.Size() > 0 }
 
 func replayState(b device.Buffer) *abi.ReplayState { return &view[abi.ReplayState](b)[0] }
 
@@ -131,14 +136,21 @@ func (k *Replay) Counts(state []byte) ReplayCounts {
 	return ReplayCounts(replayState(device.HostBuffer(state)).Counts)
 }
 
+// Hits returns what Counts does not have, the hits, of replays of windows (reduce.Batch.Whole).
+func (k *Replay) Hits(state []byte) uint64 { return replayState(device.HostBuffer(state)).Hits }
+
 // WriteView writes a view, of ReplayViewBytes, of what Serve says of the map, the slabs, the host tier and the table's length.
 func (k *Serve) WriteView(to []byte) {
-	v := &view[abi.ReplayView](device.HostBuffer(to))[0]
-	*v = abi.ReplayView{
+	view[abi.ReplayView](device.HostBuffer(to))[0] = k.replayView()
+}
+
+func (k *Serve) replayView() abi.ReplayView {
+	v := abi.ReplayView{
 		Map: k.Lookup.Map.Addr(), Rejected: k.Lookup.Rejected.Addr(), Oversize: k.Lookup.Oversize.Addr(), Limit: k.Lookup.Limit,
 		Tier: k.Tier.args(), Buckets: k.Lookup.Layout.Buckets, Peers: uint32(k.Lookup.Peers),
 	}
 	for i, b := range k.Slabs {
 		v.Slabs[i] = b.Addr()
 	}
+	return v
 }

@@ -16,12 +16,13 @@ struct ReplayNow {
 	u64 number;  // of the replay, from 0 on
 };
 
-INLINE void readView(const ReplayViews *views, u64 version, ReplayNow *now)
+// readView reads a view. All lanes of a warp call it.
+INLINE void readView(const ReplayViews *views, u64 version, ReplayView *view)
 {
 	constexpr u32 WORDS = sizeof(ReplayView) / 8;
 	static_assert(sizeof(ReplayView) % 8 == 0 && WORDS <= 32, "a word a lane");
 	if (laneID() < WORDS)
-		((u64 *)&now->view)[laneID()] = loadDevice((const u64 *)(views->views + version % REPLAY_TURNS) + laneID());
+		((u64 *)view)[laneID()] = loadDevice((const u64 *)(views->views + version % REPLAY_TURNS) + laneID());
 }
 
 // beginReplay begins to announce the block and to fill now, in shared memory. The last warp announces, and the one before reads the view
@@ -39,7 +40,7 @@ INLINE void beginReplay(const ReplayArgs &r, ReplayNow *now)
 	}
 	if (warp == (last == 0 ? 0 : last - 1)) {
 		u64 version = loadSame(&views->version);
-		readView(views, version, now);
+		readView(views, version, &now->view);
 		if (laneID() == 0)
 			now->version = version;
 	}
@@ -51,7 +52,7 @@ INLINE void checkReplay(const ReplayArgs &r, ReplayNow *now)
 	if (now->version == now->latest)
 		return;
 	if (threadID() < 32)
-		readView((const ReplayViews *)r.views, now->latest, now);
+		readView((const ReplayViews *)r.views, now->latest, &now->view);
 	blockSync();
 }
 

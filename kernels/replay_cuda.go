@@ -26,6 +26,9 @@ func (k *Replay) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	l.divide(&args, grid)
+	if err := k.poolOffsets(s, grid); err != nil { // of a batch whose rows SumRows adds up
+		return err
+	}
 	if err := f.Launch(s, grid, l.threads, l.shared, &abi.ReplayRowsArgs{
 		Replay: abi.ReplayArgs{State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args}, Absent: k.Absent.replayArgs(),
 	}); err != nil {

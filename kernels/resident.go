@@ -22,11 +22,27 @@ type Resident struct {
 	// ranges as GPUs read them (Ranges.Image).
 	Ranges    *Ranges
 	Directory device.Buffer
-	// Prefetch has GPUs ask for rows' overflow places some rows before they copy them.
-	Prefetch bool
-	// Early has GPUs copy the slots of the first rows of a launch before they have these rows' words, if they have kernels for it and all rows are in one range.
-	Early bool
+	// OverflowFirst has GPUs read those of a few rows first that have bytes in overflow places, where rows are decoded by pairs.
+	OverflowFirst bool
+	// Kernel picks a GPU's kernel for measurements.
+	Kernel ResidentKernel
 }
+
+// ResidentKernel says by which kernel a GPU reads rows of a resident table. Where there is no such kernel for the rows, it is the usual one.
+type ResidentKernel uint8
+
+const (
+	// UsualKernel is the one that batches take.
+	UsualKernel ResidentKernel = iota
+	// EarlyKernel copies the slots of the first rows of a launch before it has these rows' words, if all rows are in one range.
+	EarlyKernel
+	// SealedKernel takes all rows for lying in their places. It reads no table that is updated, and shows what reading beside updates costs.
+	SealedKernel
+	// WideKernel decodes a row of more than 512 bytes by a block with a lane for each 16 bytes, DoubleKernel one of up to 1024 bytes by a warp with two of
+	// them a lane.
+	WideKernel
+	DoubleKernel
+)
 
 // residentHost is what the host execution reads of a Resident.
 type residentHost struct {

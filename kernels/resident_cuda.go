@@ -26,8 +26,8 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 		Magic:  math.MaxUint64/uint64(r.Devices) + 1, Limit: k.Lookup.Limit,
 		Devices: uint32(r.Devices), Peers: uint32(k.Lookup.Peers),
 	}
-	if r.Prefetch {
-		args.Prefetch = 1
+	if r.OverflowFirst {
+		args.Order = 1
 	}
 	if k.Lookup.Int32 {
 		args.Narrow = 1
@@ -40,10 +40,17 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	}
 	r.rangesArgs(&args, of != nil)
 	c := kernelsOf(k.Codec)
-	l := c.launchOf(s, &args.Decode, "buddy", 0)
+	as := c.coder
+	switch r.Kernel {
+	case WideKernel:
+		as.leastDouble = mostDouble + 1
+	case DoubleKernel:
+		as.leastDouble = 1
+	}
+	l := as.launchOf(s, &args.Decode, "buddy", 0)
 	f := c.buddy[l.name()]
-	if r.Early && l.form == "" && l.shape == fmt.Sprint(l.lanes) && c.early[l.lanes] != nil {
-		f = c.early[l.lanes]
+	if other := c.compared[r.Kernel][l.lanes]; other != nil && (l.form == "" || l.form == "Fixed") && l.shape == fmt.Sprint(l.lanes) {
+		f = other
 	}
 	if blocks, err = residentOf(s, f, l.threads, l.shared, n, l.rows); err != nil {
 		return 0, err

@@ -197,7 +197,7 @@ func TestResident_EveryCodec(t *testing.T) {
 						}
 						both(t, gpu, reason, func(b *bench) result {
 							k, out := table.serve(b, c, rows, narrow, skew)
-							k.Resident.Prefetch = narrow
+							k.Resident.OverflowFirst = narrow
 							b.launch(k)
 							if left := b.counters(k.Lookup.Counters); left != (kernels.Counters{}) {
 								b.t.Errorf("counters are %+v after the batch, want zeros", left)
@@ -238,13 +238,16 @@ func TestResident_ManyRows(t *testing.T) {
 	if gpu == nil {
 		lengths = []int{256}
 	}
+	if short() {
+		defer fewBlocks()()
+	}
 	for _, rowBytes := range lengths {
 		for _, name := range []string{"none", "ibp4", "rank"} {
 			t.Run(fmt.Sprintf("%s/%d", name, rowBytes), func(t *testing.T) {
 				table := coded{name, dtype.Float32, rowBytes}
 				n, distinct := 200_000_000/rowBytes+5, 500
 				if short() {
-					n, distinct = 2003, 150
+					n, distinct = 2*manyRows(rowBytes), 150
 				}
 				data := table.rows(distinct)
 				c := table.train(t, data)
@@ -273,48 +276,62 @@ func TestResident_ManyRows(t *testing.T) {
 	}
 }
 
-// TestResident_SlotsBeforeWords: kernels that copy the first rows' slots before they have their words read what others do: rows that lie in their slots whole,
+// TestResident_Kernels: kernels that are there for measurements, and OverflowFirst, read what the usual ones do: rows that lie in their slots whole,
 // have overflow, or are in the overlay, numbers out of range, and tables of several ranges.
-func TestResident_SlotsBeforeWords(t *testing.T) {
+func TestResident_Kernels(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	if gpu == nil {
 		t.Skip(reason)
 	}
+	kinds := map[kernels.ResidentKernel][]int{
+		kernels.EarlyKernel: {64, 128, 256, 400, 512}, kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
+		kernels.UsualKernel: {128, 256, 512, 768, 1000, 1024, 2048},
+	}
+	defer kernels.LimitLaunch(2, 2)()
 	for _, name := range []string{"none", "ibp4"} {
-		for i, rowBytes := range []int{64, 128, 256, 400, 512} {
-			if short() && i%2 != 0 {
-				continue
+		for kind, lengths := range kinds {
+			for i, rowBytes := range lengths {
+				if short() && i%2 != 0 {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%d/%d", name, kind, rowBytes), func(t *testing.T) { readsByKernel(t, gpu, reason, name, rowBytes, kind, i) })
 			}
-			t.Run(fmt.Sprintf("%s/%d", name, rowBytes), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(uint64(rowBytes), 28))
-				table := coded{name, dtype.Float32, rowBytes}
-				data := table.rows(300)
-				c := table.train(t, data)
-				for k, targets := range [][]int{{buddy.MaxTarget(rowBytes)}, {rowBytes / 2 &^ 15}, {16}, {rowBytes / 2 &^ 15, buddy.MaxTarget(rowBytes)}} {
-					res := layResident(t, c, data, rowBytes, []int{1, 3}[(i+k)%2], targets...)
-					for _, n := range []int{1, 37, 3000} {
-						rows := residentRows(n, res.Rows, r)
-						both(t, gpu, reason, func(b *bench) kernels.Counters {
-							k, out := res.serve(b, c, rows, n == 37, 0)
-							k.Resident.Early = true
-							b.launch(k)
-							got := out.read(b)
-							for i, row := range rows {
-								want := make([]byte, rowBytes)
-								if uint64(row) < uint64(res.Rows) {
-									want = data[row*int64(rowBytes):][:rowBytes]
-								}
-								if !bytes.Equal(got[i*rowBytes:][:rowBytes], want) {
-									b.t.Fatalf("targets %d: position %d of %d, row %d differs from its source", targets, i, n, row)
-								}
-							}
-							return *kernels.CountersView(k.Result)
-						}, func(t *testing.T, want, got kernels.Counters) {
-							if want != got {
-								t.Errorf("targets %d, %d rows: counters %+v, want %+v", targets, n, got, want)
-							}
-						})
+		}
+	}
+}
+
+func readsByKernel(t *testing.T, gpu device.Device, reason error, name string, rowBytes int, kind kernels.ResidentKernel, turn int) {
+	r := rand.New(rand.NewPCG(uint64(rowBytes), 28))
+	table := coded{name, dtype.Float32, rowBytes}
+	data := table.rows(300)
+	c := table.train(t, data)
+	for k, targets := range [][]int{{buddy.MaxTarget(rowBytes)}, {rowBytes / 2 &^ 15}, {16}, {rowBytes / 2 &^ 15, buddy.MaxTarget(rowBytes)}} {
+		res := layResident(t, c, data, rowBytes, []int{1, 3}[(turn+k)%2], targets...)
+		for _, n := range []int{1, 37, 3000} {
+			rows := residentRows(n, res.Rows, r)
+			if kind == kernels.SealedKernel { // every seventh lies in the overlay
+				for i := range rows {
+					rows[i] -= max(0, rows[i]%7-5)
+				}
+			}
+			both(t, gpu, reason, func(b *bench) kernels.Counters {
+				k, out := res.serve(b, c, rows, n == 37, 0)
+				k.Resident.Kernel, k.Resident.OverflowFirst = kind, n != 37
+				b.launch(k)
+				got := out.read(b)
+				for i, row := range rows {
+					want := make([]byte, rowBytes)
+					if uint64(row) < uint64(res.Rows) {
+						want = data[row*int64(rowBytes):][:rowBytes]
 					}
+					if !bytes.Equal(got[i*rowBytes:][:rowBytes], want) {
+						b.t.Fatalf("targets %d: position %d of %d, row %d differs from its source", targets, i, n, row)
+					}
+				}
+				return *kernels.CountersView(k.Result)
+			}, func(t *testing.T, want, got kernels.Counters) {
+				if want != got {
+					t.Errorf("targets %d, %d rows: counters %+v, want %+v", targets, n, got, want)
 				}
 			})
 		}

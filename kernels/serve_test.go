@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -34,12 +35,13 @@ type serveInput struct {
 	rejected, oversize []uint64
 	batch              []int64
 	skew               int64
-	find               bool // by Find instead of Serve
-	replays            int  // by so many runs of Replay instead of one of Serve
-	moving             bool // with replays: the view changes in each, after the replay's first look at it
-	int32s             bool // row numbers are int32
-	absent             bool // with replays: nothing answers for the rows that the tier does not hold
-	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
+	find               bool          // by Find instead of Serve
+	replays            int           // by so many runs of Replay instead of one of Serve
+	moving             bool          // with replays: the view changes in each, after the replay's first look at it
+	int32s             bool          // row numbers are int32
+	absent             bool          // with replays: nothing answers for the rows that the tier does not hold
+	pool               *reduce.Batch // the rows are added up, as many as it has
+	oneDevice          bool          // slab 1 is the device's own, not another one's: Find is one launch only then
 }
 
 const serveTable = 3
@@ -138,13 +140,17 @@ func (in *serveInput) attached(b *bench, do func(kernels.HostRows, kernels.Codec
 // serveFrom runs the batch.
 func (in *serveInput) serveFrom(b *bench, rows kernels.HostRows, attached kernels.Codec) serveResult {
 	b.t.Helper()
-	out := b.output(int64(len(in.batch)*in.rowBytes), in.skew)
+	batch, size, skew := in.batch, int64(len(in.batch)*in.rowBytes), in.skew
+	if in.pool != nil {
+		batch, size, skew = batch[:in.pool.Rows], int64(in.pool.Bags)*in.pool.Stride, 0
+	}
+	out := b.output(size, skew)
 	result, err := b.d.AllocHost(kernels.CountersBytes, "test")
 	b.check(err)
 	defer b.d.Free(result)
 	k := kernels.Serve{
 		Lookup: kernels.Lookup{
-			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.putRows(in.batch, in.int32s), Int32: in.int32s,
+			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.putRows(batch, in.int32s), Int32: in.int32s,
 			Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: out.rows, RowBytes: in.rowBytes,
 			Counters: b.alloc(kernels.CountersBytes),
 		},
@@ -162,7 +168,10 @@ func (in *serveInput) serveFrom(b *bench, rows kernels.HostRows, attached kernel
 	if (kernels.Ending{Result: result, Batch: 7}).Published() {
 		b.t.Fatal("published before the batch")
 	}
-	if in.find {
+	if in.pool != nil {
+		k.Pool, k.Partials = in.pool, b.alloc(max(16, in.pool.PartialBytes()))
+		b.launch(k.Pooled())
+	} else if in.find {
 		k.Lookup.Found = b.alloc(int64(len(in.batch)) * kernels.FoundBytes)
 		b.launch(&kernels.Find{
 			Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec, Tier: rows, End: kernels.Ending{Result: result, Batch: 7, Kernels: 1},
@@ -356,17 +365,20 @@ func testServe(t *testing.T, find bool, replays int) {
 // device's slabs hold most of the rows, so that Find is one launch.
 func TestFind_ManyRows(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
+	if short() {
+		defer fewBlocks()()
+	}
 	for _, rowBytes := range race.Some([]int{64, 256, 512, 1024, 4096}) {
 		for _, table := range []coded{
 			{"none", dtype.Float32, rowBytes}, {"ibp4", dtype.Float32, rowBytes}, {"rank", dtype.Float32, rowBytes}, {"rank", dtype.BFloat16, rowBytes},
 		} {
 			t.Run(table.String(), func(t *testing.T) {
-				n := 200_000_000/max(256, rowBytes) + 3
+				n, rows := 200_000_000/max(256, rowBytes)+3, 901
 				if short() {
-					n = 6003
+					n, rows = 2*manyRows(rowBytes), 151
 				}
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 5))
-				in := newServeInputOf(t, table.rows(901), rowBytes, n, table.name, table.dtype, transfer.InPlace, .97, r)
+				in := newServeInputOf(t, table.rows(rows), rowBytes, n, table.name, table.dtype, transfer.InPlace, .97, r)
 				in.find, in.oneDevice = true, true
 				both(t, gpu, reason, func(b *bench) serveResult {
 					return in.serve(b, func(kernels.HostRows) {})

@@ -45,9 +45,10 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 		args.Share, blocks = k.Share.args(), k.Share.Blocks
 	}
 	if blocks == 0 {
-		blocks = s.Device().Multiprocessors()
+		blocks = limited(s.Device().Multiprocessors(), blockLimit)
 		args.Share.Own = uint32(blocks)
 	}
+	blocks = limited(blocks, blockLimit)
 	if k.Tier.RowBytes > abi.ShareRow {
 		f = c.shareLong
 	}

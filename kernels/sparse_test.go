@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec/sparse"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -56,8 +57,8 @@ func sparseRow(r *rand.Rand, s sparse.Shape, rowBytes int, share float64, kind i
 }
 
 // TestCoders_SparseHits decodes rows of one table that have any share of entries, of any kind: lists of entries and of background elements,
-// bitmaps, and neither; by all lengths of digits and all units of stores; of one segment and of two. A warp has rows of all of these at the
-// same time.
+// bitmaps, and neither; by all lengths of digits and all units of stores; of one segment and of several, shorter and longer than a stage. A warp has rows
+// of all of these at the same time.
 func TestCoders_SparseHits(t *testing.T) { sparseHits(t, false) }
 
 // TestCoders_SparseHitsCorrupt damages some of these rows: the host's decoder says which are corrupt, and the others are right.
@@ -67,10 +68,11 @@ func TestCoders_SparseHitsCorrupt(t *testing.T) {
 
 func sparseHits(t *testing.T, damage bool) {
 	gpu, reason := gputest.OpenIfAny(t)
+	defer kernels.LimitLaunch(1, 2)()
 	shares := []float64{0, 0.004, 0.05, 0.3, 0.5, 0.8, 0.97, 1}
 	all, compressed := 0, 0
 	for _, elementBytes := range []int{1, 2, 4, 8} {
-		for i, rowBytes := range []int{16, 40, 131, 256, 300, 512, 520, 1030, 2048, 2408, 4096, 4100, 6000, 8188} {
+		for i, rowBytes := range []int{16, 40, 131, 256, 300, 512, 520, 1030, 2048, 2408, 4096, 4100, 6000, 8188, 8192, 14_812, 20_001} {
 			r := rand.New(rand.NewPCG(uint64(rowBytes), uint64(elementBytes)))
 			s := sparseShape(r, elementBytes, (i+elementBytes)%7)
 			t.Run(fmt.Sprintf("element=%d/row=%d", elementBytes, rowBytes), func(t *testing.T) {
@@ -125,6 +127,7 @@ func TestCoders_SparseOrderCorrupt(t *testing.T) { t.Run("sparse", sparseOrder) 
 
 func sparseOrder(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
+	defer kernels.LimitLaunch(1, 2)()
 	const rowBytes, elements, header, rows, damagedRows = 512, 128, 8 + 7, 600, 500
 	r := rand.New(rand.NewPCG(1, 2))
 	s := sparse.Shape{ElementBytes: 4, SymbolBits: 1}

@@ -58,7 +58,6 @@ struct Listed {
 	}
 	INLINE void advance() {}
 	INLINE void end() {}
-	static INLINE u32 target() { return ~0u; } // bytes of a row that lie in one piece: all
 	// For rows that are decoded where they lie: how many there are, each one's ticket, and its words.
 	INLINE u32 all() const { return ((const Counters *)a.counters)->hits; }
 	INLINE Ticket one(u32 i) const { return ticketOf(a, loadConst((const u32x4 *)a.found + i)); }
@@ -77,13 +76,12 @@ INLINE void copyRow16(u32 shared, u64 global)
 #endif
 }
 
-// copyPart16 is copyRow16 for rows in two PARTS. The second part lies in buddy memory and is copied through the first-level cache, for the same reason.
-// What was written there later than the cache has it is not found: a word names places that were written two epochs before, so no kernel that reads them
-// overlaps one that ran before they were written.
-template <bool PARTS> INLINE void copyPart16(u32 shared, u64 global, bool second)
+// copyQuad starts the copy of a row's 16 bytes from at on to shared memory, if the row is so long. head is its ticket, as four words.
+INLINE void copyQuad(u32 shared, const Ticket *, u32x4 head, u32 at)
 {
-	if (PARTS && second)
-		copyCached16(shared, global);
-	else
-		copyRow16(shared, global);
+	if ((i32)at < (i32)head.w)
+		copyRow16(shared, ((u64)head.y << 32 | head.x) + at);
 }
+
+// copySecond is for rows in two parts (buddy.h).
+INLINE void copySecond(u32, const Ticket *, u32x4, u32, u32, const Ticket *, u32x4, u32) {}

@@ -228,6 +228,9 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 	return f, err
 }
 
+// Dir returns the directory, as it was given.
+func (f *Files) Dir() string { return f.dir }
+
 // Name implements Store.
 func (f *Files) Name() string { return "files " + f.dir }
 

@@ -123,14 +123,28 @@ type job struct {
 	done  func(err error) // releases bytes
 }
 
-// sort returns the pages that the rows lie in, ascending, and visits rows that there are none of.
+// sort returns the pages that the rows lie in, ascending, and visits rows that there are none of, or newer versions of.
 func (c *call) sort() []wantedPage {
 	refs := make([]uint64, 0, len(c.rows))
+	var buf []byte
 	for i, row := range c.rows {
 		if row < 0 || row >= c.t.manifest.Rows {
 			c.stats.Failed++
 			c.visit(i, nil, false, fmt.Errorf("pages: table %s: row (%d) must be 0 to %d", c.t.manifest.Name, row, c.t.manifest.Rows-1))
 			continue
+		}
+		if c.t.newer != nil {
+			stored, compressed, ok, err := c.t.newer.Newest(row, buf)
+			if ok || err != nil {
+				if err != nil {
+					c.stats.Failed++
+				} else {
+					buf = stored[:cap(stored)]
+					c.stats.Rows++
+				}
+				c.visit(i, stored, compressed, err)
+				continue
+			}
 		}
 		refs = append(refs, uint64(c.t.PageOf(row))<<32|uint64(i))
 	}

@@ -18,7 +18,18 @@ type Table struct {
 	codec    codec.Codec // nil: all rows are raw
 	order    []byte      // empty: positions are row numbers
 	windows  *windows
+	newer    Newer // nil: pages have the newest versions of all rows
 }
+
+// Newer has newer versions of some rows of a table than its pages have: those of a delta log. It is safe for concurrent use.
+type Newer interface {
+	// Newest returns the newest version of a row, in the form in which the table's pages have rows, which may lie in buf. ok is false if the pages have it.
+	Newest(row int64, buf []byte) (stored []byte, compressed, ok bool, err error)
+	Close() error
+}
+
+// Overlay has ReadRows take newer versions of rows from n, which is the table's from then on. No other call may be under way.
+func (t *Table) Overlay(n Newer) { t.newer = n }
 
 // OpenStores opens a table that several stores have: a page that one lacks, or has corrupt, is read from the next. All must hold the same
 // contents (Manifest.Same). Index, metadata and order come from the first store that has them. The table closes the stores, also if there
@@ -127,6 +138,9 @@ func (t *Table) Close() error {
 	var faults []error
 	for _, s := range t.stores {
 		faults = append(faults, s.Close())
+	}
+	if t.newer != nil {
+		faults = append(faults, t.newer.Close())
 	}
 	return errors.Join(faults...)
 }

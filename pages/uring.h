@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+// No library that contains this exports it.
+#pragma GCC visibility push(hidden)
+
 // The most buffers of a read: those of the longest read of the shortest pages.
 #define TC_URING_BUFFERS 256
 
@@ -36,5 +39,7 @@ int tc_uring_wait(struct tc_uring *ring, unsigned n, struct tc_uring_done *done)
 
 // Frees the ring. Nothing is under way.
 void tc_uring_close(struct tc_uring *ring);
+
+#pragma GCC visibility pop
 
 #endif

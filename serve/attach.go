@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,13 +13,13 @@ import (
 )
 
 // attach gives the client the cache's memory.
-func (c *connection) attach(r wire.AttachRequest) (*wire.Welcome, error) {
+func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.Welcome, error) {
 	s := c.server
 	if s.owner == nil {
 		return nil, sharing.ErrNotShared
 	}
-	if r.Lanes < 1 {
-		return nil, fmt.Errorf("serve: lanes (%d) must be at least 1", r.Lanes)
+	if r.Lanes < 1 || r.Lanes > s.o.MaxLanes && !r.Fewer {
+		return nil, fmt.Errorf("serve: lanes (%d) must be 1 to %d, the owner's limit for a client", r.Lanes, s.o.MaxLanes)
 	}
 	if err := s.reserve(c); err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func (c *connection) attach(r wire.AttachRequest) (*wire.Welcome, error) {
 		return nil, err
 	}
 	p.name = c.name
-	g, welcome, err := s.owner.Admit(p, min(r.Lanes, s.o.MaxLanes), c.wire.Write)
+	g, welcome, err := s.owner.Admit(ctx, p, min(r.Lanes, s.o.MaxLanes), c.wire.Write)
 	if err != nil {
 		s.release(c)
 		return nil, err
@@ -37,6 +38,7 @@ func (c *connection) attach(r wire.AttachRequest) (*wire.Welcome, error) {
 	s.mu.Lock()
 	c.guest, c.number = g, welcome.Client
 	s.mu.Unlock()
+	welcome.Scratch = s.o.MaxScratch
 	s.o.Logger.Info("client attached", slog.String("client", c.String()))
 	return welcome, nil
 }

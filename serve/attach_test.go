@@ -238,10 +238,16 @@ func TestAttach_Samples(t *testing.T) {
 	}
 }
 
-// TestAttach_Lanes: a client runs no more batches at a time than the owner allows; others wait.
+// TestAttach_Lanes: a client that asks for more lanes than the owner allows is refused. One that leaves them to the default runs no more batches at a
+// time than the owner allows; others wait.
 func TestAttach_Lanes(t *testing.T) {
 	c := open(t, 10_000, shared)
-	a := attach(t, listen(t, c, serve.Options{MaxLanes: 1}), cache.AttachOptions{Lanes: 100})
+	s := listen(t, c, serve.Options{MaxLanes: 1})
+	if _, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{Lanes: 2}); !errors.Is(err, cache.ErrOwner) || !strings.Contains(err.Error(), "serve: lanes (2) must be 1 to 1, the owner's limit for a client") {
+		t.Error(err)
+	}
+	attach(t, s, cache.AttachOptions{Lanes: 1}).Close()
+	a := attach(t, s, cache.AttachOptions{})
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -254,6 +260,33 @@ func TestAttach_Lanes(t *testing.T) {
 	wg.Wait()
 	if s, err := c.Stats(); err != nil || s.Tables[0].Gathers != 400 || s.Clients[0].Gathers != 400 {
 		t.Errorf("%v, %+v", err, s.Clients)
+	}
+}
+
+// TestAttach_Scratch: a client allocates no more memory on a device than the owner allows. Batches that can be served otherwise are.
+func TestAttach_Scratch(t *testing.T) {
+	const rows, n, most = 10_000, 50_000, 1 << 20
+	c := open(t, rows, shared)
+	ids, out := make([]int64, n), make([]byte, n*64)
+	for i := range ids {
+		ids[i] = int64(i * 7 % rows)
+	}
+	for limit, within := range map[int64]bool{0: false, most: true} {
+		a := attach(t, listen(t, c, serve.Options{MaxScratch: limit}), cache.AttachOptions{Threads: -1})
+		for range 3 {
+			clear(out)
+			if err := a.Gather(ctx, 0, ids, out); err != nil {
+				t.Fatal(err)
+			}
+			for i, id := range ids {
+				if got := binary.LittleEndian.Uint64(out[64*i:]); got != uint64(id)*8 {
+					t.Fatalf("row %d begins with %d", id, got)
+				}
+			}
+		}
+		if s, err := a.Stats(); err != nil || (s.ScratchBytes <= most) != within {
+			t.Errorf("limit %d: %v, %d bytes of scratch", limit, err, s.ScratchBytes)
+		}
 	}
 }
 

@@ -555,7 +555,7 @@ func TestGPU_CapturedLength(t *testing.T) {
 }
 
 // TestGPU_CapturedModel: clients replay graphs and update rows while the owner reads, updates, inserts, refreshes, and changes the budget.
-func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays", 1000) }
+func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays", gputest.Few(1000, 300)) }
 
 // TestGPU_CapturedKilled: clients that are killed while a replay runs leave nothing behind but exact counters.
 func TestGPU_CapturedKilled(t *testing.T) {
@@ -735,5 +735,105 @@ func TestGPU_CapturedRate(t *testing.T) {
 		if !emulator.Present() && took[1] > took[0]+most {
 			t.Errorf("a client's replay of %d rows takes %v, the owner's %v", n, took[1], took[0])
 		}
+	}
+}
+
+// TestGPU_AttachedPooledTables: a client adds up rows of several batches in one call, enqueued and in a graph, and they are counted. In a graph it refuses bags that are
+// some of those that offsets describe, as nobody knows how many rows a replay has.
+func TestGPU_AttachedPooledTables(t *testing.T) {
+	d := gputest.Open(t)
+	const rows, columns, n, bags = 300, 16, 60, 6
+	values := make([]float32, rows*columns)
+	for i := range values {
+		values[i] = float32(i % 1000)
+	}
+	table, err := cache.FromSlice("x", values, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, rows, func(o *cache.Options) { shared(o); onGPU(o); o.Tables, o.Budget = []cache.Table{table}, rows*columns*2 })
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stream := s.(*cuda.Stream)
+	memory := func(bytes int64) device.Buffer {
+		b, err := d.AllocHost(bytes, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Free(b) })
+		return b
+	}
+	ids, offsets, out := memory(n*8), memory((bags+1)*8), memory(bags*columns*4)
+	words := func(b device.Buffer) []int64 {
+		return unsafe.Slice((*int64)(unsafe.Pointer(&b.Bytes()[0])), b.Size()/8)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range words(offsets) {
+		words(offsets)[i] = int64(i * n / bags)
+	}
+	half := out.Size() / 2
+	batches := func(p cache.Pooling) []cache.PooledDeviceBatch {
+		q := p
+		q.FirstBag += q.Bags
+		from, to := ids, ids
+		if p.Bag > 0 {
+			from, to = ids.Slice(0, n/2*8), ids.Slice(n/2*8, n*8)
+		}
+		return []cache.PooledDeviceBatch{{Rows: from, Pooling: p, Out: out.Slice(0, half)}, {Rows: to, Pooling: q, Out: out.Slice(half, 2*half)}}
+	}
+	chosen, fixed := cache.Pooling{DeviceOffsets: offsets, Bags: bags / 2}, cache.Pooling{Bag: n / bags}
+	check := func(run func() error) {
+		t.Helper()
+		for j := range words(ids) {
+			words(ids)[j] = r.Int64N(rows)
+		}
+		before, err := a.Stats()
+		if err == nil {
+			err = run()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, got := range unsafe.Slice((*float32)(unsafe.Pointer(&out.Bytes()[0])), bags*columns) {
+			want := float32(0)
+			for _, id := range words(ids)[j/columns*(n/bags):][:n/bags] {
+				want += values[id*columns+int64(j%columns)]
+			}
+			if got != want {
+				t.Fatalf("sum %d is %v, want %v", j, got, want)
+			}
+		}
+		after, err := a.Stats()
+		if got := after.Machine.Tables[0].Lookups - before.Machine.Tables[0].Lookups; err != nil || got != n {
+			t.Errorf("%v: %d lookups, want %d", err, got, n)
+		}
+	}
+	for _, p := range []cache.Pooling{chosen, fixed} {
+		check(func() error {
+			b, err := a.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches(p))
+			if err == nil {
+				err = b.Wait()
+			}
+			return err
+		})
+	}
+	var batch *cache.Batch
+	graph, err := stream.Capture(true, func() (err error) {
+		if _, err := a.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches(chosen)); !errors.Is(err, cache.ErrCapturing) {
+			t.Errorf("captured bags of those that offsets describe: %v", err)
+		}
+		batch, err = a.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches(fixed))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	for range 3 {
+		check(func() error { return errors.Join(graph.Launch(stream), stream.Synchronize(), batch.Wait()) })
 	}
 }

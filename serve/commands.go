@@ -32,7 +32,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		}
 	}
 	switch m.Method {
-	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Snapshot:
+	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Merge, wire.Snapshot:
 		end, err := s.beginChange()
 		if err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		if err := wire.Decode(m.Body, &r); err != nil {
 			return nil, err
 		}
-		return c.attach(r)
+		return c.attach(ctx, r)
 	case wire.Ready:
 		var r wire.Mapped
 		if err := wire.Decode(m.Body, &r); err != nil {
@@ -104,6 +104,12 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 			return nil, err
 		}
 		return nil, s.cache.Retarget(ctx, r.Table, r.Target)
+	case wire.Merge:
+		var r wire.MergeRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return nil, s.cache.MergeUpdates(ctx, r.Table)
 	case wire.Snapshot:
 		var p wire.SnapshotRequest
 		if err := wire.Decode(m.Body, &p); err != nil {
@@ -143,7 +149,7 @@ func (s *Server) clients() []Client {
 	for c := range s.mu.all {
 		if c.guest != nil {
 			d := counted[c.number]
-			all = append(all, Client{c.name, c.process.pid, c.since, d.Gathers, d.Lookups, d.Hits, d.HoldsFor.Seconds()})
+			all = append(all, Client{c.name, c.process.PID, c.since, d.Gathers, d.Lookups, d.Hits, d.HoldsFor.Seconds()})
 		}
 	}
 	slices.SortFunc(all, func(a, b Client) int { return a.Since.Compare(b.Since) })

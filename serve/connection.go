@@ -50,7 +50,7 @@ func (c *connection) serve() {
 	err := c.greet()
 	defer func() { c.process.Close() }()
 	if err != nil {
-		c.server.o.Logger.Warn("client refused", slog.Int("process", c.process.pid), slog.Any("error", err))
+		c.server.o.Logger.Warn("client refused", slog.Int("process", c.process.PID), slog.Any("error", err))
 		return
 	}
 	life, stop := context.WithCancel(c.server.life)

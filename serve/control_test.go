@@ -4,6 +4,7 @@ package serve_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -248,13 +249,14 @@ func TestListen_Socket(t *testing.T) {
 }
 
 func TestListen_Options(t *testing.T) {
-	_, err := serve.Listen(open(t, 10, nil), serve.Options{Address: "tcp:1", MaxClients: 2000, MaxLanes: -1, StoppedAfter: 1})
+	_, err := serve.Listen(open(t, 10, nil), serve.Options{Address: "tcp:1", MaxClients: 2000, MaxLanes: -1, MaxScratch: 5, StoppedAfter: 1})
 	if !errors.Is(err, serve.ErrOptions) {
 		t.Fatal(err)
 	}
 	want := `serve: Address: wire: address ("tcp:1") must be unix:PATH
 serve: MaxClients (2000) must be 1 to 1024
 serve: MaxLanes (-1) must be 1 to 1024
+serve: MaxScratch (5 B) must be 0, for no limit, or at least 1048576
 serve: StoppedAfter (1ns) must be at least 100ms
 serve: bad options`
 	if err.Error() != want {
@@ -262,9 +264,12 @@ serve: bad options`
 	}
 }
 
-// frame returns a frame without payload.
-func frame(body string) string {
-	return "TCS1\x00\x00\x00\x00" + string(rune(len(body))) + "\x00\x00\x00\x00\x00\x00\x00" + body
+// frame returns a frame without descriptors.
+func frame(object string, payload []byte) []byte {
+	b := []byte("TCS1\x00\x00\x00\x00")
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(object)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	return append(append(b, object...), payload...)
 }
 
 // TestServer_BadBytes: what is no frame, or no greeting, ends the connection, and only that.
@@ -277,9 +282,9 @@ func TestServer_BadBytes(t *testing.T) {
 		"long JSON":   "TCS1\x00\x00\x00\x00\xff\xff\xff\x7f\x00\x00\x00\x00",
 		"long":        "TCS1\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff",
 		"descriptors": "TCS1\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
-		"no JSON":     frame("xx"),
-		"version":     frame(`{"id":1,"method":"hello","body":{"version":9}}`),
-		"no greeting": frame(`{"id":1,"method":"status"}`),
+		"no JSON":     string(frame("xx", nil)),
+		"version":     string(frame(`{"id":1,"method":"hello","body":{"version":9}}`, nil)),
+		"no greeting": string(frame(`{"id":1,"method":"status"}`, nil)),
 	} {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 		if err != nil {

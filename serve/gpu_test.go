@@ -4,6 +4,7 @@ package serve_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -52,6 +53,44 @@ func TestGPU_AttachPages(t *testing.T) {
 	t.Run("fail", TestAttach_PagesFail)
 }
 
+// TestGPU_AttachScratch: batches that need more of the GPU's memory than the owner lets a client allocate fail with the reason, and others go on.
+func TestGPU_AttachScratch(t *testing.T) {
+	gputest.Require(t)
+	const rows, columns, bag = 50, 2048, 20_000 // sums of runs, of 5 MB
+	values := make([]float32, rows*columns)
+	for i := range values {
+		values[i] = float32(i / columns)
+	}
+	c := open(t, 1, func(o *cache.Options) {
+		shared(o)
+		table, err := cache.FromSlice("long", values, columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Tables, o.Budget = []cache.Table{table}, int64(len(values))*2
+		onGPU(o)
+	})
+	a := attach(t, listen(t, c, serve.Options{MaxScratch: 1 << 20}), cache.AttachOptions{})
+	ids, out := make([]int64, bag), make([]float32, columns)
+	for i := range ids {
+		ids[i] = int64(i % rows)
+	}
+	sum := func(of *cache.Cache, n int) error {
+		return of.GatherPooled(ctx, 0, ids[:n], cache.Pooling{Bag: n}, cache.AsBytes(out))
+	}
+	if err := sum(c, bag); err != nil || out[5] != bag*(rows-1)/2 {
+		t.Fatalf("the owner: %v, sum %v", err, out[5])
+	}
+	for range 3 {
+		if err := sum(a, bag); err == nil || !strings.Contains(err.Error(), "must be within the owner's limit for a client (1048576 bytes, of which ") {
+			t.Fatalf("a batch of %d rows of %d bytes: %v", bag, columns*4, err)
+		}
+		if err := sum(a, rows); err != nil || out[7] != rows*(rows-1)/2 {
+			t.Errorf("a smaller batch: %v, sum %v", err, out[7])
+		}
+	}
+}
+
 // TestGPU_GatherDevice: batches on streams of the client.
 func TestGPU_GatherDevice(t *testing.T) {
 	d := gputest.Open(t)
@@ -85,30 +124,21 @@ func TestGPU_GatherDevice(t *testing.T) {
 }
 
 // TestGPU_Model: the model of several processes on a GPU.
-func TestGPU_Model(t *testing.T) { modelOnGPU(t, "model", 1500) }
+func TestGPU_Model(t *testing.T) { modelOnGPU(t, "model", gputest.Few(96_000, 19_200), modelBatch) }
 
-// TestGPU_ModelMillion is TestGPU_Model with a million rows looked up.
+// TestGPU_ModelMillion is TestGPU_Model with batches that pass through the stages, until a million rows are looked up.
 func TestGPU_ModelMillion(t *testing.T) {
 	gputest.Require(t)
-	if testing.Short() {
-		t.Skip("TestGPU_Model, which is the same with fewer batches, runs with -short")
-	}
-	const batches = 1_000_000/(modelBatch*(modelProcesses-1)) + 3 // of each client, which has three threads
-	if lookups := runModel(t, "model", batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = cache.Packed }); lookups < 1_000_000 {
-		t.Errorf("%d rows were looked up", lookups)
-	}
+	millionModel(t, 4096, func(o *cache.Options) { onGPU(o); o.Host.Tier = cache.Packed })
 }
 
-// modelOnGPU runs the model with clients of a role, which have so many batches each, fewer with -short.
-func modelOnGPU(t *testing.T, role string, batches int) {
+// modelOnGPU runs the model with clients of a role.
+func modelOnGPU(t *testing.T, role string, args ...any) {
 	gputest.Require(t)
-	batches = gputest.Few(batches, 300)
 	for name, change := range map[string]func(*cache.Options){
 		"in place": func(o *cache.Options) {}, "packed": func(o *cache.Options) { o.Host.Tier = cache.Packed }, "resident": resident,
 	} {
-		t.Run(name, func(t *testing.T) {
-			runModel(t, role, batches, func(o *cache.Options) { onGPU(o); change(o) })
-		})
+		t.Run(name, func(t *testing.T) { runModel(t, func(o *cache.Options) { onGPU(o); change(o) }, role, args...) })
 	}
 }
 

@@ -379,7 +379,13 @@ func TestOwner_Closed(t *testing.T) {
 
 // TestAttach_Often: attaching and leaving 1,000 times leaves nothing behind: no descriptor, mapping, goroutine, place of a client or memory.
 func TestAttach_Often(t *testing.T) {
-	c := open(t, 1000, shared)
+	attachOften(t, 200, 1000, func(*cache.Options) {}, func() {})
+}
+
+// attachOften attaches so many times, after some first ones that are not counted, which the runtime's and the kernels' own memory comes with. It calls begin
+// in between.
+func attachOften(t *testing.T, first, times int, change func(*cache.Options), begin func()) {
+	c := open(t, 1000, func(o *cache.Options) { shared(o); change(o) })
 	s := listen(t, c, serve.Options{MaxClients: 1})
 	r := rand.New(rand.NewPCG(1, 1))
 	attachOnce := func() {
@@ -392,15 +398,16 @@ func TestAttach_Often(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 200 { // the runtime's, of each processor, and the kernels' own memory comes with the first
+	for range first {
 		attachOnce()
 	}
 	before := footprintNow(t)
-	for range 1000 {
+	begin()
+	for range times {
 		attachOnce()
 	}
 	notGrown(t, before, 256<<10) // 263 bytes each time would be too much
-	if all, err := c.Stats(); err != nil || len(all.Clients) != 0 || all.Tables[0].Gathers != 1200 {
+	if all, err := c.Stats(); err != nil || len(all.Clients) != 0 || all.Tables[0].Gathers != int64(first+times) {
 		t.Errorf("%v, %d clients, %d Gathers", err, len(all.Clients), all.Tables[0].Gathers)
 	}
 }

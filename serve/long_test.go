@@ -19,7 +19,9 @@ func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, "gather", func(
 // TestLong_Model: the model of several processes, ten times as long.
 func TestLong_Model(t *testing.T) {
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
-		t.Run(name, func(t *testing.T) { runModel(t, "model", 50_000, func(o *cache.Options) { o.Host.Tier = tier }) })
+		t.Run(name, func(t *testing.T) {
+			runModel(t, func(o *cache.Options) { o.Host.Tier = tier }, "model", 3_000_000, modelBatch)
+		})
 	}
 }
 
@@ -63,7 +65,7 @@ func TestLong_ClientsCome(t *testing.T) {
 	for end := time.Now().Add(lasts); time.Now().Before(end); kills++ {
 		i := 1 + kills%(modelProcesses-1)
 		// A client that were killed in an Update would leave rows whose versions are not known to be there.
-		child := start(t, "model", s.Address(), file, strconv.Itoa(i), "1000000", "read")
+		child := start(t, "model", s.Address(), file, strconv.Itoa(i), "1000000000", strconv.Itoa(modelBatch), "read")
 		child.expect("attached")
 		time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
 		child.kill()

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -36,12 +37,16 @@ const (
 	modelProcesses = 4
 	modelBatch     = 64
 	modelBudget    = 100 << 10
+	modelThreads   = 3 // of a client
+	// modelMillion is how many rows the clients of a model look up, together at least.
+	modelMillion = 1_000_000
 )
 
 // model has for each row the version that its last Update brings, and that of the last Update that has returned.
 type model struct {
 	begun, done []atomic.Int64
 	process     int
+	batch       int // rows of a Gather
 	// returned has inserted rows read only when their Update has returned: replays see a table's new length by then, Rows does before.
 	returned bool
 }
@@ -62,17 +67,18 @@ func openModel(path string, process int) (*model, error) {
 		return nil, err
 	}
 	words := unsafe.Slice((*atomic.Int64)(unsafe.Pointer(&mem[0])), 2*modelCapacity)
-	return &model{begun: words[:modelCapacity], done: words[modelCapacity:], process: process}, nil
+	return &model{begun: words[:modelCapacity], done: words[modelCapacity:], process: process, batch: modelBatch}, nil
 }
 
-// versioned writes version v of a row: row number and version, then bytes derived from them. Some versions compress well, some not at all.
-// Version 0 of rows that the source does not have is zeros.
+// versioned writes version v of a row, which is float32: version and row number, then numbers derived from them, none of which a sum of one row changes.
+// Some versions compress well, some hardly. Version 0 of rows that the source does not have is zeros.
 func versioned(dst []byte, row, v int64) {
 	clear(dst)
 	if row >= modelRows && v == 0 {
 		return
 	}
-	binary.LittleEndian.PutUint64(dst, uint64(row)<<32|uint64(v))
+	binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(v)))
+	binary.LittleEndian.PutUint32(dst[4:], math.Float32bits(float32(row)))
 	state := hashmap.Hash(uint64(row)*0x9e3779b97f4a7c15 + uint64(v) + 1)
 	noise := len(dst)
 	switch state % 4 {
@@ -81,10 +87,15 @@ func versioned(dst []byte, row, v int64) {
 	case 1, 2:
 		noise = 8 + int(state>>8)%(len(dst)-8)
 	}
-	for i := 8; i < noise; i++ {
+	for i := 8; i+4 <= noise; i += 4 {
 		state = state*6364136223846793005 + 1442695040888963407
-		dst[i] = byte(state >> 56)
+		binary.LittleEndian.PutUint32(dst[i:], uint32(state>>32)&^(1<<30)|1<<29) // an exponent of no NaN and no denormal number
 	}
+}
+
+// versionOf returns the version that a row says it is.
+func versionOf(row []byte) int64 {
+	return int64(math.Float32frombits(binary.LittleEndian.Uint32(row)))
 }
 
 // update brings new versions of rows that are this process's.
@@ -112,17 +123,26 @@ func (m *model) update(c *cache.Cache, r *rand.Rand) error {
 	return nil
 }
 
-// gather reads random rows. It returns an error unless each is a version that was current at some moment of the call.
+// gather reads random rows, one time in four as sums of one row each, and has some of them read ahead. It returns an error unless each is a version that was
+// current at some moment of the call.
 func (m *model) gather(c *cache.Cache, r *rand.Rand) error {
 	return m.read(c, r, func(rows []int64) ([]byte, error) {
-		out := make([]byte, modelBatch*modelRowBytes)
+		out := make([]byte, len(rows)*modelRowBytes)
+		switch r.IntN(8) {
+		case 0, 1:
+			return out, c.GatherPooled(context.Background(), 0, rows, cache.Pooling{Bag: 1}, out)
+		case 2:
+			if err := c.Prefetch(0, rows[:min(len(rows), 16)]); err != nil && !errors.Is(err, cache.ErrOwner) {
+				return nil, err
+			}
+		}
 		return out, c.Gather(context.Background(), 0, rows, out)
 	})
 }
 
 // read is gather by some function.
 func (m *model) read(c *cache.Cache, r *rand.Rand, gather func(rows []int64) ([]byte, error)) error {
-	rows, before := make([]int64, modelBatch), make([]int64, modelBatch)
+	rows, before := make([]int64, m.batch), make([]int64, m.batch)
 	length := c.Rows(0)
 	for i := range rows {
 		rows[i] = r.Int64N(length)
@@ -138,7 +158,7 @@ func (m *model) read(c *cache.Cache, r *rand.Rand, gather func(rows []int64) ([]
 	want := make([]byte, modelRowBytes)
 	for i, row := range rows {
 		got := out[i*modelRowBytes:][:modelRowBytes]
-		v := int64(binary.LittleEndian.Uint32(got))
+		v := versionOf(got)
 		if after := m.begun[row].Load(); v < before[i] || v > after {
 			return fmt.Errorf("row %d reads as version %d, want %d to %d", row, v, before[i], after)
 		}
@@ -150,10 +170,13 @@ func (m *model) read(c *cache.Cache, r *rand.Rand, gather func(rows []int64) ([]
 }
 
 func init() {
-	// model ADDRESS FILE PROCESS BATCHES [read]: gathers and, without "read", updates rows of the model, then says how many rows it has looked up.
+	// model ADDRESS FILE PROCESS LOOKUPS BATCH [read]: gathers that many rows of the model, BATCH at a time, and, without "read", updates rows.
+	// Then it says how many rows it has looked up.
 	roles["model"] = func(p *parent, args []string) error {
-		process, _ := strconv.Atoi(args[2])
-		batches, _ := strconv.Atoi(args[3])
+		var process, lookups, batch int
+		for i, to := range []*int{&process, &lookups, &batch} {
+			*to, _ = strconv.Atoi(args[2+i])
+		}
 		m, err := openModel(args[1], process)
 		if err != nil {
 			return err
@@ -163,30 +186,25 @@ func init() {
 			return err
 		}
 		p.say("attached")
-		failed := make(chan error, 3)
-		for i := range cap(failed) { // two threads gather, one gathers and updates
+		m.batch = batch
+		failed := make(chan error, modelThreads)
+		for i := range modelThreads { // the first one updates, too
 			go func() {
-				r := rand.New(rand.NewPCG(uint64(process), uint64(i)))
-				for n := range batches / cap(failed) {
-					if err := m.gather(c, r); err != nil {
-						failed <- fmt.Errorf("process %d: %w", process, err)
-						return
-					}
-					if i == 0 && n%4 == 0 && len(args) == 4 {
-						if err := m.update(c, r); err != nil {
-							failed <- err
-							return
-						}
+				r, err := rand.New(rand.NewPCG(uint64(process), uint64(i))), error(nil)
+				for n := 0; err == nil && n*batch < (lookups+modelThreads-1)/modelThreads; n++ {
+					err = m.gather(c, r)
+					for u := 0; err == nil && i == 0 && len(args) == 5 && n%4 == 0 && u <= batch/256; u++ {
+						err = m.update(c, r)
 					}
 				}
-				failed <- nil
+				failed <- err
 			}()
 		}
 		for range cap(failed) {
 			err = errors.Join(err, <-failed)
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("process %d: %w", process, err)
 		}
 		s, err := c.Stats()
 		if err != nil {
@@ -209,7 +227,7 @@ func (m *model) options() (o cache.Options, err error) {
 	for i := range length {
 		versioned(source[i*modelRowBytes:][:modelRowBytes], int64(i), m.begun[i].Load())
 	}
-	table, err := cache.FromBytes("model", dtype.Float64, source, modelRowBytes)
+	table, err := cache.FromBytes("model", dtype.Float32, source, modelRowBytes)
 	return cache.Options{
 		Tables: []cache.Table{table.WithCapacity(modelCapacity)}, Budget: modelBudget, Codec: "ibp8", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
 		Host: cache.HostOptions{Overlay: 32 << 10}, Refresh: cache.RefreshOptions{Interval: time.Millisecond, Accesses: 0.5, MaxChurn: 1},
@@ -244,14 +262,15 @@ func setBudget(c *cache.Cache, bytes int64) error {
 	return err
 }
 
-// runModel has clients read and update rows while the owner does all that it can to the cache. It returns how many rows were looked up.
-func runModel(t *testing.T, role string, batches int, change func(*cache.Options)) (lookups int64) {
+// runModel has clients of a role read and update rows while the owner does all that it can to the cache. args follow the role's address, file and number. It
+// returns how many rows the clients looked up.
+func runModel(t *testing.T, change func(*cache.Options), role string, args ...any) (byClients int64) {
 	file := filepath.Join(t.TempDir(), "model")
 	c, m := modelCache(t, file, change)
 	s := listen(t, c, serve.Options{})
 	var clients []*child
 	for i := 1; i < modelProcesses; i++ {
-		clients = append(clients, start(t, role, s.Address(), file, strconv.Itoa(i), strconv.Itoa(batches)))
+		clients = append(clients, start(t, append([]string{role, s.Address(), file, strconv.Itoa(i)}, strings.Fields(fmt.Sprintln(args...))...)...))
 		clients[i-1].expect("attached")
 	}
 	var ended atomic.Int32
@@ -307,26 +326,34 @@ func runModel(t *testing.T, role string, batches int, change func(*cache.Options
 		t.Fatal(err)
 	}
 	hits, gathers := int64(0), own
-	lookups = own * modelBatch
+	lookups := own * modelBatch
 	for _, sum := range sums {
 		if sum == nil {
 			t.Fatal("a client has failed")
 		}
+		byClients += sum[0]
 		lookups, hits, gathers = lookups+sum[0], hits+sum[1], gathers+sum[2]
 	}
 	one := all.Tables[0]
 	if one.Lookups != lookups || one.Gathers != gathers || one.Hits < hits {
 		t.Errorf("%d lookups, %d hits, %d Gathers; %d, at least %d and %d were made", one.Lookups, one.Hits, one.Gathers, lookups, hits, gathers)
 	}
-	t.Logf("%d rows looked up, %d updated, %d rows, %d cycles, %d moves, budget %d", one.Lookups, all.Changes.UpdatedRows, one.Rows, all.Changes.Cycles, <-moves, all.BudgetBytes)
+	t.Logf("%d rows looked up, %d of them by clients, %d updated, %d rows, %d cycles, %d moves, budget %d", one.Lookups, byClients, all.Changes.UpdatedRows, one.Rows, all.Changes.Cycles, <-moves, all.BudgetBytes)
 	if resident {
 		checkOverflow(t, c)
 	}
-	return lookups
+	return byClients
 }
 
-// TestModel_Processes: three clients and the owner read and update rows while the cache refreshes, grows and shrinks. Every row that is read is a
-// version that was current during the Gather, and the counters are exact.
+// millionModel runs the model until its clients have looked up a million rows, batch at a time.
+func millionModel(t *testing.T, batch int, change func(*cache.Options)) {
+	if n := runModel(t, change, "model", modelMillion/(modelProcesses-1)+1, batch); n < modelMillion {
+		t.Errorf("the clients looked up %d rows", n)
+	}
+}
+
+// TestModel_Processes: three clients and the owner read and update rows while the cache refreshes, grows and shrinks, a million of them. Every row that is
+// read is a version that was current during the Gather, and the counters are exact.
 func TestModel_Processes(t *testing.T) {
 	for name, change := range map[string]func(*cache.Options){
 		"in place": func(o *cache.Options) {},
@@ -336,7 +363,13 @@ func TestModel_Processes(t *testing.T) {
 			o.Tables[0] = o.Tables[0].ResidentWith(cache.ResidentOptions{Target: 48, MaxTarget: 96, Buddy: cache.BuddyPeer})
 			o.Budget, o.Refresh, o.Devices.Count = 1<<20, cache.RefreshOptions{}, 2
 		},
+		"pages": func(o *cache.Options) {
+			rows := writtenRows{rows: modelCapacity, rowBytes: modelRowBytes, write: func(row int64, dst []byte) { versioned(dst, row, 0) }}
+			table, _ := inPages(t, dtype.Float32, "ibp8", 4<<10, rows)
+			o.Tables[0] = table.WithLog(filepath.Join(t.TempDir(), "delta"), false)
+			o.Codec, o.Host.Memory = "", modelCapacity*(12+modelRowBytes/3)
+		},
 	} {
-		t.Run(name, func(t *testing.T) { runModel(t, "model", 5000, change) })
+		t.Run(name, func(t *testing.T) { millionModel(t, modelBatch, change) })
 	}
 }

@@ -16,8 +16,12 @@ type Options struct {
 	Address string
 	// MaxClients is the most processes that are attached at a time, 1 to 1024. Default 64.
 	MaxClients int
-	// MaxLanes is the most batches that one client runs at a time on one device, 1 to 1024. Default 64.
+	// MaxLanes is the most batches that one client runs at a time on one device, 1 to 1024. Default 64. A client that asks for more is refused; one
+	// that leaves it to the default of cache.AttachOptions has at most these.
 	MaxLanes int
+	// MaxScratch is the most memory in bytes that a client may allocate on each device, for its batches and what is copied there for them; at least 1 MiB.
+	// Default 0: no limit. The client keeps to it: its batches wait for each other's memory, and those that need more than all of it fail.
+	MaxScratch int64
 	// StoppedAfter is how long a client may hold back changes of the cache: by a batch, or by not mapping new memory. Changes that wait longer
 	// fail with an error that names the client, until it goes on or ends. At least 100 ms. Default 10 s.
 	StoppedAfter time.Duration
@@ -47,6 +51,7 @@ var ErrOptions = errors.New("serve: bad options")
 const (
 	maxClients = 1024
 	maxLanes   = 1024
+	minScratch = 1 << 20
 )
 
 // ensureDefaults sets the fields that are zero to their defaults.
@@ -76,6 +81,9 @@ func (o *Options) validate() error {
 	}
 	if o.MaxLanes < 1 || o.MaxLanes > maxLanes {
 		faults = append(faults, fmt.Errorf("serve: MaxLanes (%d) must be 1 to %d", o.MaxLanes, maxLanes))
+	}
+	if o.MaxScratch != 0 && o.MaxScratch < minScratch {
+		faults = append(faults, fmt.Errorf("serve: MaxScratch (%d B) must be 0, for no limit, or at least %d", o.MaxScratch, minScratch))
 	}
 	if o.StoppedAfter < 100*time.Millisecond {
 		faults = append(faults, fmt.Errorf("serve: StoppedAfter (%v) must be at least 100ms", o.StoppedAfter))

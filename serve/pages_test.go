@@ -3,11 +3,13 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,22 +18,24 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
-// countingRows is a source of the rows of open's table.
-type countingRows struct{ next, rows int }
+// writtenRows is a source of rows that a function writes.
+type writtenRows struct {
+	next, rows, rowBytes int
+	write                func(row int64, dst []byte)
+}
 
-func (s *countingRows) Rows() int     { return s.rows }
-func (s *countingRows) RowBytes() int { return 64 }
-func (s *countingRows) Close() error  { return nil }
+func (s *writtenRows) Rows() int     { return s.rows }
+func (s *writtenRows) RowBytes() int { return s.rowBytes }
+func (s *writtenRows) Close() error  { return nil }
 
-func (s *countingRows) Read(dst []byte) (n int, err error) {
-	for ; n*64 < len(dst) && s.next < s.rows; n++ {
-		for k := range 8 {
-			binary.LittleEndian.PutUint64(dst[n*64+8*k:], uint64(s.next*8+k))
-		}
+func (s *writtenRows) Read(dst []byte) (n int, err error) {
+	for ; n < len(dst)/s.rowBytes && s.next < s.rows; n++ {
+		s.write(int64(s.next), dst[n*s.rowBytes:][:s.rowBytes])
 		s.next++
 	}
 	if n == 0 {
@@ -43,19 +47,18 @@ func (s *countingRows) Read(dst []byte) (n int, err error) {
 // pagesOnGPU has openPaged take a GPU. pagesSteps is how often each goroutine of TestAttach_Pages reads, and a fifth of the rows that it updates.
 var pagesOnGPU, pagesSteps = false, 60
 
-// openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
-func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
+// inPages returns a table in pages, and the store that they are read from.
+func inPages(t *testing.T, of dtype.Type, codec string, pageBytes int, rows writtenRows) (cache.Table, *pages.MemoryStore) {
 	t.Helper()
 	place := pages.NewMemory()
-	o := pages.PackOptions{Name: "rows", DType: dtype.Int64, Codec: "none", PageBytes: 64 << 10, Stage: "none", Workers: 1}
-	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &countingRows{rows: rows}, nil }, place.Writer(), o); err != nil {
+	o := pages.PackOptions{Name: "rows", DType: of, Codec: codec, PageBytes: pageBytes, Stage: "none", Workers: 1}
+	if _, err := pages.Pack(ctx, func() (pages.Source, error) { again := rows; return &again, nil }, place.Writer(), o); err != nil {
 		t.Fatal(err)
 	}
 	store, err := place.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.Fault = fault
 	p, err := pages.OpenStores(ctx, store)
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +67,21 @@ func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint
 	if err != nil {
 		t.Fatal(err)
 	}
+	return table, store
+}
+
+// counted writes a row of 64 bytes of a table whose elements count up.
+func counted(row int64, dst []byte) {
+	for k := range 8 {
+		binary.LittleEndian.PutUint64(dst[8*k:], uint64(row)*8+uint64(k))
+	}
+}
+
+// openPaged is open for a table in pages, of which a third fits in host memory. fault, if not nil, is called for each page that is read.
+func openPaged(t *testing.T, rows int, fault func(ctx context.Context, page uint32) error) *cache.Cache {
+	t.Helper()
+	table, store := inPages(t, dtype.Int64, "none", 64<<10, writtenRows{rows: rows, rowBytes: 64, write: counted})
+	store.Fault = fault
 	return open(t, 1, func(o *cache.Options) {
 		shared(o)
 		if pagesOnGPU {
@@ -197,4 +215,113 @@ func TestAttach_PagesFail(t *testing.T) {
 	if err := a.Gather(ctx, 0, ids, make([]byte, 3*64)); err != nil {
 		t.Errorf("with the next owner: %v", err)
 	}
+}
+
+func init() {
+	// own-pages ADDRESS BACKEND DIR: owns a cache of a directory of pages, of which slab and host tier hold a part, until it is killed.
+	roles["own-pages"] = func(p *parent, args []string) error {
+		table, err := cache.Open(args[2])
+		if err != nil {
+			return err
+		}
+		rows := int64(table.Rows())
+		c, err := cache.New(cache.Options{
+			Tables: []cache.Table{table}, Budget: rows * 16, Host: cache.HostOptions{Memory: rows * (12 + 64/3)}, Devices: cache.DeviceOptions{Backend: cache.Backend(args[1])}, Shared: true,
+			Refresh: cache.RefreshOptions{Accesses: 1, Interval: 2 * time.Millisecond},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := serve.Listen(c, serve.Options{Address: args[0]}); err != nil {
+			return err
+		}
+		p.say("ready")
+		p.wait()
+		return nil
+	}
+}
+
+// TestOwner_KilledWithPages: the owner of a table of pages, whose slab has rows that its host tier gave up for them, is killed. Clients read on what they reach. The next
+// owner serves all rows, and every update that had returned, from pages and log.
+func TestOwner_KilledWithPages(t *testing.T) { killOwnerOfPages(t, "host") }
+
+// TestGPU_OwnerKilledWithPages is TestOwner_KilledWithPages with a GPU.
+func TestGPU_OwnerKilledWithPages(t *testing.T) {
+	gputest.Require(t)
+	killOwnerOfPages(t, "cuda")
+}
+
+func killOwnerOfPages(t *testing.T, backend string) {
+	const rows = 20_000
+	dir := filepath.Join(t.TempDir(), "rows.tc")
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := pages.PackOptions{Name: "rows", DType: dtype.Int64, Codec: "none", PageBytes: 64 << 10, Stage: "none", Workers: 1}
+	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &writtenRows{rows: rows, rowBytes: 64, write: counted}, nil }, w, o); err != nil {
+		t.Fatal(err)
+	}
+	address := "unix:" + filepath.Join(t.TempDir(), "s")
+	owner := start(t, "own-pages", address, backend, dir)
+	owner.expect("ready")
+	a, err := cache.Attach(ctx, address, cache.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	want := make([]byte, 0, rows*64)
+	for i := range uint64(rows * 8) {
+		want = binary.LittleEndian.AppendUint64(want, i)
+	}
+	all, out := make([]int64, rows), make([]byte, rows*64)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	whole := func(when string) {
+		t.Helper()
+		if err := a.Gather(ctx, 0, all, out); err != nil || !bytes.Equal(out, want) {
+			t.Fatalf("%s: rows differ: %v", when, err)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for round := range 3 {
+		whole("attached")
+		for range 20 {
+			row := r.Int64N(rows)
+			fresh := want[row*64:][:64]
+			for i := range fresh {
+				fresh[i] = byte(r.Uint32())
+			}
+			if err := a.Update(ctx, 0, []int64{row}, bytes.Clone(fresh)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		whole("updated")
+		s, err := a.Stats()
+		if err != nil || s.Machine == nil || s.Machine.Tables[0].CachedRows == 0 || s.Machine.Tables[0].Tiers.AbsentRows == 0 {
+			t.Fatalf("%v: %+v", err, s)
+		}
+		owner.kill()
+		err = a.Gather(ctx, 0, all, out)
+		if !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), address) {
+			t.Fatalf("without an owner: %v", err)
+		}
+		zeros := 0
+		for i := range all {
+			got := out[i*64:][:64]
+			if bytes.Equal(got, make([]byte, 64)) {
+				zeros++
+			} else if !bytes.Equal(got, want[i*64:][:64]) {
+				t.Fatalf("without an owner: row %d is %x", i, got)
+			}
+		}
+		if zeros == 0 || zeros > rows*9/10 {
+			t.Errorf("round %d: %d of %d rows cannot be read without an owner", round, zeros, rows)
+		}
+		owner = start(t, "own-pages", address, backend, dir)
+		owner.expect("ready")
+		until(t, "the client has attached again", func() bool { s, err := a.Stats(); return err == nil && s.OwnerError == "" })
+	}
+	whole("at the end")
 }

@@ -3,10 +3,6 @@
 package serve_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,144 +16,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/serve"
 )
-
-// The soak uses the model of several processes with owners that are killed, too. The next owner begins with the newest version that anybody has
-// brought of each row, so that versions never go back. Rows of process 0 are updated by the owner, those of process 1 by the test. The other
-// processes are killed in the middle of their updates: nobody knows whether these still happen, and in which order with the next one's, so their
-// rows must be whole and brought by somebody, but may go back.
-const soakKept = 2 // processes whose rows do not go back
-
-// soaker reads and updates rows of the model in one goroutine.
-type soaker struct {
-	*model
-	cache *cache.Cache
-	rand  *rand.Rand
-	seen  [modelCapacity]int64 // newest version that was read
-}
-
-func newSoaker(m *model, c *cache.Cache, seed uint64) *soaker {
-	return &soaker{model: m, cache: c, rand: rand.New(rand.NewPCG(seed, seed))}
-}
-
-// gather reads random rows. Gathers succeed whether there is an owner or not.
-func (s *soaker) gather() error {
-	rows, least, out := make([]int64, modelBatch), make([]int64, modelBatch), make([]byte, modelBatch*modelRowBytes)
-	length := s.cache.Rows(0)
-	for i := range rows {
-		row := s.rand.Int64N(length)
-		rows[i] = row
-		if of := int(row % modelProcesses); of < soakKept {
-			least[i] = s.seen[row]
-			if of == s.process {
-				least[i] = max(least[i], s.done[row].Load())
-			}
-		}
-	}
-	if err := s.cache.Gather(context.Background(), 0, rows, out); err != nil {
-		return err
-	}
-	want := make([]byte, modelRowBytes)
-	for i, row := range rows {
-		got := out[i*modelRowBytes:][:modelRowBytes]
-		v := int64(binary.LittleEndian.Uint32(got))
-		if newest := s.begun[row].Load(); v < least[i] || v > newest {
-			return fmt.Errorf("row %d reads as version %d, want %d to %d", row, v, least[i], newest)
-		}
-		if versioned(want, row, v); !bytes.Equal(got, want) {
-			return fmt.Errorf("row %d is no version of it: %x, want version %d, %x", row, got, v, want)
-		}
-		s.seen[row] = v
-	}
-	return nil
-}
-
-// step gathers, and updates now and then. Updates may fail because there is no owner.
-func (s *soaker) step(updates bool) error {
-	if err := s.gather(); err != nil {
-		return fmt.Errorf("process %d: %w", s.process, err)
-	}
-	if updates && s.rand.IntN(4) == 0 {
-		if err := s.update(s.cache, s.rand); err != nil && !errors.Is(err, cache.ErrOwner) {
-			return fmt.Errorf("process %d: %w", s.process, err)
-		}
-	}
-	return nil
-}
-
-func init() {
-	// soakown ADDRESS FILE SEED: owns the model's cache, reads, updates and changes it until it is killed.
-	roles["soakown"] = func(p *parent, args []string) error {
-		m, err := openModel(args[1], 0)
-		if err != nil {
-			return err
-		}
-		o, err := m.options()
-		if err != nil {
-			return err
-		}
-		o.Host.Tier = cache.Packed
-		c, err := cache.New(o)
-		if err != nil {
-			return err
-		}
-		if _, err := serve.Listen(c, serve.Options{Address: args[0], StoppedAfter: time.Minute}); err != nil {
-			return err
-		}
-		p.say("ready")
-		seed, _ := strconv.Atoi(args[2])
-		s, budget := newSoaker(m, c, uint64(seed)), int64(modelBudget)
-		for {
-			switch s.rand.IntN(50) {
-			case 0:
-				budget = min(budget+1<<10, 1<<20)
-				err = setBudget(c, budget-s.rand.Int64N(3)*10<<10)
-			case 1:
-				err = c.Invalidate(0, []int64{s.rand.Int64N(modelRows)})
-			default:
-				err = s.step(true)
-			}
-			if err != nil {
-				return err
-			}
-			time.Sleep(200 * time.Microsecond)
-		}
-	}
-	// soak ADDRESS FILE PROCESS SEED: reads and updates until it is killed.
-	roles["soak"] = func(p *parent, args []string) error {
-		process, _ := strconv.Atoi(args[2])
-		seed, _ := strconv.Atoi(args[3])
-		m, err := openModel(args[1], process)
-		if err != nil {
-			return err
-		}
-		var c *cache.Cache
-		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // the owner may be killed meanwhile
-			c, err = cache.Attach(context.Background(), args[0], cache.AttachOptions{Name: "soak " + args[2]})
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, cache.ErrOwner) || time.Now().After(end) {
-				return err
-			}
-		}
-		p.say("attached")
-		failed := make(chan error)
-		for i := range 3 {
-			s := newSoaker(m, c, uint64(seed+i))
-			go func() {
-				for {
-					if err := s.step(i == 0); err != nil {
-						failed <- err
-						return
-					}
-				}
-			}()
-		}
-		return <-failed
-	}
-}
 
 // soakFor returns how long a soak takes: as given, or as many seconds as the variable says.
 func soakFor(t *testing.T, lasts time.Duration) time.Duration {
@@ -203,7 +62,7 @@ func TestLong_Soak(t *testing.T) {
 		}()
 		return c
 	}
-	owner := minded(begin("soakown", address, file), "ready")
+	owner := minded(begin("soakown", "host", address, file), "ready")
 	c, err := cache.Attach(ctx, address, cache.AttachOptions{Name: "keeper"})
 	if err != nil {
 		t.Fatal(err)
@@ -246,8 +105,8 @@ func TestLong_Soak(t *testing.T) {
 		if r.IntN(10) == 0 {
 			kill(owner)
 			time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
-			next := begin("soakown", address, file) // with the versions that there are when it starts
-			if r.IntN(2) == 0 {                     // a client ends while there is no owner
+			next := begin("soakown", "host", address, file) // with the versions that there are when it starts
+			if r.IntN(2) == 0 {                             // a client ends while there is no owner
 				kill(clients[0])
 				clients, kills = clients[1:], kills+1
 			}

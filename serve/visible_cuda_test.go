@@ -9,13 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/device/cuda/emulator"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/serve"
 )
@@ -84,26 +81,10 @@ func init() {
 	}
 }
 
-// twoGPUs skips the test if there are no two GPUs. With one emulated GPU it runs the test in another process, which has two, and returns false.
-func twoGPUs(t *testing.T) bool {
-	t.Helper()
-	const devices = "TENSORCACHE_EMULATOR_DEVICES"
-	if !emulator.Present() || os.Getenv(devices) != "" {
-		gputest.RequireGPUs(t, 2)
-		return true
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), devices+"=2")
-	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
-}
-
 // TestGPUs_VisibleToClient: a client that does not see one of the owner's GPUs reads the rows that lie on it by the other one, also when the owner gets other
 // memory, and another owner comes.
 func TestGPUs_VisibleToClient(t *testing.T) {
-	if !twoGPUs(t) {
+	if !gputest.Two(t) {
 		return
 	}
 	for name, change := range map[string]func(*cache.Options){
@@ -152,7 +133,7 @@ func TestGPUs_VisibleToClient(t *testing.T) {
 
 // TestGPUs_NoneVisible: the error of a client that sees none of the owner's GPUs says so.
 func TestGPUs_NoneVisible(t *testing.T) {
-	if !twoGPUs(t) {
+	if !gputest.Two(t) {
 		return
 	}
 	c := open(t, 100, func(o *cache.Options) { shared(o); onGPU(o) })

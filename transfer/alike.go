@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -44,6 +45,7 @@ type alike struct {
 	on               atomic.Bool // all parts are to be searched
 	start            sync.Once   // makes search
 	search           equalSearch
+	frequent         grouped // rows of frequent contents, if the parts were not searched
 }
 
 // searched is what was found in one part.
@@ -80,6 +82,9 @@ func (a *alike) step() int64 {
 
 // read probes or searches rows of a part that have been read, after those before them. Other parts may be searched meanwhile.
 func (a *alike) read(part int, from, end int64) {
+	if a.t.rowBytes < groupedRow {
+		return
+	}
 	if !a.on.Load() && a.probes(from, end) {
 		a.on.Store(true)
 	}
@@ -105,24 +110,32 @@ func (a *alike) probes(from, end int64) bool {
 	return repeated > 1 && repeated*groupedShare >= a.probed.Add(n)
 }
 
-// Equal returns a number for each content that several rows of a table have, from 1 on, and 0 for other rows: those that share slots in a cache whose host tier
-// has the given layout. The rows lie back to back. It returns nil if none do.
+// Equal returns a number for each content whose rows share slots in a cache whose host tier has the given layout, from 1 on, and 0 for other rows. The rows of
+// the table lie back to back. It returns nil if no rows share.
 func Equal(ctx context.Context, rows []byte, rowBytes int, mode Mode, workers int) ([]uint32, error) {
 	n := int64(len(rows) / rowBytes)
 	t := &Tier{rows: n, rowBytes: rowBytes, host: kernels.HostRows{Mem: device.HostBuffer(rows), Stride: int64(rowBytes), RowBytes: rowBytes}}
 	least := int64(0)
 	if mode == InPlace {
-		if least = (n - 1) / groupedShare; rowBytes < groupedRow {
-			return nil, nil
-		}
+		least = (n - 1) / groupedShare
 	}
 	a := t.newAlike()
 	defer a.free()
-	a.on.Store(true)
-	if err := a.finish(interruptible{host.Workers(workers), ctx}, nil); err != nil {
+	var sample []int64
+	if mode == InPlace && rowBytes < groupedRow {
+		if rowBytes < frequentRow {
+			return nil, nil
+		}
+		for i := range min(n, groupedSample) {
+			sample = append(sample, i*n/min(n, groupedSample))
+		}
+	} else {
+		a.on.Store(true)
+	}
+	if err := a.finish(interruptible{host.Workers(workers), ctx}, sample); err != nil {
 		return nil, err
 	}
-	g, _, _ := a.groups(least)
+	g := a.groups(least).groups
 	if g == nil {
 		return nil, nil
 	}
@@ -171,10 +184,19 @@ func (a *alike) look(part int, from, end int64) {
 	}
 }
 
-// finish searches the parts that were not, when all rows have been read, if there are enough equal rows.
+// finish searches the parts that were not, when all rows have been read, if there are enough equal rows; else it looks for rows of frequent contents, of which
+// the sample has examples.
 func (a *alike) finish(workers interruptible, sample []int64) error {
-	if a.on.Load() || a.repeats(workers, sample) {
-		a.on.Store(true)
+	var examples []int64
+	if !a.on.Load() {
+		repeats, frequent := a.repeats(workers, sample)
+		a.on.Store(repeats)
+		examples = frequent
+	}
+	switch {
+	case !a.on.Load() && len(examples) > 0:
+		a.frequent = a.findFrequent(workers, examples)
+	case a.on.Load():
 		inBackground(func() {
 			workers.For(len(a.parts), 1, func(from, to int) {
 				for part := from; part < to; part++ {
@@ -188,31 +210,39 @@ func (a *alike) finish(workers interruptible, sample []int64) error {
 	return workers.ctx.Err()
 }
 
-// repeats says whether it pays to look for equal rows, by a sample: of its rows, one of groupedShare is like the row behind it, or so many are like another row of
-// the sample as there would be if one of groupedShare of the table had a single equal row anywhere.
-func (a *alike) repeats(workers interruptible, sample []int64) bool {
+// repeats says whether it pays to look for all equal rows, by a sample: of its rows, but for those of contents that may be frequent, one of groupedShare is like
+// the row behind it, or so many are like another row of the sample as there would be if one of groupedShare of the table had a single equal row anywhere. frequent
+// has a row of each content that may be frequent.
+func (a *alike) repeats(workers interruptible, sample []int64) (all bool, frequent []int64) {
 	step := len(sample)/groupedSample + 1
 	n := len(sample) / step
-	if n == 0 {
-		return false
-	}
-	hashes := make([]uint64, n)
-	var next, equal atomic.Int64
+	rows := make([]sampledRow, n)
 	workers.For(n, packGrain, func(from, to int) {
 		for i := from; i < to; i++ {
 			row := sample[i*step]
-			hashes[i] = xxh3.Hash(a.row(row))
-			if row+1 < a.t.rows && xxh3.Hash(a.row(row+1)) == hashes[i] {
-				next.Add(1)
-			}
+			rows[i] = sampledRow{hash: xxh3.Hash(a.row(row)), row: row}
+			rows[i].next = row+1 < a.t.rows && xxh3.Hash(a.row(row+1)) == rows[i].hash
 		}
 	})
-	slices.Sort(hashes)
-	for i, h := range hashes {
-		if i > 0 && h == hashes[i-1] || i+1 < n && h == hashes[i+1] {
-			equal.Add(1)
+	slices.SortFunc(rows, func(a, b sampledRow) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.row, b.row)) })
+	others, next, equal := n, 0, 0 // rows of contents that are not frequent, and of those the ones that are like another
+	for from, to := 0, 0; from < n; from = to {
+		for to = from; to < n && rows[to].hash == rows[from].hash; to++ {
+		}
+		if count := to - from; 2*count >= frequentLeast && 2*count*frequentShare >= n {
+			frequent = append(frequent, rows[from].row)
+			others -= count
+			continue
+		} else if count > 1 {
+			equal += count
+		}
+		for _, r := range rows[from:to] {
+			if r.next {
+				next++
+			}
 		}
 	}
-	found := float64(equal.Load())
-	return next.Load()*groupedShare >= int64(n) || found >= 2 && found*groupedShare*float64(a.t.rows) >= float64(n)*float64(n)
+	table := float64(a.t.rows) * float64(others) / float64(max(1, n)) // such rows of the table
+	all = a.t.rowBytes >= groupedRow && (next > 0 && next*groupedShare >= others || equal >= 2 && float64(equal)*groupedShare*table >= float64(others)*float64(others))
+	return all, frequent
 }

@@ -76,9 +76,12 @@ func TestPack_EqualRows(t *testing.T) {
 					t.Errorf("host tier takes %d bytes, its places %d", got, bytesOf)
 				}
 				inPlace := load(t, data, rowBytes, Options{Codec: codec, DType: dtype.Uint8, EqualRows: true})
-				most := int64(n * rowBytes / groupedBytes)                 // found beside the first of each content
-				if rowBytes < groupedRow || most*groupedShare < int64(n) { // too few to pay
+				most := int64(n * rowBytes / groupedBytes) // found beside the first of each content
+				switch {
+				case rowBytes < frequentRow:
 					several, most = 0, 0
+				case rowBytes < groupedRow: // each content is frequent
+					most = int64(n * rowBytes / frequentBytes)
 				}
 				if got := inPlace.Totals().EqualRows; got > several || got < min(several, most) {
 					t.Errorf("in place %d rows are in groups, want %d of %d contents, or %d", got, several, contents, most)

@@ -84,9 +84,18 @@ func (g *groups) memory() int64 {
 	return int64(8*len(g.rows) + 4*(len(g.before)+len(g.group)+len(g.sizes)))
 }
 
-// groups makes groups of the rows that were found, and returns their number and the first row of each, from group 1 on. There are none unless more than
-// least rows need no slot of their own.
-func (a *alike) groups(least int64) (g *groups, n int64, of []int64) {
+// grouped are groups that were found: the rows in them, and the first row of each group, from group 1 on. Without groups it is zero.
+type grouped struct {
+	*groups
+	n  int64
+	of []int64
+}
+
+// groups makes groups of the rows that were found. Unless more than least rows need no slot of their own, they are those of frequent contents.
+func (a *alike) groups(least int64) (found grouped) {
+	if !a.on.Load() {
+		return a.frequent
+	}
 	first, g := ranked{rows: newBitset(a.t.rows)}, &groups{sizes: []uint32{0}} // first: the row of each entry that others are equal to
 	for _, entry := range a.search.slots {
 		if entry&equalFound != 0 {
@@ -100,8 +109,9 @@ func (a *alike) groups(least int64) (g *groups, n int64, of []int64) {
 			g.rows.set(int64(part)*a.rows + int64(f.row))
 		}
 	}
-	if n = g.rank(); n-int64(len(entries)) <= least {
-		return nil, 0, nil
+	n, of := g.rank(), []int64(nil)
+	if n == 0 {
+		return found
 	}
 	// Groups are numbered in the order of their first rows, so that the numbers do not depend on which goroutine came first. From here on an entry is the number of
 	// its group.
@@ -138,12 +148,16 @@ func (a *alike) groups(least int64) (g *groups, n int64, of []int64) {
 		}
 	}
 	g.sizes = slices.Clip(g.sizes)
-	return g, n, of
+	if found = (grouped{g, n, of}); n-int64(len(entries)) <= least {
+		found = found.frequent(a.t.rows)
+	}
+	return found
 }
 
 // group notes the groups of the rows that were found, once rows are encoded, unless they are so few that sharing their slots does not pay.
 func (t *Tier) group(workers interruptible, a *alike) error {
-	g, n, of := a.groups((t.rows - 1) / groupedShare)
+	found := a.groups((t.rows - 1) / groupedShare)
+	g, of := found.groups, found.of
 	if g == nil {
 		return workers.ctx.Err()
 	}
@@ -158,7 +172,7 @@ func (t *Tier) group(workers interruptible, a *alike) error {
 	if err := workers.ctx.Err(); err != nil {
 		return err
 	}
-	t.groups, t.total.EqualRows = g, n
+	t.groups, t.total.EqualRows = g, found.n
 	for i, length := range lengths {
 		bytes, rows := int64(length), int64(g.sizes[i+1])
 		t.sharing.Add(rows, bytes)

@@ -119,7 +119,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		p.loader.close()
 	}()
 	var alike *alike // nil: no search
-	if o.EqualRows && o.Mode == InPlace && t.rowBytes >= groupedRow {
+	if o.EqualRows && o.Mode == InPlace && t.rowBytes >= frequentRow {
 		alike = t.newAlike()
 		defer alike.free()
 	}

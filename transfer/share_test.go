@@ -225,7 +225,14 @@ func TestShare_EveryCodec(t *testing.T) {
 
 // testShareCodec shares rows of a codec, and returns how many of the table shrink.
 func testShareCodec(t *testing.T, d device.Device, rowBytes int, load Options) int64 {
-	data := gputest.FloatRows(load.DType, 200, rowBytes, 1) // few: what ibpc learns from 1000 takes most of a minute under the race detector
+	const rows = 200 // few: what ibpc learns from 1000 takes most of a minute under the race detector
+	var data []byte
+	if load.Codec == "parts" {
+		load.DType = gputest.Parts(load.DType, rowBytes)
+		data = gputest.PartsRows(load.DType, rows, 1)
+	} else {
+		data = gputest.FloatRows(load.DType, rows, rowBytes, 1)
+	}
 	if _, err := registry.Train(load.Codec, data[:8*rowBytes], rowBytes, load.DType); errors.Is(err, codec.ErrDType) {
 		return 0
 	}

@@ -24,8 +24,14 @@ var casts = map[string]format{
 	"f8e5m2": {dtype.Float8E5M2, 5, 2, false},
 }
 
+// powers is the format of elements that are powers of two: powerOfTwo rounds to them.
+var powers = format{dtype: dtype.Float8E8M0FNU}
+
 // castOf returns the format of a cast, and how many elements share a scale behind the values of a row: 0 for none.
 func castOf(name string) (f format, block int, err error) {
+	if name == "f8e8m0" {
+		return powers, 0, nil
+	}
 	of, scales, scaled := strings.Cut(name, "/e8m0:")
 	f, ok := casts[of]
 	if scaled {
@@ -34,7 +40,7 @@ func castOf(name string) (f format, block int, err error) {
 		}
 	}
 	if !ok {
-		return f, 0, fmt.Errorf("dataset: unknown cast (%q) must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32", name)
+		return f, 0, fmt.Errorf("dataset: unknown cast (%q) must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32", name)
 	}
 	return f, block, nil
 }
@@ -48,8 +54,8 @@ func CheckCast(name string) error {
 	return err
 }
 
-// Cast returns the table with every element rounded to bf16, f16, f8e4m3 (float8_e4m3fn) or f8e5m2, nearest even. The table must be float32 or
-// float64. NaNs stay NaNs, quiet, with the upper bits of their payload. What is too large for f8e4m3, which has no infinity, becomes its largest number, 448,
+// Cast returns the table with every element rounded to bf16, f16, f8e4m3 (float8_e4m3fn), f8e5m2 or f8e8m0, nearest even. The table must be float32 or
+// float64. f8e8m0 is for tables of scales: it has powers of two only, and loses signs. NaNs stay NaNs, quiet, with the upper bits of their payload. What is too large for f8e4m3, which has no infinity, becomes its largest number, 448,
 // as in torch. With scales, "f8e4m3/e8m0:32", each 32 elements of a row are divided by a power of two first, so that the largest has the largest
 // exponent of the format; these scales follow the values as float8_e8m0fnu, and the rows are rows of parts. An empty name returns the table
 // itself. The table that was cast must not be used any more.
@@ -87,7 +93,9 @@ func (t *Table) Cast(name string) (*Table, error) {
 			scales = append(scales, f.scale(row[k:][:block]))
 		}
 		for _, x := range row {
-			if h := f.round(x); f.dtype.Size() == 1 {
+			if f == powers {
+				c.Data = append(c.Data, powerOfTwo(x))
+			} else if h := f.round(x); f.dtype.Size() == 1 {
 				c.Data = append(c.Data, byte(h))
 			} else {
 				c.Data = binary.LittleEndian.AppendUint16(c.Data, h)
@@ -128,6 +136,24 @@ func (f format) scale(elements []float64) byte {
 		elements[i] = x
 	}
 	return byte(scale + 127)
+}
+
+// powerOfTwo returns the power of two nearest to |x|, of two the one whose exponent, biased by 127, is even, as float8_e8m0fnu and as torch does it. 0 becomes
+// the least, 2^-127; infinities become NaN.
+func powerOfTwo(x float64) byte {
+	x = math.Abs(x)
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 255
+	}
+	fraction, e := math.Frexp(x)
+	e += 126
+	if fraction > 0.75 || fraction == 0.75 && e&1 != 0 {
+		e++
+	}
+	if x == 0 {
+		e = 0
+	}
+	return byte(min(max(e, 0), 254))
 }
 
 // CheckDType returns an error when there is no such element type; "" is the table's own.

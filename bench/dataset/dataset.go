@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/delta"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -24,18 +25,21 @@ type Table struct {
 	DType    dtype.Type
 	Rows     int
 	RowBytes int
-	// Data are the rows: in memory, or mapped from the file that they lie in as they are.
+	// Data are the rows: in memory, or mapped from the file that they lie in as they are; nil if they lie in pages.
 	Data []byte
 
-	pages  *pageTable   // not nil: the rows are in pages, and Data is nil
+	pages  *pageTable   // not nil: the rows are in pages
 	path   string       // of the file that Data is mapped from; "" for memory
 	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
-// Load opens a file, or a directory of page files, as cache.Open does. It must not change while the table is in use.
+// Load opens a file, or a directory of page files, as cache.Open does. A file must not change while the table is in use. Of a directory with updates
+// the newest versions are read, as they are when it is opened; caches made of it keep further updates in memory.
 func Load(path string) (*Table, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return FromPages(func() (*pages.Table, error) { return pages.Open(path, pages.FileOptions{}) })
+	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
+		return FromPages(func() (*pages.Table, error) {
+			return delta.OpenTable(path, delta.Folder(path), func() (*pages.Table, error) { return pages.Open(path, pages.FileOptions{}) })
+		})
 	}
 	r, err := tablefile.Open(path)
 	if err != nil {
@@ -72,6 +76,38 @@ func Generate(rows, columns int, seed uint64) (*Table, error) {
 		return nil, err
 	}
 	return &Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
+}
+
+// Normal returns a table of float32 rows of N(0,1).
+func Normal(rows, columns int, seed uint64) (*Table, error) {
+	data, err := workload.Normals(rows, columns, seed)
+	if err != nil {
+		return nil, err
+	}
+	return &Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
+}
+
+// WithRows returns the table with its bytes divided into rows of another length, which its bytes must be a multiple of. Rows of parts cannot be divided.
+func (t *Table) WithRows(rowBytes int) (*Table, error) {
+	if t.DType.IsRow() {
+		return nil, fmt.Errorf("dataset: %s: rows of parts (%s) must stay as they are", t.Name, t.DType)
+	}
+	if t.Bytes()%int64(rowBytes) != 0 || rowBytes > slab.MaxRowBytes {
+		return nil, fmt.Errorf("dataset: %s: bytes (%d) must be whole rows of %d, which must be at most %d", t.Name, t.Bytes(), rowBytes, slab.MaxRowBytes)
+	}
+	as := *t
+	as.Rows, as.RowBytes = int(t.Bytes()/int64(rowBytes)), rowBytes
+	return &as, nil
+}
+
+// StandIn returns a table of workload.StandIns.
+func StandIn(name string, seed uint64) (*Table, error) {
+	s, err := workload.FindStandIn(name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.Table(s.Rows, seed)
+	return &Table{Name: s.Name, DType: s.DType, Rows: s.Rows, RowBytes: s.RowBytes(), Data: data}, err
 }
 
 // Open returns the table as a cache takes it. The data are not copied before cache.New does. What lies in a file is read from there, so

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,29 @@ func TestRound_Float8AsTorch(t *testing.T) {
 		if a, b := casts["f8e4m3"].round(c.x), casts["f8e5m2"].round(c.x); a != c.e4m3 || b != c.e5m2 {
 			t.Errorf("%g became %#02x and %#02x, want %#02x and %#02x", c.x, a, b, c.e4m3, c.e5m2)
 		}
+	}
+}
+
+// TestPowerOfTwo_EveryScale: powers of two stay as they are, what lies between goes to the nearer one, and the middle of two to the even exponent.
+func TestPowerOfTwo_EveryScale(t *testing.T) {
+	for s := range 255 {
+		x := Value(dtype.Float8E8M0FNU, []byte{byte(s)})
+		middle := byte(s + s&1)
+		if s == 254 {
+			middle = 254
+		}
+		if got := []byte{powerOfTwo(x), powerOfTwo(-x), powerOfTwo(1.49 * x), powerOfTwo(1.5 * x), powerOfTwo(0.76 * x)}; !slices.Equal(got, []byte{byte(s), byte(s), byte(s), middle, byte(s)}) {
+			t.Fatalf("%d became %v", s, got)
+		}
+	}
+	for x, want := range map[float64]byte{0: 0, 1e-60: 0, 1e60: 254, math.Inf(-1): 255, math.NaN(): 255} {
+		if got := powerOfTwo(x); got != want {
+			t.Errorf("%g became %d, want %d", x, got, want)
+		}
+	}
+	scales := &Table{Name: "s", DType: dtype.Float32, Rows: 1, RowBytes: 8, Data: []byte{0, 0, 0, 0x41, 0, 0, 0x80, 0x3f}} // 8, 1
+	if c, err := scales.Cast("f8e8m0"); err != nil || c.DType != dtype.Float8E8M0FNU || c.RowBytes != 2 || !slices.Equal(c.Data, []byte{130, 127}) {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 
@@ -166,7 +190,7 @@ func TestCast_BadInput(t *testing.T) {
 	if _, err := ints.Cast("f16"); err == nil || err.Error() != "dataset: labels: element type (int64) must be float32 or float64 to be cast to f16" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32` {
+	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32` {
 		t.Errorf("got %v", err)
 	}
 	if same, err := ints.Cast(""); err != nil || same != ints {

@@ -32,6 +32,7 @@ type GatherConfig struct {
 // Gathers is what batches took. Times are medians in seconds.
 type Gathers struct {
 	Device     string  `json:"device"`
+	DeviceName string  `json:"device_name"`
 	HostMemory int64   `json:"host_memory"`
 	Budget     int64   `json:"budget"`
 	Rows       int     `json:"rows"`
@@ -199,6 +200,7 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 		return err
 	}
 	defer func() { err = errors.Join(err, reading.close()) }()
+	g.DeviceName = reading.d.Info().Name
 	if text != nil {
 		c.Progress.Stage("steps of the text", text.most*(len(text.leads)+1))
 		if res.Steps, err = text.measure(ctx, reading, c.Progress.Step); err != nil {

@@ -9,9 +9,11 @@ import (
 	"sync"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/cluster"
+	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
 // loadFeatures loads the table of Features, of ColdPages, or of files and a cluster behind them.
@@ -22,46 +24,21 @@ func (c *Config) loadFeatures() (*dataset.Table, error) {
 	if info, err := os.Stat(c.Features); c.Features != "" && (err != nil || !info.IsDir()) {
 		return nil, errors.Join(err, fmt.Errorf("--features (%s) must be a directory of pages beside --cold (%s)", c.Features, c.ColdPages))
 	}
-	credentials, err := cluster.CredentialsFromEnvironment()
-	if err != nil {
-		return nil, err
+	place := pagetable.Place{Path: c.ColdPages, Logger: c.Logger}
+	if c.Features != "" {
+		place.Path, place.Cold = c.Features, c.ColdPages
 	}
 	kept := &keptPages{folder: c.ColdCache}
-	first := true
-	return dataset.FromPages(func() (_ *pages.Table, err error) {
-		ctx := context.Background()
-		o := cluster.Options{Credentials: credentials, Logger: c.Logger}
-		if c.Features != "" {
-			m, err := pages.ReadManifest(c.Features)
-			if err != nil {
-				return nil, err
-			}
-			o.Table = m.Name
-		}
-		var stores []pages.Store
-		var behind pages.Store
-		if behind, err = cluster.Open(ctx, c.ColdPages, o); err != nil {
-			return nil, err
-		}
-		if c.Features != "" {
-			files, err := pages.OpenFiles(c.Features, pages.FileOptions{Incomplete: true, Behind: behind}) // the cluster has all pages, and the index
-			if err != nil {
-				return nil, errors.Join(err, behind.Close())
-			}
-			stores = append(stores, files)
-		}
-		if !first { // the first opening is for verification, the others are for caches
-			behind, err = kept.before(behind, c)
-		}
-		if err != nil {
-			for _, s := range stores {
-				err = errors.Join(err, s.Close())
-			}
-			return nil, err
-		}
-		first = false
-		return pages.OpenStores(ctx, append(stores, behind)...)
-	})
+	before := func(s pages.Store) (pages.Store, error) { return s, nil } // the first opening is for verification, the others are for caches
+	open := func() (*pages.Table, error) {
+		t, err := place.Pages(context.Background(), before)
+		before = func(s pages.Store) (pages.Store, error) { return kept.before(s, c) }
+		return t, err
+	}
+	if c.Features == "" {
+		return dataset.FromPages(open)
+	}
+	return dataset.FromPages(func() (*pages.Table, error) { return delta.OpenTable(c.Features, delta.Folder(c.Features), open) })
 }
 
 // keptPages is the folder of ColdCache, which one store of the process can have at a time.

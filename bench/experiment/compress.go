@@ -5,20 +5,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // CompressConfig says which codecs to try on which table.
 type CompressConfig struct {
-	// Features is a NumPy file; "" generates the default table of a run.
+	// Features is a NumPy file; "" generates a table.
 	Features string
 	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
 	DType string
 	Cast  string
+	// RowElements takes so many elements, before they are cast, for a row: neighbouring rows of the table, or parts of one. 0: as they are.
+	RowElements int
+	// Generate is one of Generated, if there are no Features; "" is the first.
+	Generate string
 	// Codec is one codec or baseline, or "" for all of them that can serve the table's elements.
 	Codec string
 	Seed  uint64
@@ -49,8 +58,37 @@ type CodecResult struct {
 	RoundTrip string `json:"round_trip"`
 	// Buddy is what Buddy slots would make of it: cache.Table.Resident.
 	Buddy BuddySlots `json:"buddy"`
+	Held  Held       `json:"held"`
 	// Bounds are those of the table, the same in each result, if CompressConfig.Bounds asked for them.
 	Bounds *Bounds `json:"bounds,omitempty"`
+}
+
+// Held is how many times the rows that the same memory holds uncompressed, everything counted. Without rounding, indexes and hashmap it is CodecResult.Ratio.
+type Held struct {
+	// Slab is of a cache's budget: slots are multiples of 16 bytes, and the hashmap takes hashmap.EntryBytes a row.
+	Slab float64 `json:"slab"`
+	// Host is of host memory: a packed tier, whose rows lie at multiples of 16 bytes, beside uncompressed rows in place.
+	Host float64 `json:"host"`
+	// Both is of a packed tier, its index of 8 bytes a row on a GPU, and a slab there for a row in heldCached, beside uncompressed rows.
+	Both float64 `json:"both"`
+}
+
+// heldCached is how many rows of the table there are for each cached one in Held.Both.
+const heldCached = 6
+
+// heldOf returns Held for rows of these stored lengths.
+func heldOf(stored []int32, rowBytes int) Held {
+	slots := 0.0
+	for _, n := range stored {
+		slots += float64(slab.SlotBytes(int(n)))
+	}
+	slot, raw := slots/float64(max(1, len(stored))), float64(slab.SlotBytes(rowBytes))
+	const entry, index = hashmap.EntryBytes, 8
+	inPlace := float64((rowBytes + 3) &^ 3)
+	return Held{
+		Slab: (raw + entry) / (slot + entry), Host: inPlace / slot,
+		Both: (inPlace + (raw+entry)/heldCached) / (slot + index + (slot+entry)/heldCached),
+	}
 }
 
 // RoundTripLossy is CodecResult.RoundTrip of a lossy codec that keeps its bound in all rows.
@@ -71,6 +109,15 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	if err := (&Config{Features: cfg.Features}).oneTable(); err != nil {
 		return nil, err
 	}
+	if !slices.Contains(Generated, cmp.Or(cfg.Generate, Generated[0])) {
+		return nil, fmt.Errorf("--generate (%q) must be one of %s", cfg.Generate, strings.Join(Generated, ", "))
+	}
+	if cfg.Generate != "" && cfg.Features != "" {
+		return nil, fmt.Errorf("--generate (%s) and --features (%s) contradict each other", cfg.Generate, cfg.Features)
+	}
+	if cfg.RowElements < 0 {
+		return nil, fmt.Errorf("--row-elements (%d) must be at least 1", cfg.RowElements)
+	}
 	if err := cfg.checkMemory(); err != nil {
 		return nil, err
 	}
@@ -81,7 +128,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		table, err = dataset.Load(cfg.Features)
 	} else {
 		progress.Stage("generating the features", 0)
-		table, err = dataset.Generate(defaultVertices, defaultColumns, cfg.Seed)
+		table, err = cfg.generate()
 	}
 	if err != nil {
 		return nil, err
@@ -91,6 +138,11 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	}
 	if table, err = table.As(cfg.DType); err != nil {
 		return nil, err
+	}
+	if cfg.RowElements > 0 {
+		if table, err = table.WithRows(cfg.RowElements * table.DType.Size()); err != nil {
+			return nil, fmt.Errorf("--row-elements (%d): %w", cfg.RowElements, err)
+		}
 	}
 	if table, err = table.Cast(cfg.Cast); err != nil {
 		return nil, err
@@ -125,6 +177,36 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		progress.Step()
 	}
 	return results, nil
+}
+
+// Generated are the tables that CompressConfig.Generate names: float32 of N(0,1) × exp(z) of the column, as for a run; float32 of N(0,1), 256 a row; the float8 rows of n-gram
+// tables; and those of workload.StandIns.
+var Generated = append([]string{"features", "normal", "ngram"}, standIns()...)
+
+func standIns() (names []string) {
+	for _, s := range workload.StandIns {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// generatedRows is how many rows of 256 elements are generated.
+const generatedRows = 200_000
+
+func (c *CompressConfig) generate() (*dataset.Table, error) {
+	switch c.Generate {
+	case "normal":
+		return dataset.Normal(generatedRows, workload.NgramElements, c.Seed)
+	case "ngram":
+		data, err := workload.Float8Rows(generatedRows, workload.NgramElements, c.Seed)
+		if err != nil {
+			return nil, err
+		}
+		return &dataset.Table{Name: "generated", DType: workload.Float8Row(workload.NgramElements), Rows: generatedRows, RowBytes: workload.NgramRowBytes, Data: data}, nil
+	case "features", "":
+		return dataset.Generate(defaultVertices, defaultColumns, c.Seed)
+	}
+	return dataset.StandIn(c.Generate, c.Seed)
 }
 
 // trainNamed makes a codec or a baseline.
@@ -197,7 +279,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 		}
 	}
 	res.EncodeGBPerSecond, res.DecodeGBPerSecond = float64(bytes)/1e9/encoding.Seconds(), float64(bytes)/1e9/decoding.Seconds()
-	res.Buddy = buddySlots(all, t.RowBytes)
+	res.Buddy, res.Held = buddySlots(all, t.RowBytes), heldOf(all, t.RowBytes)
 	res.Ratio = ratio(int64(len(t.Data)), storedBytes)
 	res.SavingPercent = 100 * (1 - float64(storedBytes)/float64(len(t.Data)))
 	return res, nil

@@ -34,6 +34,7 @@ const (
 	maximumVertices  = 1<<31 - 1
 	maximumBatch     = 1 << 24
 	maximumWorkers   = 1024
+	maximumAhead     = 1024
 	replayTrainShare = 4 // one batch in so many trains by default, with row numbers from a file
 )
 
@@ -50,7 +51,7 @@ type Config struct {
 	ColdCacheBytes string `json:"cold_cache_bytes,omitempty"`
 	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
 	DType string `json:"dtype,omitempty"`
-	// Cast rounds the table's elements to bf16, f16, f8e4m3 or f8e5m2 first, or quantises them: dataset.Table.Cast.
+	// Cast rounds the table's elements to bf16, f16, f8e4m3, f8e5m2 or f8e8m0 first, or quantises them: dataset.Table.Cast.
 	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
 	Graph string `json:"graph,omitempty"`
@@ -99,7 +100,9 @@ type Config struct {
 	HostNodes string `json:"host_nodes,omitempty"`
 	// HostMemory bounds the host memory for rows and index of a table of pages: "8MiB"; "" has no bound.
 	HostMemory string `json:"host_memory,omitempty"`
-	Workers    int    `json:"workers,omitempty"`
+	// Prefetch is how many batches ahead Cache.Prefetch is called for the rows of a table of pages. 0: not at all.
+	Prefetch int `json:"prefetch,omitempty"`
+	Workers  int `json:"workers,omitempty"`
 	// Seed seeds every generator and sampler. DataSeed, if not 0, replaces it for the generated table and graph.
 	Seed     uint64 `json:"seed"`
 	DataSeed uint64 `json:"data_seed,omitempty"`
@@ -115,6 +118,8 @@ type Config struct {
 	// workload mean anything, and Join must be called before the run. Default: none.
 	Attach string  `json:"attach,omitempty"`
 	joined *joined // by Join; nil: none
+	// planned is not 0 if the run is for a plan: the most rows of a table that the plan has encoded all of.
+	planned int
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
 	Resident
@@ -186,6 +191,7 @@ func (c *Config) Validate() error {
 		_, err = setting.Bytes("--host-memory", c.HostMemory)
 		f.Add(err)
 	}
+	f.If(c.Prefetch < 0 || c.Prefetch > maximumAhead, "--prefetch (%d) must be 0 to %d", c.Prefetch, maximumAhead)
 	_, err = transfer.ParseMode(c.HostTier)
 	f.Add(err)
 	switch c.Device {

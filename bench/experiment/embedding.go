@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
 // Embedding is the workload of embedding tables: each sample of a batch looks up a bag of rows by a power law.
@@ -56,8 +57,8 @@ func (r *run) prepareEmbedding() error {
 
 // gatherPooled adds up each bag of a batch, and returns how long that took.
 func (r *run) gatherPooled(ctx context.Context, c *cache.Cache, rows []int64, out *[]byte, verify bool) (time.Duration, error) {
-	bag := r.cfg.bag()
-	n := len(rows) / bag * r.table.RowBytes
+	bag, width := r.cfg.bag(), sumsOf(r.table).bytes
+	n := len(rows) / bag * width
 	if n > cap(*out) {
 		*out = make([]byte, n)
 	}
@@ -69,7 +70,7 @@ func (r *run) gatherPooled(ctx context.Context, c *cache.Cache, rows []int64, ou
 	if verify {
 		for i := range len(rows) / bag {
 			r.verified += int64(bag)
-			if !r.sumWithin(rows[i*bag:][:bag], (*out)[i*r.table.RowBytes:][:r.table.RowBytes]) {
+			if !r.sumWithin(rows[i*bag:][:bag], (*out)[i*width:][:width]) {
 				r.mismatches += int64(bag)
 			}
 		}
@@ -77,19 +78,51 @@ func (r *run) gatherPooled(ctx context.Context, c *cache.Cache, rows []int64, ou
 	return took, nil
 }
 
-// sumWithin says whether sums are those of rows, as far as they must be: within the errors of so many additions in float32, and of one rounding to the
-// table's type.
+// sums are what rows of a table are added up to.
+type sums struct {
+	of      dtype.Type
+	columns int // 0: the rows cannot be added up
+	bytes   int
+	float8  reduce.Float8 // what rows of float8 are
+}
+
+func sumsOf(t *dataset.Table) sums {
+	s := sums{of: t.DType}
+	if s.float8.Complete(t.DType); s.float8.Is() {
+		s.of, s.columns = dtype.Float32, s.float8.Columns(t.RowBytes)
+	} else if reduce.Float(t.DType) {
+		s.columns = t.RowBytes / t.DType.Size()
+	}
+	s.bytes = s.columns * s.of.Size()
+	return s
+}
+
+// element returns an element of a row.
+func (s *sums) element(row []byte, i int) float64 {
+	f := &s.float8
+	if !f.Is() {
+		return dataset.Value(s.of, row[i*s.of.Size():])
+	}
+	x := dataset.Value(f.Values, row[i:])
+	if f.Block == 0 {
+		return x
+	}
+	return x * dataset.Value(f.Scales, row[s.columns+i/f.Block*f.Scales.Size():])
+}
+
+// sumWithin says whether sums are those of rows, as far as they must be: within the errors of so many additions in float32, of the products with scales, and of one
+// rounding to the table's type.
 func (r *run) sumWithin(rows []int64, got []byte) bool {
-	t := r.table
+	t, s := r.table, sumsOf(r.table)
 	rounding := map[dtype.Type]float64{dtype.Float16: 0x1p-11, dtype.BFloat16: 0x1p-8}[t.DType]
-	for i := 0; i < len(got); i += t.DType.Size() {
+	for i := range s.columns {
 		sum, size := 0.0, 0.0
 		for _, row := range rows {
-			x := dataset.Value(t.DType, t.Row(row)[i:])
+			x := s.element(t.Row(row), i)
 			sum += x
 			size += math.Abs(x)
 		}
-		have, limit := dataset.Value(t.DType, got[i:]), size*float64(len(rows)+1)*0x1p-24+math.Abs(sum)*rounding+0x1p-24
+		have, limit := dataset.Value(s.of, got[i*s.of.Size():]), size*float64(len(rows)+2)*0x1p-24+math.Abs(sum)*rounding+0x1p-24
 		if have != sum && !(math.Abs(have-sum) <= limit+float64(len(rows))*r.bound(0)) && !(sum != sum && have != have) {
 			return false
 		}
@@ -99,8 +132,8 @@ func (r *run) sumWithin(rows []int64, got []byte) bool {
 
 // poolable returns an error for a table whose rows cannot be added up.
 func (c *Config) poolable(t *dataset.Table) error {
-	if c.Pooled && (!t.DType.IsFloat() || t.DType.Size() == 1 || t.DType == dtype.Float64) {
-		return fmt.Errorf("--pooled: elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
+	if c.Pooled && sumsOf(t).columns == 0 {
+		return fmt.Errorf("--pooled: elements (%s) of table %s must be float32, float16, bfloat16 or float8", t.DType, t.Name)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 // TestRun_Embedding runs bags of rows, gathered and added up, and compares every row or sum with its source.
 func TestRun_Embedding(t *testing.T) {
 	for _, pooled := range []bool{false, true} {
-		for _, cast := range []string{"", "bf16"} {
+		for _, cast := range []string{"", "bf16", "f8e5m2", "f8e4m3/e8m0:32"} {
 			cfg := NewConfig()
 			cfg.Workload, cfg.Bag, cfg.Pooled, cfg.Cast = Embedding, 7, pooled, cast
 			cfg.Vertices, cfg.BatchSize, cfg.Batches, cfg.WarmupBatches, cfg.Verify, cfg.Device = 2000, 100, 3, 2, true, "host"
@@ -21,6 +21,15 @@ func TestRun_Embedding(t *testing.T) {
 				t.Errorf("pooled %v, %q: %+v, %d lookups", pooled, cast, res.Verification, res.Results.Lookups)
 			}
 		}
+	}
+}
+
+// TestRun_PooledOfIntegers is refused.
+func TestRun_PooledOfIntegers(t *testing.T) {
+	cfg := NewConfig()
+	cfg.Workload, cfg.Pooled, cfg.Vertices, cfg.DType = Embedding, true, 100, "int32"
+	if _, err := Run(context.Background(), cfg, Quiet{}); err == nil || !strings.Contains(err.Error(), "elements (int32) of table") {
+		t.Errorf("%v", err)
 	}
 }
 

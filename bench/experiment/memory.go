@@ -85,6 +85,19 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		rowBytes = bytes / rows
 		size.Setting, size.Value = "--features", c.Features
 	}
+	if c.planned > 0 && !c.exact(int(rows), int(rowBytes), c.Features == "" || held == 0) {
+		if size.Bytes = rows / 4; c.samples() || c.Graph != "" { // something is kept of each row
+			size.Bytes = rows * policyBytes
+		}
+		if c.samples() && c.Graph == "" {
+			size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
+		}
+		needs = append(needs, size)
+		if c.readsText() {
+			needs = append(needs, c.Ngram.memory(c.BatchSize, 0)...)
+		}
+		return needs, true
+	}
 	if c.Cast != "" {
 		held += rows * rowBytes / 2
 	}
@@ -136,9 +149,14 @@ func (c *CompressConfig) checkMemory() error {
 	need := memlimit.Need{Setting: "--features", Value: c.Features}
 	rows, rowBytes := float64(defaultVertices), float64(4*defaultColumns)
 	need.Bytes = rows * rowBytes
-	if c.Features == "" {
+	switch s, err := workload.FindStandIn(c.Generate); {
+	case c.Features == "" && err == nil:
+		need.Setting, need.Value = "--generate", c.Generate
+		rows, rowBytes = float64(s.Rows), float64(s.RowBytes())
+		need.Bytes = rows * rowBytes
+	case c.Features == "":
 		need.Value = "generated"
-	} else {
+	default:
 		var err error
 		if rows, rowBytes, need.Bytes, err = shape(c.Features); err != nil {
 			return nil // for who loads it
@@ -156,7 +174,7 @@ func (c *CompressConfig) checkMemory() error {
 
 // shape returns the rows of a table's file, their bytes, and how many bytes of memory loading the table takes: none if it is mapped.
 func shape(path string) (rows, rowBytes, held float64, err error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		m, err := pages.ReadManifest(path)
 		if err != nil {
 			return 0, 0, 0, err

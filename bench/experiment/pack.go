@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
+	"github.com/tensorcache/tensorcache/internal/safetensors"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
@@ -97,7 +98,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	if _, err := os.Stat(cfg.Features); err != nil && strings.Contains(cfg.Features, ",") {
 		return nil, fmt.Errorf("features (%s) must be one table", cfg.Features)
 	}
-	if info, err := os.Stat(cfg.Features); err == nil && info.IsDir() {
+	if info, err := os.Stat(cfg.Features); err == nil && info.IsDir() && !tablefile.IsCheckpoint(cfg.Features) {
 		return cfg.copy(ctx, start, progress)
 	}
 	o := pages.PackOptions{Name: cfg.Name, Codec: cfg.Codec, Stage: cfg.Stage, Seed: cfg.Seed, Workers: cfg.Workers}
@@ -121,9 +122,23 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	defer first.Close()
 	o.DType = first.DType()
 	file, array, _ := strings.Cut(filepath.Base(first.Name()), ":")
+	checkpoint, sharded := first.(*safetensors.Checkpoint)
+	if sharded { // whose tensors may be named like paths
+		_, array = safetensors.SplitCheckpoint(cfg.Features)
+		file = filepath.Base(strings.TrimSuffix(cfg.Features, ":"+array))
+	}
 	o.Name = cmp.Or(o.Name, cluster.TableOf(cfg.Out), strings.TrimSuffix(file, filepath.Ext(file)))
-	if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
+	if sharded {
+		stamp, err := checkpoint.Stamp()
+		if err != nil {
+			return nil, err
+		}
+		o.SourceKey = array + "\n" + stamp
+	} else if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
 		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
+	}
+	if o.Workers, err = packWorkers(cfg.Workers, int64(first.Rows()), int64(first.RowBytes()), o.PageBytes, cfg.Order != "", cfg.Force); err != nil {
+		return nil, err
 	}
 	if cfg.Order != "" {
 		if _, ok := first.(pages.RangedSource); !ok {
@@ -213,6 +228,9 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 		return nil, err
 	}
 	defer from.Close()
+	if err := merged(c.Features); err != nil {
+		return nil, err
+	}
 	of := from.Manifest()
 	if err := c.replaces(ctx, of.Name, of.RowBytes, of.DType.String()); err != nil {
 		return nil, err

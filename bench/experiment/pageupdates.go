@@ -1,11 +1,13 @@
 package experiment
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
 	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
@@ -16,7 +18,7 @@ func noUpdates(out string) error {
 	if err != nil {
 		return nil // there is no table yet; what is wrong with the directory is found by who writes to it
 	}
-	folder := filepath.Join(out, "delta")
+	folder := delta.Folder(out)
 	if _, err := os.Stat(folder); err != nil {
 		return nil
 	}
@@ -27,6 +29,24 @@ func noUpdates(out string) error {
 	defer l.Close()
 	if rows := l.Stats().Rows; rows > 0 {
 		return fmt.Errorf("--out (%s) has %d updated rows in %s that are not in its pages: they would replace rows of the new table; remove that folder to lose them", out, rows, folder)
+	}
+	return nil
+}
+
+// merged returns an error if a place of pages is a directory that has updated rows which are not merged into its pages.
+func merged(from string) error {
+	if cluster.IsAddress(from) {
+		return nil
+	}
+	rows, err := delta.Unmerged(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // who opens the pages says what is missing
+	}
+	if err != nil {
+		return err
+	}
+	if rows > 0 {
+		return fmt.Errorf("%s has %d updated rows in its log that are not in its pages: cachebench merge %s", from, rows, from)
 	}
 	return nil
 }

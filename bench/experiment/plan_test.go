@@ -16,7 +16,7 @@ import (
 // unitSizes are of rows that take 16 to 1024 bytes.
 func unitSizes(rows int, devices int64) *sizes {
 	r := rand.New(rand.NewPCG(5, uint64(rows)))
-	s := &sizes{devices: devices, fixed: slab.TailSlack, slot: make([]uint32, rows), stored: make([]uint32, rows)}
+	s := &sizes{devices: devices, rows: int64(rows), fixed: slab.TailSlack, slot: make([]uint32, rows), stored: make([]uint32, rows)}
 	for i := range s.slot {
 		s.slot[i] = uint32(slab.Align * (1 + r.IntN(64)))
 		s.stored[i] = s.slot[i]
@@ -50,16 +50,16 @@ func TestCurve_EqualsCounting(t *testing.T) {
 		if c.hits[n] != hits {
 			t.Fatalf("%d rows hit %d, want %d", n+1, c.hits[n], hits)
 		}
-		at := c.rowsFor(float64(hits) / float64(c.lookups))
+		at := c.entriesFor(float64(hits) / float64(c.lookups))
 		if c.hits[at-1] != hits || at > 1 && c.hits[at-2] == hits {
 			t.Fatalf("%d hits need %d rows", hits, at)
 		}
 		budget := s.budgetFor(int64(n+1), c.bytes[n])
-		if c.rowsWithin(s, budget) < int64(n+1) || c.rowsWithin(s, budget-hashmap.BucketBytes-slab.Align) > int64(n) {
-			t.Fatalf("budget %d holds %d rows, with a bucket less %d; want %d", budget, c.rowsWithin(s, budget), c.rowsWithin(s, budget-hashmap.BucketBytes-slab.Align), n+1)
+		if c.within(s, budget) < int64(n+1) || c.within(s, budget-hashmap.BucketBytes-slab.Align) > int64(n) {
+			t.Fatalf("budget %d holds %d rows, with a bucket less %d; want %d", budget, c.within(s, budget), c.within(s, budget-hashmap.BucketBytes-slab.Align), n+1)
 		}
 	}
-	if c.rowsWithin(s, 0) != 0 || c.hitRatio(0) != 0 || c.rowsFor(1) > rows {
+	if c.within(s, 0) != 0 || c.hitRatio(0) != 0 || c.entriesFor(1) > rows {
 		t.Error("no budget must hold nothing")
 	}
 }

@@ -1,7 +1,9 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
+	"sort"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -12,7 +14,7 @@ import (
 // PlannedResident is the table as a resident one (run --layout buddy), beside a cache of the same budget and codec.
 type PlannedResident struct {
 	// TargetBytes is the length of a slot: the one with the least expected time within the budget, or, where the table does not fit, the least that leaves
-	// at most 30 % of the rows longer. OverflowRatio is the share of rows that are longer, OverflowLookups the share of the lookups of such rows.
+	// at most --overflow of the rows longer. OverflowRatio is the share of rows that are longer, OverflowLookups the share of the lookups of such rows.
 	TargetBytes int `json:"target_bytes"`
 	// Ranges are there if the table would have several targets, of which TargetBytes is the mean.
 	Ranges          []statjson.ResidentRange `json:"ranges,omitempty"`
@@ -34,23 +36,29 @@ type PlannedResident struct {
 	// Faster is "resident" or "cached", and Why says why.
 	Faster string `json:"faster"`
 	Why    string `json:"why"`
+
+	overflowBytes float64 // that a lookup reads beyond its slot, if it does
 }
 
 // resident plans the table as a resident one. available is what the devices' memory leaves for a budget, if GPUMemory is given.
 func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *PlannedResident {
-	t, times := p.base.table, buddy.Times{Hit: s.cost.Hit, Overflow: s.cost.Miss}
+	t := p.base.table
 	layout := buddy.Layout{RowBytes: t.RowBytes, Rows: int64(t.Rows), Devices: int(s.devices)}
-	stored := make([]int32, len(s.stored))
-	for i, n := range s.stored {
-		stored[i] = int32(n)
+	times, share := p.cfg.overflowLink().Times(s.cost.Hit, layout.LocalRows(0)), cmp.Or(p.cfg.Overflow, buddy.Threshold)
+	stored := s.lengths
+	if stored == nil {
+		stored = make([]int32, len(s.stored))
+		for i, n := range s.stored {
+			stored[i] = int32(n)
+		}
 	}
 	beside := slab.TailSlack + hashmap.LayoutFor(1).Bytes() + slab.TailSlack + layout.WordsBytes(0) // the slots
 	within := max(0, available)
 	if p.cfg.GPUMemory == 0 {
-		least, _ := buddy.ChooseParts(layout, stored, 0, buddy.Threshold, times)
+		least, _ := buddy.ChooseParts(layout, stored, buddy.Limits{Overflow: share}, times)
 		within = max(plan.BudgetBytes, beside+least.SlotsBytes())
 	}
-	choice, fits := buddy.ChooseParts(layout, stored, max(0, within-beside), buddy.Threshold, times)
+	choice, fits := buddy.ChooseParts(layout, stored, buddy.Limits{Bytes: max(0, within-beside), Overflow: share}, times)
 	r := &PlannedResident{
 		TargetBytes: choice.Target, Ranges: rangesOf(layout, choice.Parts), OverflowRatio: choice.Overflow, CapacityGain: choice.Gain,
 		BudgetBytes: beside + choice.SlotsBytes(), Within: within, Fits: fits,
@@ -60,27 +68,32 @@ func (p *planner) resident(s *sizes, c *curve, plan *Plan, available int64) *Pla
 			r.BuddyBytes += int64(layout.Devices) * ((part.To-part.From)*over + slab.TailSlack)
 		}
 	}
-	lookups, over, seconds := int64(0), int64(0), 0.0
-	part := choice.Parts
-	for row, n := range p.counts {
-		for layout.Local(int64(row)) >= part[0].To {
-			part = part[1:]
-		}
-		lookups += n
-		if more := int(s.stored[row]) - part[0].Target; n > 0 && more > 0 {
-			over += n
-			seconds += float64(n) * s.cost.Miss(more)
+	target := func(row int64) int { return choice.Parts[0].Target }
+	if len(choice.Parts) > 1 { // not of a sample, whose lengths have no order
+		target = func(row int64) int {
+			local := layout.Local(row)
+			return choice.Parts[sort.Search(len(choice.Parts)-1, func(i int) bool { return local < choice.Parts[i].To })].Target
 		}
 	}
-	r.OverflowLookups = ratio(over, lookups)
+	overflow := func(bytes, target int) float64 { return times.Overflow(bytes, buddy.Over(target, t.RowBytes)) }
+	lookups, over, seconds := int64(0), int64(0), 0.0
+	for row, n := range p.counts {
+		lookups += n
+		if more := int(s.stored[row]) - target(int64(row)); n > 0 && more > 0 {
+			over += n
+			r.overflowBytes += float64(n) * float64(more)
+			seconds += float64(n) * overflow(more, target(int64(row)))
+		}
+	}
+	r.OverflowLookups, r.overflowBytes = ratio(over, lookups), r.overflowBytes/float64(max(1, over))
 	r.PredictedRowNS = 1e9 * max(s.cost.Hit, seconds/float64(max(1, lookups)))
-	cached := c.rowsWithin(s, within)
+	cached := c.within(s, within)
 	hits := c.hitRatio(cached)
 	if r.CachedRowNS = 1e9 * c.misses / float64(max(1, c.lookups)); cached > 0 {
 		r.CachedRowNS = c.rowNanos(cached)
 	}
 	if r.BorderSkew = new(float64); fits {
-		r.BorderSkew = newSkewed(s, c, choice.Parts, layout.Local, cached).border()
+		r.BorderSkew = newSkewed(s, c, target, overflow, cached).border()
 	}
 	switch {
 	case !fits:

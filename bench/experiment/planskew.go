@@ -1,10 +1,6 @@
 package experiment
 
-import (
-	"math"
-
-	"github.com/tensorcache/tensorcache/slab/buddy"
-)
+import "math"
 
 const (
 	// maxSkew is the greatest exponent that a border is looked for at, and skewStep how far apart the exponents are that are tried first.
@@ -23,32 +19,40 @@ type skewed struct {
 	overflow, missed, outside []float64 // of a row's overflow place; of a cached row or its miss; the share of rows that are not cached
 }
 
-// newSkewed divides the rows of a curve, of which so many are cached.
-func newSkewed(s *sizes, c *curve, parts []buddy.Part, local func(row int64) int64, cached int64) *skewed {
+// newSkewed divides the rows of a curve, of which so many entries are cached, and the rows that no batch looks up, behind them. target is the length of a row's slot,
+// and overflow the seconds of so many bytes in the overflow place of such a slot.
+func newSkewed(s *sizes, c *curve, target func(row int64) int, overflow func(bytes, target int) float64, cached int64) *skewed {
 	k := &skewed{hit: s.cost.Hit}
-	rows := len(c.order)
-	for from := 0; from < rows; {
-		to := max(from+1, min(rows, int(math.Ceil(math.Pow(float64(rows+1), float64(len(k.ends)+1)/skewParts)))-1))
-		if int64(from) < cached && cached < int64(to) { // a part is cached as a whole or not at all
-			to = int(cached)
+	entries, rows := int64(len(c.order)), int64(len(c.order))+s.others.rows
+	other, otherOver := 0.0, 0.0 // of a row that no batch looks up
+	if s.others.rows > 0 {
+		for _, n := range s.lengths {
+			other += s.cost.Miss(int(n)) / float64(len(s.lengths))
+			if more := int(n) - target(0); more > 0 {
+				otherOver += overflow(more, target(0)) / float64(len(s.lengths))
+			}
 		}
-		var over, miss float64
-		for _, row := range c.order[from:to] {
-			stored := int(s.stored[row])
-			target := 0
-			for _, p := range parts {
-				if local(int64(row)) < p.To {
-					target = p.Target
-					break
-				}
+	}
+	for from := int64(0); from < rows; {
+		to := max(from+1, min(rows, int64(math.Ceil(math.Pow(float64(rows+1), float64(len(k.ends)+1)/skewParts)))-1))
+		for _, border := range []int64{cached, entries} { // a part is cached as a whole or not at all, and of rows of one kind
+			if from < border && border < to {
+				to = border
 			}
-			if more := stored - target; more > 0 {
-				over += s.cost.Miss(more)
-			}
-			miss += s.cost.Miss(stored)
 		}
 		n, outside := float64(to-from), 0.0
-		if int64(from) >= cached {
+		over, miss := otherOver*n, other*n
+		if from < entries {
+			over, miss = 0, 0
+			for _, row := range c.order[from:to] {
+				stored := int(s.stored[row])
+				if slot := target(int64(row)); stored > slot {
+					over += overflow(stored-slot, slot)
+				}
+				miss += s.cost.Miss(stored)
+			}
+		}
+		if from >= cached {
 			outside = 1
 		}
 		k.ends = append(k.ends, float64(to))

@@ -22,7 +22,7 @@ func TestSkewed_Border(t *testing.T) {
 		c.order = append(c.order, uint32(i))
 	}
 	rng.Shuffle(rows, func(i, j int) { c.order[i], c.order[j] = c.order[j], c.order[i] })
-	local := func(row int64) int64 { return row }
+	overflow := func(bytes, target int) float64 { return s.cost.Miss(bytes) + float64(buddy.Over(target, 400))*1e-12 }
 	for _, of := range []struct {
 		name   string
 		parts  []buddy.Part
@@ -35,7 +35,12 @@ func TestSkewed_Border(t *testing.T) {
 		{"nothing is longer", []buddy.Part{{To: rows, Target: 400}}, rows - 1, true, false},
 		{"all is longer", []buddy.Part{{To: rows, Target: 16}}, rows - 1, false, true},
 	} {
-		k := newSkewed(s, c, of.parts, local, of.cached)
+		k := newSkewed(s, c, func(row int64) int {
+			if row >= of.parts[0].To {
+				return of.parts[1].Target
+			}
+			return of.parts[0].Target
+		}, overflow, of.cached)
 		border := k.border()
 		switch {
 		case (border == nil) != of.none || border != nil && (*border == 0) != of.any:
@@ -51,7 +56,7 @@ func TestSkewed_Border(t *testing.T) {
 						target = of.parts[1].Target
 					}
 					if more := int(s.stored[row]) - target; more > 0 {
-						resident += p * s.cost.Miss(more)
+						resident += p * overflow(more, target)
 					}
 					if sum += p; int64(i) < of.cached {
 						cached += p * s.cost.Hit

@@ -23,11 +23,12 @@ func (p *PredictedGPU) add(model *gpu.Model, t *dataset.Table, codec string, com
 		return 1e3 * model.Seconds(gpu.Batch{
 			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: lookups, Hits: float64(s.Hits) / batches, Stored: 1 / compression, MissBytes: float64(s.HostBytesMoved) / batches,
 			UncachedBytes: float64(t.Rows-int(s.RowsCached)) * float64(t.RowBytes), // rows have their places, whatever they are stored as
+			TierBytes:     float64(t.Bytes()), HostThreads: gpu.HostThreads,
 		})
 	}
 	p.BatchMS += ms(codec, compression, cached)
 	p.UncompressedMS += ms(registry.None, 1, plain)
-	p.UncachedMS += 1e3 * model.Uncached(lookups, t.RowBytes)
+	p.UncachedMS += 1e3 * model.Uncached(gpu.Uncached{Rows: lookups, RowBytes: t.RowBytes, TableBytes: float64(t.Bytes()), Sorted: true})
 }
 
 // predict fills in Result.PredictedGPU, unless the cache spans several devices or has a codec that no figures are of. REQUIRES: all else

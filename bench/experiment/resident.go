@@ -81,7 +81,7 @@ func buddySlots(stored []int32, rowBytes int) BuddySlots {
 	one := h.Least(buddy.Threshold)
 	slots := BuddySlots{TargetBytes: one.Target, OverflowRatio: one.Overflow, CapacityGain: one.Gain}
 	layout := buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}
-	if c, _ := buddy.ChooseParts(layout, stored, math.MaxInt64, buddy.Threshold, buddy.Times{}); len(c.Parts) > 1 {
+	if c, _ := buddy.ChooseParts(layout, stored, buddy.Limits{Bytes: math.MaxInt64, Overflow: buddy.Threshold}, buddy.Times{}); len(c.Parts) > 1 {
 		slots.Ranges = rangesOf(layout, c.Parts)
 	}
 	return slots
@@ -115,10 +115,7 @@ func (r *Resident) target() (int, error) {
 func (c *Config) validateLayout(f *faults.List) {
 	_, err := c.target()
 	f.Add(err)
-	f.If(!(c.Overflow >= 0 && c.Overflow <= 1), "--overflow (%v) must be 0 to 1", c.Overflow)
-	f.If(!slices.Contains([]string{"", string(cache.BuddyHost), string(cache.BuddyPeer), string(cache.BuddyAuto)}, c.Buddy),
-		"--buddy (%q) must be %s, %s or %s", c.Buddy, cache.BuddyHost, cache.BuddyPeer, cache.BuddyAuto)
-	f.If(c.Buddy == string(cache.BuddyPeer) && c.Devices < 2, "--buddy %s needs at least 2 devices: --devices or --gpus", c.Buddy)
+	c.validateResident(f)
 	switch c.Layout {
 	case "", CachedLayout:
 		f.If(c.Target != "" || c.Overflow != 0 || c.Buddy != "", "--target, --overflow and --buddy mean nothing without --layout %s", BuddyLayout)
@@ -128,6 +125,22 @@ func (c *Config) validateLayout(f *faults.List) {
 	default:
 		f.Addf("unknown layout (%q) must be %s or %s", c.Layout, CachedLayout, BuddyLayout)
 	}
+}
+
+// validateResident reports faults of what a plan has, too.
+func (c *Config) validateResident(f *faults.List) {
+	f.If(!(c.Overflow >= 0 && c.Overflow <= 1), "--overflow (%v) must be 0 to 1", c.Overflow)
+	f.If(!slices.Contains([]string{"", string(cache.BuddyHost), string(cache.BuddyPeer), string(cache.BuddyAuto)}, c.Buddy),
+		"--buddy (%q) must be %s, %s or %s", c.Buddy, cache.BuddyHost, cache.BuddyPeer, cache.BuddyAuto)
+	f.If(c.Buddy == string(cache.BuddyPeer) && c.Devices < 2, "--buddy %s needs at least 2 devices: --devices or --gpus", c.Buddy)
+}
+
+// overflowLink returns how devices read overflow places.
+func (c *Config) overflowLink() buddy.Link {
+	if c.Buddy == string(cache.BuddyPeer) {
+		return buddy.PeerLink()
+	}
+	return buddy.HostLink(c.link())
 }
 
 // lay returns a table of the run as its layout says.

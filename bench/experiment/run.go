@@ -205,6 +205,7 @@ type run struct {
 	spec     admission.Spec
 	progress Progress
 	table    *dataset.Table
+	some     *dataset.Table   // of a plan for a large table: some of its rows, and table has none
 	tables   []*dataset.Table // instead of table, where there are several: the workloads number their rows through, and have those of a table together
 	graph    *workload.Graph
 	ids      []int64 // to replay
@@ -243,7 +244,11 @@ func (r *run) load() (err error) {
 			return err
 		}
 	}
+	if err := r.outline(); err != nil {
+		return err
+	}
 	switch {
+	case r.table != nil:
 	case c.Features != "" || c.ColdPages != "":
 		r.progress.Stage("reading the features", 0)
 		r.table, err = c.loadFeatures()
@@ -265,10 +270,7 @@ func (r *run) load() (err error) {
 	if err := c.suitPages(r.table); err != nil {
 		return err
 	}
-	if r.table, err = r.table.As(c.DType); err != nil {
-		return err
-	}
-	if r.table, err = r.table.Cast(c.Cast); err != nil {
+	if err := r.suit(); err != nil {
 		return err
 	}
 	if err := c.poolable(r.table); err != nil {
@@ -606,6 +608,7 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 
 	r.progress.Stage("measuring ("+what+")", r.last-r.first)
 	cursor := r.measured.NewCursor()
+	ahead := r.prefetcher(c)
 	var rows []int64
 	times := make([]time.Duration, 0, min(r.last-r.first, 1<<20))
 	for i := r.first; i < r.last && ctx.Err() == nil; i++ {
@@ -614,6 +617,9 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 			return nil, err
 		}
 		r.counts.add(rows)
+		if err := ahead(i); err != nil {
+			return nil, err
+		}
 		took, err := gather(rows, verify)
 		if err != nil {
 			return nil, err
@@ -642,6 +648,30 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 		return m, ctx.Err()
 	}
 	return m, nil
+}
+
+// prefetcher returns what is called before batch i: it prefetches those that follow, as a loader that samples ahead does.
+func (r *run) prefetcher(c *cache.Cache) func(i int) error {
+	if r.cfg.Prefetch == 0 {
+		return func(int) error { return nil }
+	}
+	next := r.first
+	cursor := r.measured.NewCursor()
+	var rows []int64
+	return func(i int) error {
+		for ; next < min(i+1+r.cfg.Prefetch, r.last); next++ {
+			rows = cursor.Batch(next, rows[:0])
+			if next == i { // it is asked for now
+				continue
+			}
+			for t, part := range r.parts(rows) {
+				if err := c.Prefetch(t, part); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
 }
 
 // shown has the progress show which training batch is learned from. What follows the last one is filling the cache.

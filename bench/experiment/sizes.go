@@ -20,12 +20,16 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// sizes is what a table's rows take with a codec, and what a cache of them takes besides.
+// sizes is what a table's rows take with a codec, and what a cache of them takes besides. Of large tables it has those of some rows only.
 type sizes struct {
 	codec        string // the one that was chosen
 	ratio        float64
 	devices      int64
-	stored, slot []uint32
+	rows         int64
+	looked       *looked  // rows that stored and slot are of
+	stored, slot []uint32 // of them
+	others       others   // the other rows
+	lengths      []int32  // stored lengths of rows like all of them, in no order; nil: stored has all
 	cost         admission.Cost
 	slots        int64            // of all rows, those that share a slot together
 	group        []uint32         // of each row: 0, or the number of the rows that share its slot; nil if none do
@@ -37,14 +41,15 @@ type sizes struct {
 	indexBytes   int64            // of a packed tier, on each device, outside the budget
 }
 
-// measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
-func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string, progress Progress) (*sizes, error) {
-	progress.Stage("training ("+name+")", 0)
-	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows), cost: admission.GPUCost(t.RowBytes, cfg.link())}
-	c, err := trainAs(name, t, cfg.Seed)
-	if err != nil {
-		return nil, fmt.Errorf("codec %s: %w", name, err)
-	}
+// others are rows that no batch looks up: their number, and the mean of their bytes.
+type others struct {
+	rows         int64
+	stored, slot float64
+}
+
+// newSizes returns sizes of a table without those of its rows. c is nil for rows as they are.
+func newSizes(t *dataset.Table, cfg *Config, c codec.Codec) *sizes {
+	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), rows: int64(t.Rows), cost: admission.GPUCost(t.RowBytes, cfg.link())}
 	bits := int64(t.Rows+63) / 64 * 8
 	s.fixed = slab.TailSlack + bits // of rejected rows
 	if cfg.HostTier == transfer.Packed.String() {
@@ -55,6 +60,18 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 	if c != nil {
 		s.codec, s.codecBytes = c.Name(), c.MetadataBytes()
 	}
+	return s
+}
+
+// measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
+func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string, progress Progress) (*sizes, error) {
+	progress.Stage("training ("+name+")", 0)
+	c, err := trainAs(name, t, cfg.Seed)
+	if err != nil {
+		return nil, fmt.Errorf("codec %s: %w", name, err)
+	}
+	s := newSizes(t, cfg, c)
+	s.stored, s.slot = make([]uint32, t.Rows), make([]uint32, t.Rows)
 	var sums struct {
 		sync.Mutex
 		stored int64
@@ -67,14 +84,9 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		}
 		stored, slots := int64(0), int64(0)
 		for r := from; r < to; r++ {
-			n := t.RowBytes
-			if c != nil {
-				m, err := c.Encode(dst, t.Row(int64(r)))
-				if err == nil {
-					n = m
-				} else if !errors.Is(err, codec.ErrIncompressible) {
-					return fmt.Errorf("codec %s: row %d: %w", name, r, err)
-				}
+			n, err := storedBytes(c, dst, t.Row(int64(r)))
+			if err != nil {
+				return fmt.Errorf("codec %s: row %d: %w", name, r, err)
 			}
 			s.stored[r], s.slot[r] = uint32(n), uint32(slab.SlotBytes(n))
 			stored, slots = stored+int64(n), slots+int64(s.slot[r])
@@ -91,6 +103,18 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		err = s.share(ctx, t, cfg)
 	}
 	return s, err
+}
+
+// storedBytes returns how many bytes a row is stored in. dst has room for them.
+func storedBytes(c codec.Codec, dst, row []byte) (int, error) {
+	if c == nil {
+		return len(row), nil
+	}
+	n, err := c.Encode(dst, row)
+	if errors.Is(err, codec.ErrIncompressible) {
+		return len(row), nil
+	}
+	return n, err
 }
 
 // share finds the rows that share slots.
@@ -190,12 +214,11 @@ func (s *sizes) beside() int64 { return s.codecBytes + s.indexBytes }
 
 // rowsIn is how many rows of mean size fit in so many slot bytes, of those that share slots as many as are expected.
 func (s *sizes) rowsIn(capacity int64) int64 {
-	rows := int64(len(s.slot))
 	if s.group != nil {
 		cached, _ := s.sharing.Cached(s.sharing.Share(capacity, false, s.mapBytes(), s.alone[0], s.alone[1]), s.mapBytes(), s.alone[0], s.alone[1])
 		return max(1, int64(cached))
 	}
-	return max(1, min(rows, int64(float64(capacity)*float64(rows)/float64(max(1, s.slots)))))
+	return max(1, min(s.rows, int64(float64(capacity)*float64(s.rows)/float64(max(1, s.slots)))))
 }
 
 // capacityOf returns the slot bytes of a cache with a budget, all devices together, if rows are of mean size.
@@ -216,75 +239,4 @@ func (s *sizes) problem(capacity, rows int64) admission.Problem {
 		SlotBytes:   func(key uint64) int { return int(priced[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.stored[row(key)]) },
 	}
-}
-
-// curve is the hit ratio of a cache that is filled once, over its size: entry i is of the first i+1 rows in the order of
-// admission. It is exact.
-type curve struct {
-	order   []uint32 // row numbers
-	bytes   []int64  // of slots
-	hits    []int64
-	saved   []float64 // seconds, by hits
-	lookups int64
-	misses  float64 // seconds, if all lookups missed
-}
-
-// newCurve fills a cache in the order of a policy's ranking, then with the rows that it does not rank, as cache.New does.
-func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve {
-	c := &curve{}
-	for r, n := range counts {
-		c.lookups += n
-		c.misses += float64(n) * s.cost.Miss(int(s.stored[r]))
-	}
-	ranked, held := make([]bool, len(s.slot)), make([]bool, len(s.members))
-	var bytes, hits int64
-	saved := 0.0
-	add := func(r int64) {
-		ranked[r] = true
-		c.order = append(c.order, uint32(r))
-		hits += counts[r]
-		if s.group == nil || s.group[r] == 0 || !held[s.group[r]] {
-			bytes += int64(s.slot[r])
-		}
-		if s.group != nil {
-			held[s.group[r]] = true
-		}
-		saved += float64(counts[r]) * (s.cost.Miss(int(s.stored[r])) - s.cost.Hit)
-		c.bytes, c.hits, c.saved = append(c.bytes, bytes), append(c.hits, hits), append(c.saved, saved)
-	}
-	for key := range ranking {
-		if _, r := hashmap.SplitKey(key); !ranked[r] {
-			add(r)
-		}
-	}
-	for r := range int64(len(s.slot)) {
-		if !ranked[r] {
-			add(r)
-		}
-	}
-	return c
-}
-
-// rowsFor returns how many rows reach a hit ratio, or all of them.
-func (c *curve) rowsFor(target float64) int64 {
-	i := sort.Search(len(c.hits)-1, func(i int) bool { return float64(c.hits[i]) >= target*float64(c.lookups) })
-	return int64(i + 1)
-}
-
-// hitRatio returns that of the first rows.
-func (c *curve) hitRatio(rows int64) float64 {
-	if rows == 0 {
-		return 0
-	}
-	return ratio(c.hits[rows-1], c.lookups)
-}
-
-// rowNanos returns the mean time of a lookup with the first rows cached, 1 or more, in nanoseconds.
-func (c *curve) rowNanos(rows int64) float64 {
-	return 1e9 * (c.misses - c.saved[rows-1]) / float64(max(1, c.lookups))
-}
-
-// rowsWithin returns how many rows a budget holds.
-func (c *curve) rowsWithin(s *sizes, budget int64) int64 {
-	return int64(sort.Search(len(c.bytes), func(i int) bool { return s.budgetFor(int64(i+1), c.bytes[i]) > budget }))
 }

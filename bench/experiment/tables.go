@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
 )
 
 // TablesResult is what a run of several tables found, which share one cache. Its JSON form is what `cachebench run --json` prints of them.
@@ -76,12 +77,12 @@ const (
 	tablesExponent = 1    // of the power law of generated lookups
 )
 
-// Several says whether Features names several tables, with commas between them. A name of one file may have commas.
+// Several says whether Features names several tables, with commas between them. A name of one file may have commas, as may names of tensors of a checkpoint.
 func (c *Config) Several() bool {
 	if c.joined != nil {
 		return len(c.joined.tables) > 1
 	}
-	if !strings.Contains(c.Features, ",") {
+	if !strings.Contains(c.Features, ",") || tablefile.InCheckpoint(c.Features) {
 		return false
 	}
 	_, err := os.Stat(c.Features)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
+	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
 // VerifiedPages is what a check of all pages of a table found. Its JSON form is what `cachebench verify --json` prints.
@@ -16,9 +18,11 @@ type VerifiedPages struct {
 	Packed
 	// StagedPages went through the second stage.
 	StagedPages uint32 `json:"staged_pages"`
+	// UpdatedRows are in the log of a directory of page files, which was read, too, and not in its pages yet.
+	UpdatedRows int64 `json:"updated_rows,omitempty"`
 }
 
-// VerifyPages reads all pages of a table, checks them, and decodes every row.
+// VerifyPages reads all pages of a table, and its log of updates if it is a directory, checks them, and decodes every row of the pages.
 func VerifyPages(ctx context.Context, from string, progress Progress) (*VerifiedPages, error) {
 	start := time.Now()
 	s, err := openStore(ctx, from)
@@ -32,7 +36,13 @@ func VerifyPages(ctx context.Context, from string, progress Progress) (*Verified
 	if err != nil {
 		return nil, err
 	}
-	return &VerifiedPages{*packed(from, s.Manifest(), start), v.StagedPages}, nil
+	updated := int64(0)
+	if !cluster.IsAddress(from) {
+		if updated, err = delta.Unmerged(from); err != nil {
+			return nil, err
+		}
+	}
+	return &VerifiedPages{*packed(from, s.Manifest(), start), v.StagedPages, updated}, nil
 }
 
 // UnpackPages writes the rows of a table of pages to an array file, which force replaces if it exists.
@@ -49,6 +59,9 @@ func UnpackPages(ctx context.Context, from, out string, force bool, progress Pro
 		return nil, err
 	}
 	defer s.Close()
+	if err := merged(from); err != nil {
+		return nil, err
+	}
 	switch info, err := os.Stat(out); {
 	case err != nil:
 	case !info.Mode().IsRegular():

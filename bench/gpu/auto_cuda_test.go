@@ -40,8 +40,8 @@ type autoTable struct {
 }
 
 // quantised are bytes as quantised embeddings have them: small numbers of either sign.
-func quantised() pattern {
-	return newPattern(func(r *rand.Rand) float32 {
+func quantised(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 {
 		word := uint32(0)
 		for range 4 {
 			word = word<<8 | uint32(uint8(int8(max(-127, min(127, math.Round(16*r.NormFloat64()))))))
@@ -52,14 +52,14 @@ func quantised() pattern {
 
 // autoTables are the tables on which auto's pick is to be within 3 % of the best codec. Large ones have so many bytes.
 func autoTables(large int) []autoTable {
-	filled := func(values func() pattern, rowBytes int) func(*testing.T) []byte {
+	filled := func(values func(int64) pattern, rowBytes int) func(*testing.T) []byte {
 		return func(t *testing.T) []byte {
 			table, err := unix.Mmap(-1, 0, large/rowBytes*rowBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { unix.Munmap(table) })
-			values().fill(table)
+			values(int64(len(table))).fill(table)
 			return table
 		}
 	}
@@ -171,7 +171,7 @@ func (of *autoTable) check(t *testing.T) {
 		begin := time.Now()
 		c := get(cache.New(cache.Options{
 			Tables: []cache.Table{get(open("features", of.elements, table, of.rowBytes))}, Devices: cache.DeviceOptions{Backend: "cuda"},
-			Codec: cache.Codec(name), Seed: seed, Budget: int64(float64(len(table)) * of.budget),
+			Codec: cache.Codec(name), Seed: seed, Budget: int64(float64(len(table)) * of.budget), Host: cache.HostOptions{NoEqualRows: true},
 			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 				for _, rows := range lists[:trainingBatches] {
 					if !yield(0, rows) {

@@ -11,6 +11,7 @@ type Border struct {
 	Case     string `json:"case"`
 	RowBytes int    `json:"row_bytes"`
 	Codec    string `json:"codec"`
+	Variant  string `json:"variant,omitempty"` // of the results
 	// Against is the other way: the name of a further figure of the results.
 	Against string `json:"against"`
 	// From and To are the least and the greatest skew that was measured.
@@ -24,14 +25,14 @@ type Border struct {
 // borders returns the borders of the results that have a skew, in the order of the results.
 func borders(results []Result) (all []Border) {
 	type key struct {
-		name, codec string
-		rowBytes    int
+		name, codec, variant string
+		rowBytes             int
 	}
 	of := map[key][]*Result{}
 	var keys []key
 	for i := range results {
 		x := &results[i]
-		k := key{x.Case, x.Codec, x.RowBytes}
+		k := key{x.Case, x.Codec, x.Variant, x.RowBytes}
 		if x.Skew == nil {
 			continue
 		}
@@ -45,7 +46,7 @@ func borders(results []Result) (all []Border) {
 		slices.SortFunc(measured, func(a, b *Result) int { return cmp.Compare(*a.Skew, *b.Skew) })
 		from, to := *measured[0].Skew, *measured[len(measured)-1].Skew
 		for _, f := range measured[0].Further {
-			b := Border{Case: k.name, RowBytes: k.rowBytes, Codec: k.codec, Against: f.Name, From: from, To: to}
+			b := Border{Case: k.name, RowBytes: k.rowBytes, Codec: k.codec, Variant: k.variant, Against: f.Name, From: from, To: to}
 			var skews, ahead []float64 // and by how much the resident table is ahead: above 0 if it is faster
 			for _, x := range measured {
 				if other := x.FurtherValue(f.Name); other > 0 && x.Value > 0 {

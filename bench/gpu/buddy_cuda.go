@@ -11,7 +11,6 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
-	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
@@ -20,7 +19,7 @@ import (
 
 // What the cases of resident tables are measured with.
 var (
-	buddyRows    = []int{256, 512, 1024, 4096}
+	buddyRows    = []int{256, 512, 640, 1024, 4096}
 	buddyBatches = []int{16_384, 200_000, 1 << 20}
 	buddyShares  = []int{10, 30} // percent of a batch's rows that have bytes in buddy memory
 	buddyCodecs  = []cache.Codec{registry.None, codecName, "rank"}
@@ -47,9 +46,7 @@ func (r *runner) resident(tier *transfer.Tier, of *table, raw bool) *resident {
 		if raw && row%10 < rawOfTen {
 			return of.host.Bytes()[row*int64(rowBytes):][:rowBytes], false
 		}
-		s, compressed, err := tier.Stored(row)
-		must(err)
-		return s, compressed
+		return x.stored(row)
 	}
 	for row := range x.rows {
 		if raw && row%10 < rawOfTen {
@@ -63,47 +60,74 @@ func (r *runner) resident(tier *transfer.Tier, of *table, raw bool) *resident {
 		must(fmt.Errorf("rows of %d bytes: some stay raw, and none would overflow", rowBytes))
 	}
 	layout := get(buddy.NewLayout(target, rowBytes, x.rows, 1))
-	slots, words := r.staging(layout.SlotsBytes(0)), make([]uint64, x.rows)
-	var over device.Buffer
-	if n := layout.BuddyBytes(0); n > 0 && raw {
-		over = get(r.d.AllocHost(n, "benchmark's buddy memory"))
-		r.buffers = append(r.buffers, over)
-	}
-	parallel(int(x.rows), func(from, to int) {
-		for row := int64(from); row < int64(to); row++ {
-			s, compressed := stored(row)
-			first, rest := layout.Split(s)
-			copy(slots.Bytes()[layout.Slot(row):], first)
-			if len(rest) > 0 {
-				copy(over.Bytes()[layout.Overflow(row):], rest)
-			}
-			words[row] = uint64(buddy.Home(len(s), compressed))
-		}
-	})
-	x.table = kernels.Resident{Layout: layout}
-	x.table.Slots[0], x.table.Words[0], x.table.Buddy[0] = r.put(slots.Bytes()), r.put(asBytes(words)), over
+	x.table = x.lay(layout, []buddy.Part{{To: x.rows, Target: target}}, raw, stored)
 	x.codec = get(kernels.AttachCodec(r.d, tier.Codec()))
 	r.buffers = append(r.buffers, x.codec.Meta)
 	return x
 }
 
-// reads returns kernels that read batches.
-func (x *resident) reads(t turns, out device.Buffer) (all [sets]device.Kernel) {
+// lay puts rows in device memory by parts, which have slots back to back. over says whether there is buddy memory for what does not fit.
+func (x *resident) lay(layout buddy.Layout, parts []buddy.Part, over bool, stored func(row int64) ([]byte, bool)) (t kernels.Resident) {
+	bytes, beyond := int64(slab.TailSlack), int64(0)
+	ranges := make([]kernels.Range, len(parts))
+	for i, p := range parts {
+		place := int64(buddy.Over(p.Target, layout.RowBytes))
+		ranges[i] = kernels.Range{Target: p.Target, Slot: bytes - slab.TailSlack - p.From*int64(p.Target), Overflow: beyond - p.From*place}
+		bytes, beyond = bytes+(p.To-p.From)*int64(p.Target), beyond+(p.To-p.From)*place
+	}
+	slots, words := x.staging(bytes), make([]uint64, x.rows)
+	var memory device.Buffer
+	if over && beyond > 0 {
+		memory = x.allocHost(beyond + slab.TailSlack)
+	}
+	for i, p := range parts {
+		of := &ranges[i]
+		of.Buddy[0] = memory
+		parallel(int(p.To-p.From), func(from, to int) {
+			for row := p.From + int64(from); row < p.From+int64(to); row++ {
+				s, compressed := stored(row)
+				n := copy(slots.Bytes()[of.SlotOf(row):][:of.Target], s)
+				if n < len(s) {
+					copy(memory.Bytes()[of.OverflowOf(row, layout.RowBytes):], s[n:])
+				}
+				words[row] = uint64(buddy.Home(len(s), compressed).In(i))
+			}
+		})
+	}
+	t.Layout, t.Slots[0], t.Words[0], t.Buddy[0] = layout, x.put(slots.Bytes()), x.put(asBytes(words)), memory
+	if len(parts) > 1 {
+		t.Ranges = kernels.NewRanges(&ranges[0])
+		for i := range ranges {
+			t.Ranges.Set(i, &ranges[i])
+		}
+		t.Ranges.Use(-1)
+		image := make([]byte, kernels.RangesBytes)
+		t.Ranges.Image(&t, image)
+		t.Directory = x.put(image)
+	}
+	return t
+}
+
+// reads returns kernels that read batches from the rows as a table has them.
+func (x *resident) reads(of *kernels.Resident, t turns, out device.Buffer) (all [sets]device.Kernel) {
 	result := get(x.d.AllocHost(sets*kernels.CountersBytes, "benchmark"))
 	counters := x.put(make([]byte, kernels.CountersBytes))
 	x.buffers = append(x.buffers, result)
 	for i := range all {
 		all[i] = &kernels.Serve{
 			Lookup: kernels.Lookup{Limit: x.rows, Rows: t.rows[i], Out: out, RowBytes: x.table.RowBytes, Counters: counters},
-			Codec:  x.codec, Result: result.Slice(int64(i)*kernels.CountersBytes, int64(i+1)*kernels.CountersBytes), Batch: 1, Resident: &x.table,
+			Codec:  x.codec, Result: result.Slice(int64(i)*kernels.CountersBytes, int64(i+1)*kernels.CountersBytes), Batch: 1, Resident: of,
 		}
 	}
 	return all
 }
 
 // time returns the median seconds of batches and compares the last one's rows with their source.
-func (x *resident) time(t turns, out device.Buffer) float64 {
-	all := x.reads(t, out)
+func (x *resident) time(t turns, out device.Buffer) float64 { return x.timeOf(&x.table, t, out) }
+
+// timeOf is time for the rows as a table has them.
+func (x *resident) timeOf(of *kernels.Resident, t turns, out device.Buffer) float64 {
+	all := x.reads(of, t, out)
 	seconds := x.launches(all)
 	if c := kernels.CountersView(all[(warmups+x.o.Runs-1)%sets].(*kernels.Serve).Result); int(c.Hits) != t.size() || c.Corrupt != 0 {
 		must(fmt.Errorf("%d hits of %d rows, %d corrupt", c.Hits, t.size(), c.Corrupt))
@@ -138,80 +162,6 @@ func (r *runner) eachResident(raw bool, codecs []cache.Codec, do func(x *residen
 	}
 }
 
-// buddyHits reads resident rows that lie in their slots whole, beside a plain gather of the rows, uncompressed, and beside the same rows in a
-// slab, found through a hashmap.
-func (r *runner) buddyHits() {
-	r.eachResident(false, buddyCodecs, func(x *resident, codec cache.Codec) {
-		found := x.hashed()
-		kept := len(r.buffers)
-		for _, n := range buddyBatches {
-			if n = min(n, 6*r.o.Batch); n*x.table.RowBytes > 2*decodedBytes {
-				n = 2 * decodedBytes / x.table.RowBytes
-			}
-			out := r.alloc(int64(n * x.table.RowBytes))
-			t := r.batches(func(set uint64) []int64 { return randomRows(n, 0, x.rows, set) })
-			plain, hashed := r.launches(t.plain(x.of.mem, out, x.table.RowBytes)), r.launches(found(t, out))
-			own := x.result("buddy-hits", codec, n, x.time(t, out))
-			bytes := float64(n*x.table.RowBytes) / 1e9
-			own.Baseline, own.BaselineValue = "plain gather, uncompressed", bytes/plain
-			own.Further = []Further{{"the same rows found through a hashmap", bytes / hashed}}
-			own.Detail += fmt.Sprintf("; through a hashmap %.1f µs", hashed*1e6)
-			if codec != "rank" { // for which there are no such kernels
-				x.table.Early = true
-				early := x.time(t, out)
-				x.table.Early = false
-				own.Further = append(own.Further, Further{"slots copied before their words", bytes / early})
-				own.Detail += fmt.Sprintf(", slots copied before their words %.1f µs", early*1e6)
-			}
-			r.add(own)
-			r.freeFrom(kept)
-		}
-	})
-}
-
-// hashed returns a function that makes kernels that find the rows of batches in a hashmap and decode them: the slots are a slab.
-func (x *resident) hashed() func(turns, device.Buffer) [sets]device.Kernel {
-	layout := hashmap.LayoutFor(x.rows)
-	entries := make([]hashmap.Entry, x.rows)
-	for row := range x.rows {
-		s, compressed, err := x.tier.Stored(row)
-		must(err)
-		l := slab.Raw(0, x.table.Slot(row))
-		if compressed {
-			l = slab.Compressed(0, x.table.Slot(row), len(s))
-		}
-		entries[row] = hashmap.Entry{Key: hashmap.Key(0, row), Location: l}
-	}
-	m, failed := x.alloc(layout.Bytes()), x.alloc(4)
-	build := &kernels.Build{Map: m, Layout: layout, Failed: failed}
-	list, scratch := putOn(x.d, asBytes(entries)), get(x.d.Alloc(build.ScratchBytes(x.rows), "benchmark"))
-	build.Entries, build.Scratch = list, scratch
-	must(x.stream.Launch(build))
-	must(x.stream.Synchronize())
-	x.d.Free(list)
-	x.d.Free(scratch)
-	var bad [1]uint32
-	must(device.Download(x.d, asBytes(bad[:]), failed))
-	if bad[0] != 0 {
-		must(fmt.Errorf("hashmap: %d of %d rows do not fit", bad[0], x.rows))
-	}
-	tier, codec, err := x.tier.Attach(x.d)
-	must(err)
-	x.runner.buffers = append(x.runner.buffers, codec.Meta)
-	return func(t turns, out device.Buffer) (all [sets]device.Kernel) {
-		result := get(x.d.AllocHost(kernels.CountersBytes, "benchmark"))
-		x.runner.buffers = append(x.runner.buffers, result)
-		counters, found := x.put(make([]byte, kernels.CountersBytes)), x.alloc(int64(t.size())*kernels.FoundBytes)
-		for i := range all {
-			all[i] = &kernels.Find{
-				Lookup: kernels.Lookup{Map: m, Layout: layout, Limit: x.rows, Rows: t.rows[i], Out: out, RowBytes: x.table.RowBytes, Found: found, Counters: counters},
-				Slabs:  []device.Buffer{x.table.Slots[0]}, Codec: codec, Tier: tier, End: kernels.Ending{Result: result, Batch: 1, Kernels: 1},
-			}
-		}
-		return all
-	}
-}
-
 // buddyOverflow reads batches some of whose rows have bytes in page-locked memory, beside the slower of what the device's memory and the link
 // would take alone: rows that lie in their slots whole, and a plain gather of the pieces in page-locked memory.
 func (r *runner) buddyOverflow() {
@@ -222,14 +172,7 @@ func (r *runner) buddyOverflow() {
 			out := r.alloc(int64(n * x.table.RowBytes))
 			split := n * share / 100
 			t := x.overflowing(n, split)
-			inside := r.batches(func(set uint64) []int64 {
-				rng := rand.New(rand.NewPCG(set, 8))
-				all := make([]int64, n)
-				for i := range all {
-					all[i] = rng.Int64N(x.rows/10)*10 + rawOfTen + rng.Int64N(10-rawOfTen)
-				}
-				return all
-			})
+			inside := x.inside(n)
 			pieces := r.batches(func(set uint64) []int64 {
 				var all []int64
 				for _, row := range t.numbers[set] {
@@ -241,19 +184,35 @@ func (r *runner) buddyOverflow() {
 			})
 			over := x.table.Over()
 			all, own := x.time(inside, out), x.time(t, out)
-			x.table.Prefetch = true
-			early := x.time(t, out)
-			x.table.Prefetch = false
+			x.table.OverflowFirst = true
+			first := x.time(t, out)
+			x.table.OverflowFirst = false
 			link := r.launches(pieces.plain(x.table.Buddy[0], out, over))
 			res := x.result("buddy-overflow", codec, n, own)
 			res.Baseline, res.BaselineValue = "the slower of its slots and its overflow places alone", float64(n*x.table.RowBytes)/1e9/max(all, link)
-			res.Further = []Further{{"with prefetches", float64(n*x.table.RowBytes) / 1e9 / early}}
-			res.Detail += fmt.Sprintf("; with prefetches %.1f µs", early*1e6)
 			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes in host memory; slots alone %.1f µs, overflow places alone %.1f µs (%.1f M/s)",
 				share, over, all*1e6, link*1e6, float64(pieces.size())/1e6/link)
 			r.add(res)
+			if codec != "rank" { // whose kernels keep the order
+				ordered := x.result("buddy-overflow", codec, n, first)
+				ordered.Variant, ordered.Baseline, ordered.BaselineValue = OverflowFirst, "in the batch's order", res.Value
+				ordered.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes in host memory", share, over)
+				r.add(ordered)
+			}
 			r.freeFrom(kept)
 		}
+	})
+}
+
+// inside returns batches of n rows of a table that has rows stored raw: none of them has bytes in buddy memory.
+func (x *resident) inside(n int) turns {
+	return x.batches(func(set uint64) []int64 {
+		rng := rand.New(rand.NewPCG(set, 8))
+		all := make([]int64, n)
+		for i := range all {
+			all[i] = rng.Int64N(x.rows/10)*10 + rawOfTen + rng.Int64N(10-rawOfTen)
+		}
+		return all
 	})
 }
 
@@ -292,6 +251,29 @@ func (r *runner) buddyPeers() {
 			res.Baseline, res.BaselineValue = "the same with buddy memory in page-locked memory", float64(n*x.table.RowBytes)/1e9/link
 			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes on the other GPU; in page-locked memory %.1f µs", share, x.table.Over(), link*1e6)
 			r.add(res)
+			if share != buddyShares[0] {
+				r.freeFrom(kept)
+				continue
+			}
+			// The slots of all rows on the other GPU, as those of every second row of a table on two are. No row overflows.
+			slots := putOn(r.peer, r.download(x.table.Slots[0]))
+			err := try(func() {
+				plain := putOn(r.peer, x.of.host.Bytes())
+				defer r.peer.Free(plain)
+				inside, far := x.inside(n), x.table
+				far.Slots[0] = slots
+				all := x.reads(&far, inside, out)
+				for _, k := range all {
+					k.(*kernels.Serve).Lookup.Peers = 1
+				}
+				res := x.result("buddy-peers", codec, n, r.launches(all))
+				check(x.d, "resident table", out, x.of.host.Bytes(), inside.last(r.o.Runs), x.table.RowBytes)
+				res.Variant, res.Baseline = SlotsOnPeer, "plain gather of the peer's memory, uncompressed"
+				res.BaselineValue = float64(n*x.table.RowBytes) / 1e9 / r.launches(inside.plain(plain, out, x.table.RowBytes))
+				r.add(res)
+			})
+			r.peer.Free(slots)
+			must(err)
 			r.freeFrom(kept)
 		}
 	})

@@ -17,9 +17,9 @@ const (
 	scaledBytes = 4096
 )
 
-// columns returns elements whose columns have different scales, and means up to two deviations away from zero. With scaled, rows are
+// columns returns a pattern, for a table of so many bytes, of elements whose columns have different scales, and means up to two deviations away from zero. With scaled, rows are
 // multiplied by exp(N(0,1)/2) besides, as vectors differ that are trained on things of different frequency.
-func columns(elements dtype.Type, scaled bool) pattern {
+func columns(bytes int64, elements dtype.Type, scaled bool) pattern {
 	size := elements.Size()
 	rng := rand.New(rand.NewPCG(1, 12))
 	var scale, mean [columnsPeriod / 2]float64
@@ -29,7 +29,7 @@ func columns(elements dtype.Type, scaled bool) pattern {
 			scale[j] = math.Exp2(rng.NormFloat64())
 		}
 	}
-	p := make(pattern, patternBytes)
+	p := emptyPattern(bytes)
 	parallel(len(p)/scaledBytes, func(from, to int) {
 		values := make([]byte, 0, 4*scaledBytes/size)
 		for k := from; k < to; k++ {

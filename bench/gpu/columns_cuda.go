@@ -25,7 +25,8 @@ func (r *runner) hitColumns() {
 		{dtype.Float16, true, "rank" + Float16Suffix + ScaledSuffix},
 	} {
 		r.free()
-		t := r.tableOf(columns(of.dtype, of.scaled), min(r.o.TableBytes, codecTableBytes), &r.buffers)
+		size := min(r.o.TableBytes, codecTableBytes)
+		t := r.tableOf(columns(size, of.dtype, of.scaled), size, &r.buffers)
 		made := len(r.buffers)
 		for _, rowBytes := range r.o.RowBytes {
 			if rowBytes%columnsPeriod != 0 || of.scaled && scaledBytes%rowBytes != 0 {

@@ -37,7 +37,7 @@ func (r *runner) sparseDecode(rowBytes int) {
 	r.hitDecode(tier, r.sparseRows(), "hit-decode", SparseCodec, r.d, 0)
 }
 
-// hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32 or bfloat16 elements, except the one
+// hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32, bfloat16 or float16 elements, except the one
 // that hit-decode measures; by the codec for sparse rows of 0/1 rows, too. A codec that fails stops no other.
 func (r *runner) hitCodecs(rowBytes int) {
 	var failed []error
@@ -46,7 +46,8 @@ func (r *runner) hitCodecs(rowBytes int) {
 		dtype  dtype.Type
 		suffix string
 		only   string // "" for every codec
-	}{{r.normalRows, dtype.Float32, "", ""}, {r.halfRows, dtype.BFloat16, BFloat16Suffix, ""}, {r.sparseRows, dtype.Float32, OnesSuffix, sparseRowsCodec}} {
+	}{{r.normalRows, dtype.Float32, "", ""}, {r.halfRows, dtype.BFloat16, BFloat16Suffix, ""},
+		{r.float16Rows, dtype.Float16, Float16Suffix, ""}, {r.sparseRows, dtype.Float32, OnesSuffix, sparseRowsCodec}} {
 		if of.only != "" && !slices.Contains(r.o.Codecs, of.only) {
 			continue
 		}
@@ -78,11 +79,17 @@ func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements dtype
 }
 
 // halves returns pairs of N(0,1) bfloat16 elements.
-func halves() pattern {
-	return newPattern(func(r *rand.Rand) float32 {
+func halves(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 {
 		low, high := math.Float32bits(float32(r.NormFloat64())), math.Float32bits(float32(r.NormFloat64()))
 		return math.Float32frombits(low>>16 | high&0xffff0000)
 	})
+}
+
+// float16s returns N(0,1) float16 elements, which repeat after half of a pattern.
+func float16s(bytes int64) pattern {
+	half := inType(normals(bytes), dtype.Float16)
+	return append(half, half...)
 }
 
 // hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows, uncompressed, from there. lanes is that of

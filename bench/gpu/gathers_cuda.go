@@ -28,10 +28,10 @@ type served struct {
 	rowBytes     int
 }
 
-// newCache returns a cache of one table.
+// newCache returns a cache of one table. Its rows repeat (patternBytes), and have slots of their own all the same, as different rows would.
 func newCache(source []byte, rowBytes int, o cache.Options) *cache.Cache {
 	t := get(cache.FromBytes("normals", dtype.Float32, source, rowBytes))
-	o.Tables, o.Devices.Backend, o.Codec, o.Seed = []cache.Table{t}, "cuda", cmp.Or(o.Codec, codecName), seed
+	o.Tables, o.Devices.Backend, o.Codec, o.Seed, o.Host.NoEqualRows = []cache.Table{t}, "cuda", cmp.Or(o.Codec, codecName), seed, true
 	return get(cache.New(o))
 }
 
@@ -153,17 +153,24 @@ func (r *runner) gathers(rowBytes int, tier *transfer.Tier) {
 // hitBatches are the batches of gather-hits-codecs, and hitBatchCodecs its codecs.
 var (
 	hitBatches     = []int{200_000, 262_144, 1 << 20}
-	hitBatchCodecs = []cache.Codec{registry.None, codecName, "rank"}
+	hitBatchCodecs = []cache.Codec{registry.None, codecName, "rank", sparseRowsCodec}
 )
 
-// gatherHitsCodecs measures Gathers of hits of further codecs and batches.
+// sparseBudget is the bytes of budget for each 0/1 row of which the codec for sparse rows is to cache some and not all: slots of 16 to 48 bytes and
+// 20 bytes of hashmap for each.
+const sparseBudget = 24
+
+// gatherHitsCodecs measures Gathers of hits of further codecs and batches; of the codec for sparse rows, of 0/1 rows.
 func (r *runner) gatherHitsCodecs(rowBytes int) {
-	t := r.normalRows()
 	for _, name := range hitBatchCodecs {
-		s := r.serve(t.host.Bytes(), rowBytes, cache.Options{Budget: r.o.TableBytes / 2, Codec: name})
+		t, label, budget := r.normalRows(), string(name), r.o.TableBytes/2
+		if name == sparseRowsCodec {
+			t, label, budget = r.sparseRows(), label+OnesSuffix, r.o.TableBytes/int64(rowBytes)*sparseBudget
+		}
+		s := r.serve(t.host.Bytes(), rowBytes, cache.Options{Budget: budget, Codec: name})
 		err := try(func() {
 			for _, n := range hitBatches {
-				s.gatherHits("gather-hits-codecs", string(name), n, t, r.alloc(int64(n)*int64(rowBytes)))
+				s.gatherHits("gather-hits-codecs", label, n, t, r.alloc(int64(n)*int64(rowBytes)))
 				r.free()
 			}
 		})

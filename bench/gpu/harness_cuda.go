@@ -81,6 +81,13 @@ func putOn(d *cuda.Device, data []byte) device.Buffer {
 	return b
 }
 
+// download returns what device memory holds.
+func (r *runner) download(from device.Buffer) []byte {
+	data := make([]byte, from.Size())
+	must(device.Download(r.d, data, from))
+	return data
+}
+
 // staging returns page-locked memory of so many bytes, with any contents. The next call may return the same memory.
 func (r *runner) staging(bytes int64) device.Buffer {
 	if r.stage.Size() < bytes {
@@ -106,7 +113,7 @@ func (r *runner) forget() {
 	for _, b := range append(r.kept, r.stage) {
 		r.d.Free(b)
 	}
-	r.kept, r.stage, r.normals, r.sparse, r.halves, r.counts = nil, device.Buffer{}, nil, nil, nil, nil
+	r.kept, r.stage, r.normals, r.sparse, r.halves, r.float16s, r.counts = nil, device.Buffer{}, nil, nil, nil, nil, nil
 }
 
 func (r *runner) release() {

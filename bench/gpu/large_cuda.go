@@ -29,7 +29,7 @@ func (r *runner) large() {
 	}
 	host := get(r.d.AllocHost(r.o.LargeTableBytes, "large benchmark table"))
 	defer r.d.Free(host)
-	normals().fill(host.Bytes())
+	normals(host.Size()).fill(host.Bytes())
 	for _, rowBytes := range LargeRows {
 		if !slices.Contains(r.o.RowBytes, rowBytes) {
 			continue

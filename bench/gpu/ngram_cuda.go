@@ -40,6 +40,8 @@ const (
 	// prefillRuns run before the measured ones: the cache learns how to share a batch with the host.
 	prefillRuns = 40
 	uva         = "zero-copy of all rows, uncompressed"
+	// uvaSorted is the faster of that and of reading them in the order of their addresses, where sorting them is not counted.
+	uvaSorted = "zero-copy of all rows, uncompressed, sorted"
 )
 
 var (
@@ -71,17 +73,33 @@ func (r *runner) ngrams() {
 	host := get(r.d.AllocHost(rows*rowBytes, "n-gram table"))
 	defer r.d.Free(host)
 	pattern(get(workload.Float8Rows(int(min(rows, patternBytes/rowBytes)), workload.NgramElements, seed))).fill(host.Bytes())
-	r.ngramText(host, rows, hash, text, []cache.Codec{codecName, registry.None}, "")
-	r.ngramText(host, rows, hash, workload.SampleText(text, min(longText, 20*len(text)), seed), []cache.Codec{codecName}, ", drawn text")
+	r.ngramText(host, rows, hash, text, []ngramTier{{codec: codecName}, {codec: registry.None}, {codec: partsCodec}, {codec: partsCodec, tier: cache.Packed}}, "")
+	r.ngramText(host, rows, hash, workload.SampleText(text, min(longText, 20*len(text)), seed), []ngramTier{{codec: codecName}, {codec: partsCodec}}, ", drawn text")
+}
+
+// partsCodec is the codec for rows of values and scales.
+const partsCodec = "parts"
+
+// ngramTier is how an n-gram table lies in host memory.
+type ngramTier struct {
+	codec cache.Codec
+	tier  cache.HostTier
+}
+
+func (t ngramTier) String() string {
+	if t.tier == cache.Packed {
+		return string(t.codec) + " packed"
+	}
+	return string(t.codec)
 }
 
 // ngramText measures a text.
-func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramHash, text []int32, codecs []cache.Codec, label string) {
+func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramHash, text []int32, tiers []ngramTier, label string) {
 	trained := len(text) / 100 * ngramTrained
-	for _, codec := range codecs {
-		n := &ngrams{text: text, trained: trained, hash: hash, host: host, codec: string(codec) + label}
+	for _, tier := range tiers {
+		n := &ngrams{text: text, trained: trained, hash: hash, host: host, codec: tier.String() + label}
 		start := time.Now()
-		n.served = r.serveNgrams(host, rows, codec, n.batches(max(0, trained-longTrained), trained, prefillTokens, workload.Prefill))
+		n.served = r.serveNgrams(host, rows, tier, n.batches(max(0, trained-longTrained), trained, prefillTokens, workload.Prefill))
 		n.opened = time.Since(start)
 		err := try(func() {
 			if r.has("ngram-decode") {
@@ -97,13 +115,13 @@ func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramH
 	}
 }
 
-func (r *runner) serveNgrams(host device.Buffer, rows int64, codec cache.Codec, training [][]int64) *served {
+func (r *runner) serveNgrams(host device.Buffer, rows int64, tier ngramTier, training [][]int64) *served {
 	rowBytes := workload.NgramRowBytes
 	s := &served{runner: r, source: host.Bytes(), rowBytes: rowBytes, rows: rows}
 	t := get(cache.FromBytes("ngrams", workload.Float8Row(workload.NgramElements), s.source, rowBytes))
 	s.cache = get(cache.New(cache.Options{
-		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: codec, Seed: seed, Budget: host.Size() / ngramBudget,
-		Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
+		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: tier.codec, Seed: seed, Budget: host.Size() / ngramBudget,
+		Host: cache.HostOptions{Tier: tier.tier, NoEqualRows: true}, Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 			for _, list := range training {
 				if !yield(0, list) {
 					return
@@ -222,7 +240,17 @@ func (n *ngrams) checkValues(out device.Buffer, rows []int64) {
 func (n *ngrams) ngramResult(name, codec string, rows int, seconds float64) Result {
 	x := n.result(name, rows)
 	x.Codec, x.Unit, x.DType, x.Value = codec, "us", dtype.Float8E4M3FN.String(), seconds*1e6
+	t := get(n.cache.Stats()).Tables[0]
+	x.Compression = float64(t.RawBytes) / float64(max(1, t.StoredBytes))
 	return x
+}
+
+// sortedRows returns copies of the lists in the order of the rows' addresses.
+func sortedRows(lists [][]int64) (all [][]int64) {
+	for _, rows := range lists {
+		all = append(all, slices.Sorted(slices.Values(rows)))
+	}
+	return all
 }
 
 // decode measures captured steps of sequences that each read a token, beside the slower of their hits and their misses alone, and beside reading all
@@ -253,6 +281,9 @@ func (n *ngrams) decode() {
 	x.Baseline, x.BaselineValue = uva, x.Further[0].Value
 	x.Detail = fmt.Sprintf("all hits, captured; as bfloat16 %.1f", x.Further[1].Value)
 	n.add(x)
+	converted := n.ngramResult("ngram-decode", n.codec+", hits, bfloat16", length, x.Further[1].Value*1e-6)
+	converted.Baseline, converted.BaselineValue, converted.Detail = uva, x.BaselineValue, "all hits, captured, converted by the kernel that reads"
+	n.add(converted)
 }
 
 // otherWays measures captured reads of the same rows uncompressed from page-locked memory, and as bfloat16, in microseconds.
@@ -307,13 +338,27 @@ func (n *ngrams) prefill() {
 		return nil, n.stream.Launch(&kernels.Gather{Mem: n.host, Rows: rows, Out: rowsOut, RowBytes: n.rowBytes})
 	})
 	check(n.d, "zero-copy", out, n.source, last, n.rowBytes)
+	inOrder := sortedRows(lists)
+	unsorted := ids
+	ids = nil
+	for _, rows := range inOrder {
+		ids = append(ids, n.put(asBytes(rows)))
+	}
+	ordered := timed(runs, func(rows device.Buffer) (*cache.Batch, error) {
+		return nil, n.stream.Launch(&kernels.Gather{Mem: n.host, Rows: rows, Out: rowsOut, RowBytes: n.rowBytes})
+	})
+	check(n.d, "zero-copy in order", out, n.source, inOrder[(warmups+runs-1)%len(lists)], n.rowBytes)
+	ids = unsorted
 	values := timed(runs, func(rows device.Buffer) (*cache.Batch, error) { return n.values(rows, out) })
 	n.checkValues(out, last)
 	x := n.ngramResult("ngram-prefill", n.codec, length, own)
-	x.Baseline, x.BaselineValue = uva, plain*1e6
-	x.Further = []Further{{"as bfloat16", values * 1e6}}
+	x.Baseline, x.BaselineValue = uvaSorted, min(plain, ordered)*1e6
+	x.Further = []Further{{"as bfloat16", values * 1e6}, {uva, plain * 1e6}}
 	done, how := after.Sub(before).Tables[0], after.Tables[0].MissStrategy[0]
 	x.Detail = fmt.Sprintf("%.3f hits; misses %s, %.2f of them by the host; as bfloat16 %.1f; %d rows, %d cached",
 		float64(done.Hits)/float64(done.Lookups), how.Strategy, how.Fraction, values*1e6, n.rows, n.cached)
 	n.add(x)
+	converted := n.ngramResult("ngram-prefill", n.codec+", bfloat16", length, values)
+	converted.Baseline, converted.BaselineValue, converted.Detail = x.Baseline, x.BaselineValue, "converted by the kernel that reads, or from scratch memory"
+	n.add(converted)
 }

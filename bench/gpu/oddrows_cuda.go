@@ -44,8 +44,8 @@ func (r *runner) oddRows() {
 }
 
 // counts returns bytes whose values fall off exponentially, as counts do.
-func counts() pattern {
-	return newPattern(func(r *rand.Rand) float32 {
+func counts(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 {
 		v := uint32(0)
 		for k := range 4 {
 			v |= uint32(min(255, 8*r.ExpFloat64())) << (8 * k)

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Cases to run, by name; default all.
 	Cases []string
-	// Codecs are measured by hit-codecs and hit-parts, some of registry.Concrete; default all.
+	// Codecs are measured by hit-codecs, hit-parts and hit-sparse, some of registry.Concrete; default all.
 	Codecs []string
 	// Lanes, of 8, 16 and 32, are numbers of lanes by which hit-columns decodes a row besides those that suit it; default none.
 	Lanes []int
@@ -30,6 +30,8 @@ type Options struct {
 	HostThreads []int
 	// Tokens is a text for workload.LoadTokens, which ngram-decode and ngram-prefill read. Default none: they are skipped.
 	Tokens string
+	// Embedding is an .npy file of float32 rows, from which buddy-budget makes rows beside its own. Default none.
+	Embedding string
 	// Batch is the number of rows of a large batch; default 200,000.
 	Batch int
 	// Entries is the number of entries of the hashmap of lookup; default 20 million.
@@ -45,15 +47,18 @@ type Options struct {
 
 // Cases are the names of all cases.
 var Cases = []string{
-	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "hit-columns", "hit-parts", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
+	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "hit-columns", "hit-parts", "hit-sparse", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
 	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "memory", "training-fetch",
-	"pooled-hits", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
+	"pooled-hits", "pooled-gather", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
 	"buddy-hits", "buddy-overflow", "buddy-budget", "buddy-updates",
 	"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh",
 }
 
 // PairCases are the cases that need two GPUs that read each other's memory.
 var PairCases = []string{"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh"}
+
+// pooledHitCases are measured together.
+var pooledHitCases = []string{"pooled-hits", "pooled-gather"}
 
 // ngramCases are measured together, on one table.
 var ngramCases = []string{"ngram-decode", "ngram-prefill"}

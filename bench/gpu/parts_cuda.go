@@ -22,7 +22,7 @@ func (r *runner) hitParts() {
 		host := r.allocHost(int64(rows * rowBytes))
 		pattern(few).fill(host.Bytes())
 		t := &table{host, r.put(host.Bytes())}
-		for _, name := range []string{"parts", "zipnn", codecName} {
+		for _, name := range []string{partsCodec, "zipnn", codecName} {
 			if !slices.Contains(r.o.Codecs, name) {
 				continue
 			}

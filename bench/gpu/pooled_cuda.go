@@ -48,7 +48,7 @@ func (r *runner) pooledCache(t *table, of dtype.Type, codec cache.Codec, budget 
 	x := get(cache.FromBytes("normals", of, source, rowBytes))
 	c = get(cache.New(cache.Options{
 		Tables: []cache.Table{x}, Budget: budget, Codec: codec, Seed: seed, Devices: cache.DeviceOptions{Backend: "cuda"},
-		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+		Host: cache.HostOptions{NoEqualRows: true}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	}))
 	return c, int64(len(source) / rowBytes), get(c.Stats()).Tables[0].CachedRows
 }
@@ -141,21 +141,29 @@ func pooledResult(name string, codec cache.Codec, of dtype.Type, bag, rows int, 
 	}
 }
 
-// pooledHits measures bags of hits, beside plain sums and beside a Gather of the same rows that is followed by sums of what it wrote.
+// pooledHits measures bags of hits, beside plain sums and beside a Gather of the same rows that is followed by sums of what it wrote: pooledHitCases.
 func (r *runner) pooledHits() {
 	for _, of := range pooledFloats {
 		t := r.floatRows(of)
 		for _, codec := range pooledCodecs {
 			c, rows, cached := r.pooledCache(t, of, codec, r.o.TableBytes/2)
 			err := try(func() {
-				for _, bag := range pooledBags {
-					batches := r.pooledTurns(bag, r.o.Batch, 0, cached, rows)
-					out := r.alloc(int64(batches.size() / bag * pooledColumns * 4))
-					x := pooledResult("pooled-hits", codec, of, bag, batches.size(), r.o.TableBytes, r.timePooled(c, t, of, bag, batches, out, nil))
-					x.Baseline, x.BaselineValue = plainPooled, float64(batches.size()*x.RowBytes)/1e9/r.plainSums(t.mem, of, bag, batches, out)
-					x.Further = []Further{{"Gather, then sums of its output", float64(batches.size()*x.RowBytes) / 1e9 / r.gatherThenSum(c, of, bag, batches, out)}}
-					r.add(x)
-					r.free()
+				for _, n := range []int{r.o.Batch, pooledLarge} {
+					for _, bag := range pooledBags {
+						batches := r.pooledTurns(bag, n, 0, cached, rows)
+						out := r.alloc(int64(batches.size() / bag * pooledColumns * 4))
+						x := pooledResult("pooled-hits", codec, of, bag, batches.size(), r.o.TableBytes, r.timePooled(c, t, of, bag, batches, out, nil))
+						speed := func(seconds float64) float64 { return float64(batches.size()*x.RowBytes) / 1e9 / seconds }
+						if r.has("pooled-hits") {
+							x.Baseline, x.BaselineValue = plainPooled, speed(r.plainSums(t.mem, of, bag, batches, out))
+							r.add(x)
+						}
+						if r.has("pooled-gather") {
+							x.Case, x.Baseline, x.BaselineValue = "pooled-gather", "Gather, then sums of its output", speed(r.gatherThenSum(c, of, bag, batches, out))
+							r.add(x)
+						}
+						r.free()
+					}
 				}
 			})
 			must(errors.Join(err, c.Close()))
@@ -209,7 +217,8 @@ func (r *runner) pooled80() {
 	}
 }
 
-// pooledOfTables measures a batch of bags of hits of several tables, one after the other on a stream.
+// pooledOfTables measures a batch of bags of hits of several tables in one call, as batches of their own and as features of one array of row numbers, beside plain
+// sums of one table after the other.
 func (r *runner) pooledOfTables() {
 	for _, of := range pooledFloats {
 		t := r.floatRows(of)
@@ -221,7 +230,7 @@ func (r *runner) pooledOfTables() {
 		}
 		c := get(cache.New(cache.Options{
 			Tables: tables, Budget: 2 * r.o.TableBytes, Codec: codecName, Seed: seed, Devices: cache.DeviceOptions{Backend: "cuda"},
-			Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+			Host: cache.HostOptions{NoEqualRows: true}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 		}))
 		err := try(func() {
 			n := r.o.Batch / pooledTables / tableBag * tableBag
@@ -229,16 +238,42 @@ func (r *runner) pooledOfTables() {
 			bytes := int64(n / tableBag * pooledColumns * 4)
 			out := r.alloc(pooledTables * bytes)
 			g := gathererOf(c, 0, r.stream)
-			seconds := r.time(func(i int) error {
+			// As KeyedJaggedTensor has them: the row numbers of all tables one behind the other, and the offsets of all bags.
+			var keyed [sets]device.Buffer
+			for i := range keyed {
+				var ids []int64
 				for k := range pooledTables {
-					p := cache.Pooling{Bag: tableBag, Output: dtype.Float32}
-					if _, err := g.view.GatherPooledDevice(context.Background(), g.handle, k, batches.rows[(i+k)%sets], p, out.Slice(int64(k)*bytes, int64(k+1)*bytes)); err != nil {
-						return err
-					}
+					ids = append(ids, batches.numbers[(i+k)%sets]...)
 				}
-				return nil
+				keyed[i] = r.put(asBytes(ids))
+			}
+			offsets := make([]int64, pooledTables*n/tableBag+1)
+			for i := range offsets {
+				offsets[i] = int64(i * tableBag)
+			}
+			bounds := r.put(asBytes(offsets))
+			all := make([]cache.PooledDeviceBatch, pooledTables)
+			var last *cache.Batch
+			enqueue := func(of func(i, k int) (device.Buffer, cache.Pooling)) float64 {
+				return r.time(func(i int) (err error) {
+					for k := range pooledTables {
+						rows, p := of(i, k)
+						all[k] = cache.PooledDeviceBatch{Table: k, Rows: rows, Pooling: p, Out: out.Slice(int64(k)*bytes, int64(k+1)*bytes)}
+					}
+					last, err = g.view.GatherPooledTablesDevice(context.Background(), g.handle, all)
+					return err
+				})
+			}
+			seconds := enqueue(func(i, k int) (device.Buffer, cache.Pooling) {
+				return batches.rows[(i+k)%sets], cache.Pooling{Bag: tableBag, Output: dtype.Float32}
 			})
-			must(c.Check(true))
+			must(errors.Join(last.Wait(), c.Check(true)))
+			r.checkTables(t, of, batches, part, out, bytes)
+			jagged := enqueue(func(i, k int) (device.Buffer, cache.Pooling) {
+				return keyed[i%sets], cache.Pooling{DeviceOffsets: bounds, FirstBag: k * n / tableBag, Bags: n / tableBag, Output: dtype.Float32}
+			})
+			must(errors.Join(last.Wait(), c.Check(true)))
+			r.checkTables(t, of, batches, part, out, bytes)
 			plain := r.time(func(i int) error {
 				for k := range int64(pooledTables) {
 					if err := r.stream.Launch((&kernels.Gather{
@@ -251,10 +286,24 @@ func (r *runner) pooledOfTables() {
 			})
 			x := pooledResult("pooled-tables", codecName, of, tableBag, pooledTables*n, r.o.TableBytes, seconds)
 			x.Baseline, x.BaselineValue = plainPooled+", a kernel a table", float64(pooledTables*n*rowBytes)/1e9/plain
-			x.Detail += fmt.Sprintf(", %d tables", pooledTables)
+			x.Further = []Further{{"features of one array of row numbers", float64(pooledTables*n*rowBytes) / 1e9 / jagged}}
+			x.Detail += fmt.Sprintf(", %d tables in one call", pooledTables)
 			r.add(x)
 			r.free()
 		})
 		must(errors.Join(err, c.Close()))
+	}
+}
+
+// checkTables compares the first bags of each table in the output of the last of the runs of pooledOfTables with sums on the host.
+func (r *runner) checkTables(t *table, of dtype.Type, batches turns, part int64, out device.Buffer, bytesOfTable int64) {
+	n := 10 * tableBag
+	got, want := make([]byte, n/tableBag*pooledColumns*4), make([]byte, n/tableBag*pooledColumns*4)
+	for k := range int64(pooledTables) {
+		must(device.Download(r.d, got, out.Slice(k*bytesOfTable, k*bytesOfTable+int64(len(got)))))
+		sumsOf(want, t.host.Bytes()[k*part:], of, batches.last(r.o.Runs + int(k))[:n], tableBag)
+		if !bytes.Equal(got, want) {
+			must(fmt.Errorf("pooled batch of several tables: sums of table %d differ from those on the host", k))
+		}
 	}
 }

@@ -2,12 +2,10 @@ package gpu
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"sync"
 
-	"github.com/tensorcache/tensorcache/docs/results"
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -31,10 +29,14 @@ type Model struct {
 	zeroCopy curve
 	// overlap is the time of the slower of hits and misses ÷ the time of both together.
 	overlap curve
-	// oneLaunch and launches are the times that do not depend on the rows: of a batch of at most oneLaunchRows, and of a larger one.
+	// oneLaunch and launches are the times that do not depend on the rows: of a batch of at most oneLaunchRows, and of a larger one. replay is that of a captured
+	// batch, by its number of rows.
 	oneLaunch, launches float64
-	// page is the time of a page of the host tier that a batch's misses touch: address translation.
-	page float64
+	replay              curve
+	// plain and plainReplay are the same of a kernel that copies rows.
+	plain, plainReplay float64
+	translation
+	sharing
 }
 
 const (
@@ -42,15 +44,15 @@ const (
 	// (cache/internal/read/route.go).
 	oneLaunchRows  = 8192
 	oneLaunchBytes = 8 << 10
-	// pageBytes is the page by which misses are ordered.
-	pageBytes = 64 << 10
 	// gatherCached is the share of the table that gather cases cache, and gatherHits the share of hits of gather-80.
 	gatherCached = 0.5
 	gatherHits   = 0.8
 )
 
-// A curve has a value at some row lengths, ascending.
-type curve []struct{ rowBytes, value float64 }
+// A curve has a value at some row lengths, or other sizes, ascending.
+type curve []point
+
+type point struct{ rowBytes, value float64 }
 
 // at interpolates by the logarithm of the row length. From the longest row on the value is constant. rate says that the value is bytes a
 // second: below the shortest row, rows a second are constant then.
@@ -65,7 +67,7 @@ func (c curve) at(rowBytes float64, rate bool) float64 {
 	case rowBytes >= last.rowBytes:
 		return last.value
 	}
-	i := slices.IndexFunc(c, func(p struct{ rowBytes, value float64 }) bool { return p.rowBytes >= rowBytes })
+	i := slices.IndexFunc(c, func(p point) bool { return p.rowBytes >= rowBytes })
 	a, b := c[i-1], c[i]
 	t := math.Log(rowBytes/a.rowBytes) / math.Log(b.rowBytes/a.rowBytes)
 	return a.value + t*(b.value-a.value)
@@ -83,130 +85,67 @@ type Batch struct {
 	Stored float64
 	// MissBytes is the stored bytes that the misses read from the host.
 	MissBytes float64
-	// UncachedBytes is the host memory over which the rows that are not cached spread.
-	UncachedBytes float64
+	// UncachedBytes is the host memory over which the rows that are not cached spread, TierBytes that of all rows; 0: the same.
+	UncachedBytes, TierBytes float64
+	// Captured says that the batch is replayed from a graph.
+	Captured bool
+	// HostThreads is how many threads of the host help with misses. 0: none.
+	HostThreads int
 }
 
-// Reference returns the model of the committed figures.
-func Reference() (*Model, error) { return reference() }
-
-var reference = sync.OnceValues(func() (*Model, error) {
-	r, err := decodeReport(results.GPUBench)
-	if err != nil {
-		return nil, fmt.Errorf("gpu: docs/results/gpu-bench.json: %w", err)
-	}
-	return NewModel(r)
-})
-
-// NewModel returns the model of a report, or an error that names the case that it lacks.
-func NewModel(r *Report) (*Model, error) {
-	m := &Model{Device: r.Device, decode: map[string]curve{}, stored: map[string]curve{}}
-	var missing error
-	of := func(name string, is func(*Result) bool) (found []*Result) {
-		for i := range r.Results {
-			if x := &r.Results[i]; x.Case == name && is(x) {
-				found = append(found, x)
-			}
-		}
-		slices.SortStableFunc(found, func(a, b *Result) int { return cmp.Compare(a.RowBytes, b.RowBytes) })
-		if len(found) == 0 && missing == nil {
-			missing = fmt.Errorf("gpu: report must have case %s to predict from", name)
-		}
-		return found
-	}
-	dense := func(x *Result) bool { return x.Codec != SparseCodec }
-	labeled := func(codec string) func(*Result) bool { return func(x *Result) bool { return x.Codec == codec } }
-	drawn := func(all []*Result, value func(*Result) float64) (c curve) {
-		for _, x := range all {
-			c = append(c, struct{ rowBytes, value float64 }{float64(x.RowBytes), value(x)})
-		}
-		return c
-	}
-	decodes, others := of("hit-decode", dense), of("hit-codecs", func(*Result) bool { return true })
-	ones := of("hit-decode", labeled(SparseCodec))
-	hits, misses, mixed := of("gather-hits", dense), of("gather-misses", dense), of("gather-80", dense)
-	link, lookup, small := of("link", labeled("to device")), of("lookup", labeled("hits")), of("small-batch", func(x *Result) bool { return x.Batch == 1 })
-	if missing != nil {
-		return nil, missing
-	}
-	rate := func(x *Result) float64 { return x.Value * 1e9 }
-	m.link, m.lookup, m.oneLaunch = rate(link[0]), rate(lookup[0]), small[0].Value*1e-6
-	m.gather = drawn(decodes, func(x *Result) float64 { return x.BaselineValue * 1e9 })
-	for _, x := range slices.Concat(decodes, ones, others) {
-		label := x.Codec
-		if label == SparseCodec {
-			label = "ibp4" + OnesSuffix
-		}
-		m.decode[label] = append(m.decode[label], struct{ rowBytes, value float64 }{float64(x.RowBytes), rate(x)})
-		m.stored[label] = append(m.stored[label], struct{ rowBytes, value float64 }{float64(x.RowBytes), 1 / cmp.Or(x.Compression, 1)})
-	}
-	m.zeroCopy = drawn(misses, func(x *Result) float64 { return x.FurtherValue(SortedZeroCopy) * 1e9 })
-	// Rows that a batch misses twice are read once, so the share can exceed 1.
-	for _, x := range misses {
-		m.linkShare = append(m.linkShare, struct{ rowBytes, value float64 }{m.link * float64(x.RowBytes) / (x.BaselineValue * 1e9), min(1, x.Ratio)})
-	}
-	m.overlap = drawn(mixed, func(x *Result) float64 { return min(1, x.Ratio) })
-
-	// What gather-hits takes longer than its lookups and its decoding.
-	var rest []float64
-	for _, x := range hits {
-		n, rowBytes := float64(x.Batch), float64(x.RowBytes)
-		rest = append(rest, n*rowBytes/rate(x)-n/m.lookup-n*rowBytes/m.decoding(x.Codec, dtype.Float32, rowBytes, 0))
-	}
-	slices.Sort(rest)
-	m.launches = max(0, (rest[(len(rest)-1)/2]+rest[len(rest)/2])/2)
-	// Misses of the shortest rows wait for address translation, not for the link. The baseline is the misses of gather-80 alone.
-	x := mixed[0]
-	n := float64(x.Batch)
-	alone := n * float64(x.RowBytes) / (x.BaselineValue * 1e9)
-	m.page = max(0, (alone-m.launches-n/m.lookup)/pagesOf(n*(1-gatherHits), float64(x.TableBytes)*(1-gatherCached)))
-	return m, nil
-}
-
-// pagesOf is how many pages of so many bytes some random rows touch, on average.
-func pagesOf(rows, bytes float64) float64 {
-	pages := max(1, bytes/pageBytes)
-	return pages * (1 - math.Exp(-rows/pages))
-}
+// HostThreads is how many threads help with misses by default on a host with 16 processors or more.
+const HostThreads = 8
 
 // decoding is the rate at which hits are written. Rows that are stored in fewer bytes than dense ones take less time, down to what rows of zeros and few
 // ones take, where those have been measured.
-func (m *Model) decoding(codec string, of dtype.Type, rowBytes, stored float64) float64 {
-	label := codec
-	if m.decode[codec+BFloat16Suffix] != nil && of.Size() == 2 {
+func (m *Model) decoding(name string, of dtype.Type, rowBytes, stored float64) float64 {
+	label := name
+	switch {
+	case of == dtype.Float16 && m.decode[name+Float16Suffix] != nil:
+		label += Float16Suffix
+	case of.Size() == 2 && m.decode[name+BFloat16Suffix] != nil:
 		label += BFloat16Suffix
 	}
 	dense, ok := m.decode[label]
 	if !ok {
+		if r := codec.RateOnGPU(name); r.Rate > 0 { // of another record, or a goal
+			return m.gather.at(rowBytes, true) * r.At(1/cmp.Or(stored, 1/r.Ratio))
+		}
 		return m.gather.at(rowBytes, true)
 	}
-	rate, ones := dense.at(rowBytes, true), m.decode[codec+OnesSuffix]
+	rate, ones := dense.at(rowBytes, true), m.decode[name+OnesSuffix]
 	if ones == nil || stored == 0 {
 		return rate
 	}
-	most, least := m.stored[label].at(rowBytes, false), m.stored[codec+OnesSuffix].at(rowBytes, false)
+	most, least := m.stored[label].at(rowBytes, false), m.stored[name+OnesSuffix].at(rowBytes, false)
 	part := min(1, max(0, (stored-least)/(most-least)))
 	return 1 / (part/rate + (1-part)/ones.at(rowBytes, true))
 }
 
-// Knows says whether the model has figures of a codec; none, rows as they are, is one.
-func (m *Model) Knows(codec string) bool {
-	return codec == "none" || m.decode[codec] != nil || m.decode[codec+BFloat16Suffix] != nil
+// Knows says whether the model has figures of a codec, or at least a goal for its decoding; none, rows as they are, is one.
+func (m *Model) Knows(name string) bool {
+	return name == "none" || m.decode[name] != nil || m.decode[name+BFloat16Suffix] != nil || codec.RateOnGPU(name).Rate > 0
 }
 
-// Seconds predicts a batch that is read to device memory, on one GPU that does nothing else. Misses that the host's processors help with
-// are not modelled. REQUIRES: Knows(b.Codec).
+// Seconds predicts a batch that is read to device memory, on one GPU that does nothing else. REQUIRES: Knows(b.Codec).
 func (m *Model) Seconds(b Batch) float64 {
 	rowBytes, misses := float64(b.RowBytes), b.Lookups-b.Hits
-	miss := 0.0
+	launch, miss := m.launches, 0.0
 	if misses > 0 {
 		sectors := math.Ceil(b.MissBytes/misses/sectorBytes) * sectorBytes
 		miss = misses * sectors / (m.link * m.linkShare.at(sectors, true))
 	}
-	launch := m.oneLaunch
-	if b.Lookups > oneLaunchRows || b.RowBytes >= oneLaunchBytes {
-		launch = m.launches
+	switch {
+	case b.Lookups <= oneLaunchRows && b.RowBytes < oneLaunchBytes:
+		launch = m.oneLaunch
+		miss = max(miss, misses*m.unsorted(b.UncachedBytes))
+	case m.shares(b):
+		miss = max(miss, m.shared(b))
+	default:
 		miss = max(miss, m.page*pagesOf(misses, b.UncachedBytes))
+	}
+	if b.Captured {
+		launch = m.replay.at(b.Lookups, false)
 	}
 	rows := max(b.Lookups*rowBytes/m.decoding(b.Codec, b.DType, rowBytes, b.Stored), miss)
 	if b.Hits > 0 && misses > 0 {
@@ -215,8 +154,26 @@ func (m *Model) Seconds(b Batch) float64 {
 	return launch + b.Lookups/m.lookup + rows
 }
 
-// Uncached predicts a batch without a cache: a kernel that reads all rows, uncompressed, from page-locked memory in the order of their
-// addresses. Sorting is not counted.
-func (m *Model) Uncached(rows float64, rowBytes int) float64 {
-	return rows * float64(rowBytes) / m.zeroCopy.at(float64(rowBytes), true)
+// Uncached describes a batch without a cache: a kernel reads all rows, uncompressed, from page-locked memory.
+type Uncached struct {
+	Rows     float64
+	RowBytes int
+	// TableBytes is the memory over which the rows spread.
+	TableBytes float64
+	// Sorted says that rows are read in the order of their addresses. Sorting is not counted.
+	Sorted bool
+	// Captured says that the kernel is replayed from a graph.
+	Captured bool
+}
+
+// Uncached predicts such a batch.
+func (m *Model) Uncached(u Uncached) float64 {
+	launch, walks := m.plain, u.Rows*m.unsorted(u.TableBytes)
+	if u.Captured {
+		launch = m.plainReplay
+	}
+	if u.Sorted {
+		walks = m.plainPage * m.unknown(u.TableBytes) * pagesOf(u.Rows, u.TableBytes)
+	}
+	return launch + max(u.Rows*float64(u.RowBytes)/m.zeroCopy.at(float64(u.RowBytes), true), walks)
 }

@@ -3,17 +3,18 @@ package gpu
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// TestModel_PredictsMeasured compares the model with batches that a GPU has been measured with. The bounds are those that docs/performance.md
-// states.
-func TestModel_PredictsMeasured(t *testing.T) {
-	t.Parallel()
+// committed returns the committed figures, and the model of them.
+func committed(t *testing.T) (*Model, *Report) {
+	t.Helper()
 	m, err := Reference()
 	if err != nil {
 		t.Fatal(err)
@@ -22,6 +23,14 @@ func TestModel_PredictsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, r
+}
+
+// TestModel_PredictsMeasured compares the model with batches that a GPU has been measured with. The bounds are those that docs/performance.md
+// states.
+func TestModel_PredictsMeasured(t *testing.T) {
+	t.Parallel()
+	m, r := committed(t)
 	sectors := map[int]float64{} // bytes of sectors of a missed row
 	for _, x := range r.Results {
 		if x.Case == "gather-misses" {
@@ -79,6 +88,76 @@ func TestModel_PredictsMeasured(t *testing.T) {
 	}
 }
 
+// TestModel_LargeTables compares the model with batches of tables whose pages a GPU does not all know, among them the steps of a language model that reads n-gram tables,
+// and misses that the host helps with.
+func TestModel_LargeTables(t *testing.T) {
+	t.Parallel()
+	m, r := committed(t)
+	bound := map[string][2]float64{
+		"gather-misses-large": {-0.15, 0.02}, "training-fetch": {-0.20, 0.05}, "ngram-decode": {-0.20, 0.10}, "ngram-prefill": {-0.10, 0.05}, "zero-copy": {-0.08, 0.08}, "zero-copy, sorted": {-0.08, 0.02},
+	}
+	compared := map[string]int{}
+	compare := func(name string, x *Result, predicted, measured float64) {
+		off := predicted/measured - 1
+		t.Logf("%s, %s, %d B, %d rows: measured %.1f µs, predicted %.1f, %+.1f %%", name, x.Codec, x.RowBytes, x.Batch, measured*1e6, predicted*1e6, 100*off)
+		if b := bound[name]; !(off >= b[0] && off <= b[1]) {
+			t.Errorf("%s, %s, %d B, %d rows: %+.1f %% must be %+.0f to %+.0f %%", name, x.Codec, x.RowBytes, x.Batch, 100*off, 100*b[0], 100*b[1])
+		}
+		compared[name]++
+	}
+	for i := range r.Results {
+		x := &r.Results[i]
+		n, table := float64(x.Batch), float64(x.TableBytes)
+		hits, cached, threads := 0.0, 0.0, HostThreads
+		codec, variant, _ := strings.Cut(x.Codec, ", ")
+		measured := x.Value * 1e-6
+		plain := Uncached{Rows: n, RowBytes: x.RowBytes, TableBytes: table, Captured: x.Case == "ngram-decode"}
+		switch x.Case {
+		case "gather-misses-large":
+			cached, threads, measured = largeCached, x.HostThreads, n*float64(x.RowBytes)/(x.Value*1e9)
+			plain.TableBytes *= 1 - largeCached
+			compare("zero-copy", x, m.Uncached(plain), n*float64(x.RowBytes)/(x.FurtherValue(UnsortedZeroCopy)*1e9))
+			plain.Sorted = true
+			compare("zero-copy, sorted", x, m.Uncached(plain), n*float64(x.RowBytes)/(x.BaselineValue*1e9))
+		case "training-fetch":
+			if x.QueueDepth > 1 || codec == "auto" {
+				continue
+			}
+			cached, measured = 0.1, x.Value*1e-3
+			if _, err := fmt.Sscanf(strings.SplitN(x.Detail, "; ", 3)[2], "%f hits", &hits); err != nil {
+				t.Fatalf("%s: %v", x.Detail, err)
+			}
+		case "ngram-decode", "ngram-prefill":
+			if strings.HasSuffix(variant, "bfloat16") {
+				continue // which the model does not know
+			}
+			cached = ngramCached
+			if strings.HasSuffix(variant, "hits") {
+				hits = 1
+			} else if _, err := fmt.Sscanf(x.Detail, "%f hits", &hits); err != nil {
+				t.Fatalf("%s: %v", x.Detail, err)
+			}
+			uva := x.BaselineValue
+			if v := x.FurtherValue("zero-copy of all rows, uncompressed"); v > 0 {
+				uva = v
+			}
+			compare("zero-copy", x, m.Uncached(plain), uva*1e-6)
+		default:
+			continue
+		}
+		stored := float64(x.RowBytes) * m.storedShare(codec, float64(x.RowBytes))
+		compare(x.Case, x, m.Seconds(Batch{
+			RowBytes: x.RowBytes, Codec: codec, DType: dtype.Float32, Lookups: n, Hits: n * hits, MissBytes: n * (1 - hits) * stored, UncachedBytes: table * (1 - cached), TierBytes: table,
+			Captured: plain.Captured, HostThreads: threads,
+		}), measured)
+	}
+	for name := range bound {
+		if compared[name] == 0 {
+			t.Errorf("%s: no batch was compared", name)
+		}
+	}
+}
+
 // TestModel_Terms pins what each part of a batch costs.
 func TestModel_Terms(t *testing.T) {
 	t.Parallel()
@@ -125,11 +204,44 @@ func TestModel_Terms(t *testing.T) {
 			sorted = x.FurtherValue(SortedZeroCopy)
 		}
 	}
-	if a, b := m.Uncached(1e5, 512), 1e5*512/(sorted*1e9); math.Abs(a/b-1) > 0.01 {
+	if a, b := m.Uncached(Uncached{Rows: 1e6, RowBytes: 512, TableBytes: 1 << 30, Sorted: true})-m.plain, 1e6*512/(sorted*1e9); math.Abs(a/b-1) > 0.01 {
 		t.Errorf("no cache: %.1f µs, want %.1f", a*1e6, b*1e6)
 	}
-	if a, b := m.Uncached(1e5, 64), m.Uncached(1e5, 128); math.Abs(a/b-1) > 1e-9 {
+	if a, b := m.Uncached(Uncached{Rows: 1e5, RowBytes: 64}), m.Uncached(Uncached{Rows: 1e5, RowBytes: 128}); math.Abs(a/b-1) > 1e-9 {
 		t.Errorf("rows shorter than those measured take %.1f and %.1f µs, want as many a second", a*1e6, b*1e6)
+	}
+	for _, table := range []float64{1 << 28, 1 << 30, 1 << 34, 1 << 38} { // reading in order never takes longer
+		for _, rows := range []float64{1e3, 1e4, 1e5, 1e6} {
+			u := Uncached{Rows: rows, RowBytes: 264, TableBytes: table}
+			unsorted := m.Uncached(u)
+			if u.Sorted = true; m.Uncached(u) > unsorted*1.001 {
+				t.Errorf("%g rows of %g bytes: in order %.1f µs, as they come %.1f", rows, table, m.Uncached(u)*1e6, unsorted*1e6)
+			}
+		}
+	}
+	// Figures that the committed ones need not have.
+	r.Results = slices.DeleteFunc(r.Results, func(x Result) bool { return x.Case == "hit-parts" || strings.HasSuffix(x.Codec, Float16Suffix) })
+	without, err := NewModel(r)
+	if err != nil || without.Knows("parts") {
+		t.Errorf("without hit-parts: %v", err)
+	}
+	r.Results = append(r.Results, Result{Case: "hit-parts", Codec: "parts", RowBytes: 528, Value: 500, Compression: 1.1},
+		Result{Case: "hit-parts", Codec: "zipnn", RowBytes: 528, Value: 1}, Result{Case: "hit-codecs", Codec: "rank" + Float16Suffix, RowBytes: 512, Value: 100})
+	more, err := NewModel(r)
+	if err != nil || !more.Knows("parts") {
+		t.Fatalf("with hit-parts: %v", err)
+	}
+	of := func(m *Model, codec string, elements dtype.Type) float64 {
+		return m.Seconds(Batch{RowBytes: 528, Codec: codec, DType: elements, Lookups: 1e6, Hits: 1e6})
+	}
+	if parts, plain := of(more, "parts", dtype.Uint8), of(more, "none", dtype.Uint8); parts < plain || parts > 5*plain {
+		t.Errorf("rows of parts: %g s, uncompressed ones %g", parts, plain)
+	}
+	if a, b := of(more, "zipnn", dtype.Float32), of(without, "zipnn", dtype.Float32); a != b {
+		t.Errorf("zipnn as of hit-parts: %g s, want %g", a, b)
+	}
+	if a, b := of(more, "rank", dtype.Float16), of(more, "rank", dtype.BFloat16); a < 2*b || of(without, "rank", dtype.Float16) != b {
+		t.Errorf("float16: %g s, bfloat16 %g; without figures of float16 %g", a, b, of(without, "rank", dtype.Float16))
 	}
 	for codec, known := range map[string]bool{"none": true, "rank": true, "ibp2": true, "sleek-eb:0.1": false} {
 		if m.Knows(codec) != known {
@@ -144,7 +256,7 @@ func TestNewModel_MissingCase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"link", "hit-decode", "hit-codecs", "gather-hits", "gather-misses", "gather-80", "lookup", "small-batch"} {
+	for _, name := range []string{"link", "hit-decode", "hit-codecs", "gather-hits", "gather-misses", "gather-80", "lookup", "small-batch", "captured", "gather-misses-large"} {
 		part := *r
 		part.Results = nil
 		for _, x := range r.Results {
@@ -194,5 +306,45 @@ func TestGPUCost_Measured(t *testing.T) {
 	}
 	if compared < 5 {
 		t.Errorf("%d row lengths were compared, want 5", compared)
+	}
+}
+
+// TestLink_PredictsOverflow compares the times by which targets are chosen with the pieces of host memory that a GPU has been measured with.
+func TestLink_PredictsOverflow(t *testing.T) {
+	t.Parallel()
+	r, err := ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, x := range r.Results {
+		if x.Case != "buddy-overflow" || x.Variant != "" {
+			continue
+		}
+		var share, bytes int
+		var alone float64
+		_, detail, _ := strings.Cut(x.Detail, " µs, ")
+		for !strings.HasPrefix(detail, "10 %") && !strings.HasPrefix(detail, "30 %") {
+			_, detail, _ = strings.Cut(detail, ", ")
+			if detail == "" {
+				t.Fatalf("%q must say the share of the rows", x.Detail)
+			}
+		}
+		_, err := fmt.Sscanf(detail, "%d %% of the rows with %d bytes", &share, &bytes)
+		_, places, _ := strings.Cut(detail, "overflow places alone ")
+		_, err2 := fmt.Sscanf(places, "%f", &alone)
+		if err != nil || err2 != nil {
+			t.Fatalf("%q: %v, %v", x.Detail, err, err2)
+		}
+		predicted := 1e6 * float64(x.Batch*share/100) * buddy.HostLink(0).Seconds(bytes, bytes, x.TableBytes/int64(x.RowBytes))
+		off := predicted/alone - 1
+		t.Logf("%d B %s, %d pieces of %d B: measured %.1f µs, predicted %.1f, %+.1f %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, alone, predicted, 100*off)
+		if math.Abs(off) > 0.25 {
+			t.Errorf("%d B %s, %d pieces of %d B: predicted %.1f µs, measured %.1f: %+.1f %% must be -25 to 25 %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, predicted, alone, 100*off)
+		}
+		compared++
+	}
+	if compared == 0 {
+		t.Error("nothing was compared")
 	}
 }

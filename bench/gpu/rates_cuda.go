@@ -151,7 +151,7 @@ func gatherRates(o RateOptions, all []*reader) placement.Rates {
 func (g *gathering) open() {
 	n := len(g.all)
 	source := whole(g.all[0].host.Bytes(), g.o.RowBytes)
-	normals().fill(source)
+	normals(int64(len(source))).fill(source)
 	options := cache.Options{
 		Devices: cache.DeviceOptions{Count: n, Placement: cache.PlacementPartition}, Budget: int64(len(source) / 8 / n), Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	}

@@ -70,6 +70,8 @@ type Result struct {
 	GoalOf GoalOf  `json:"goal_of,omitempty"`
 	// Reached says that there is a goal and the figure reaches it.
 	Reached bool `json:"reached"`
+	// Variant is what the value is of, or compared with, where a case has several figures of the same rows and batch; one of the constants below.
+	Variant string `json:"variant,omitempty"`
 	// Detail is further text.
 	Detail string `json:"detail,omitempty"`
 	// Compression is the bytes of the table's rows ÷ their stored bytes; 0 if nothing was compressed.
@@ -102,6 +104,21 @@ const (
 	Cached           = "cached, the same budget"
 	HotZeroCopy      = "zero-copy, hot rows in device memory, uncompressed"
 	Managed          = "managed memory, advised and prefetched"
+)
+
+// Variants of the figures of resident tables. Of the first two the value is the usual kernel's, and the baseline's name the variant; of the others it is the
+// variant's, and the baseline the usual one.
+const (
+	ThroughHashmap = "hashmap"        // the same rows, found through a hashmap
+	Sealed         = "sealed"         // a kernel for rows that are never updated
+	Early          = "early"          // slots copied before their words are there
+	Wide           = "wide"           // a block for each row
+	Double         = "double"         // a warp for each row, two quads a lane
+	TwoRanges      = "2 ranges"       // rows in ranges with targets of their own
+	MostRanges     = "12 ranges"      //
+	OverflowFirst  = "overflow first" // of a warp's rows, those with bytes in buddy memory first
+	SlotsOnPeer    = "slots"          // the slots, not the overflow places, on the other GPU
+	Embedding      = "ncf_user"       // rows of Options.Embedding
 )
 
 // FurtherValue returns the further figure of that name, 0 if there is none.

@@ -9,20 +9,28 @@ import (
 	"sync"
 )
 
-// A table repeats after patternBytes bytes. That makes no batch faster: the device caches bytes by their addresses.
+// A table repeats after patternBytes bytes. That makes no batch faster: the device caches bytes by their addresses, and caches of such tables are opened
+// with HostOptions.NoEqualRows.
 const patternBytes = 64 << 20
 
 // A pattern is what a table consists of, repeated.
 type pattern []byte
 
-// newPattern makes a pattern of 32-bit elements.
-func newPattern(value func(*rand.Rand) float32) pattern {
-	p := make(pattern, patternBytes)
-	const part = 1 << 20
-	parallel(len(p)/part, func(from, to int) {
+// patternPart is what the length of a pattern is a multiple of.
+const patternPart = 1 << 20
+
+// emptyPattern returns zeros for a table of so many bytes: of a shorter table than patternBytes, no more than that.
+func emptyPattern(bytes int64) pattern {
+	return make(pattern, min(patternBytes, (bytes+patternPart-1)/patternPart*patternPart))
+}
+
+// newPattern makes a pattern of 32-bit elements for a table of so many bytes.
+func newPattern(bytes int64, value func(*rand.Rand) float32) pattern {
+	p := emptyPattern(bytes)
+	parallel(len(p)/patternPart, func(from, to int) {
 		for k := from; k < to; k++ {
 			rng := rand.New(rand.NewPCG(uint64(k), 1))
-			for i := k * part; i < (k+1)*part; i += 4 {
+			for i := k * patternPart; i < (k+1)*patternPart; i += 4 {
 				binary.LittleEndian.PutUint32(p[i:], math.Float32bits(value(rng)))
 			}
 		}
@@ -34,8 +42,8 @@ func newPattern(value func(*rand.Rand) float32) pattern {
 const density = 0.05
 
 // sparse returns elements that are 0 or 1.
-func sparse() pattern {
-	return newPattern(func(r *rand.Rand) float32 {
+func sparse(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 {
 		if r.Float64() < density {
 			return 1
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 // normals returns N(0,1) elements.
-func normals() pattern {
-	return newPattern(func(r *rand.Rand) float32 { return float32(r.NormFloat64()) })
+func normals(bytes int64) pattern {
+	return newPattern(bytes, func(r *rand.Rand) float32 { return float32(r.NormFloat64()) })
 }
 
 // randomRows returns uniform row numbers of [from, to).

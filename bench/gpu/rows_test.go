@@ -74,7 +74,7 @@ func TestSectors(t *testing.T) {
 
 func TestPattern_Fill(t *testing.T) {
 	t.Parallel()
-	p := sparse()
+	p := sparse(4 << 20)
 	ones := 0
 	for _, x := range unsafe.Slice((*float32)(unsafe.Pointer(&p[0])), len(p)/4) {
 		switch x {

@@ -2,9 +2,11 @@
 # Runs parts of a GPU bundle in its own folder. Needs a GPU and its driver, no Go and no CUDA toolkit. Runs compute-sanitizer if there is one.
 #
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
-#   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
+#   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck; named, also under initcheck and synccheck, which a record may have
+#                                 but need not. Only tests whose names match the regular expression $TESTS (all)
 #   ./run.sh bench [GROUP…]       hot, online, codecs, columns, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
-#                                 that has this folder, beside a plain reader, for which 8 GiB must be free
+#                                 that has this folder, beside a plain reader, for which 8 GiB must be free; tiers: batches and steps of a text through a
+#                                 cache over such pages, of 40 GiB, each in up to 9 minutes; not among all groups
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
 #                                 python3, and torch for most tests
@@ -112,10 +114,10 @@ test)
 	for b in ./*.test; do if wanted "$(basename "$b" .test)" "$@"; then binaries="$binaries $b"; fi; done
 	[ -n "$binaries" ] || { echo "run.sh: packages ($*) must be some of $(echo ./*.test)" >&2; exit 2; }
 	# These measure times or a GPU's free memory, take all of it, or break it: one after the other.
-	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate|ClientMemory)$' $binaries
+	tests tests-alone 400 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|GatherAllocatesNothing|AttachedRate|CapturedRate|ClientMemory|AttachOften|FirstBatch|TwoClients)$' $binaries
 	# These run several processes, or many short batches one after the other. Processes take turns on a GPU, in slices of milliseconds, so beside the
 	# others they would take minutes.
-	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap)$' $binaries
+	tests tests-turns 300 2 -run '^TestGPU_(Model|ModelMillion|CapturedModel|CapturedKilled|CapturedStopped|CapturedOwnerKilled|CapturedClosing|CapturedPlaces|ClientKilled|OwnerKilled|OwnerKilledUpdating|AttachPages|EqualsVersionedMap|PagesEqualVersionedMap|PageFilesEqualVersionedMap|OwnerKilledWithPages)$' $binaries
 	# The others measure nothing. Those of kernels take longest, so they begin first.
 	case $binaries in *kernels*) binaries="./kernels.test $(echo "$binaries" | sed 's|\./kernels\.test||')" ;; esac
 	tests tests 500 "${WORKERS:-$((processors / 2))}" $binaries
@@ -123,23 +125,28 @@ test)
 sanitize)
 	command -v compute-sanitizer >/dev/null || { echo "run.sh: there is no compute-sanitizer" >&2; exit 1; }
 	tools=
-	for tool in memcheck racecheck; do if wanted $tool "$@"; then tools="$tools${tools:+,}$tool"; fi; done
-	[ -n "$tools" ] || { echo "run.sh: tools ($*) must be memcheck, racecheck" >&2; exit 2; }
+	[ $# -gt 0 ] || set -- memcheck racecheck
+	for tool in memcheck racecheck initcheck synccheck; do if wanted $tool "$@"; then tools="$tools${tools:+,}$tool"; fi; done
+	[ -n "$tools" ] || { echo "run.sh: tools ($*) must be memcheck, racecheck, initcheck, synccheck" >&2; exit 2; }
 	SHORT=1
-	tests sanitize 540 6 -tools "$tools" ./kernels.test
+	tests sanitize 540 6 -tools "$tools" -run "${TESTS:-.}" ./kernels.test
 	;;
 bench)
 	if wanted hot "$@"; then
 		bench hot 300 link,device-copy,hit-decode,odd-rows,miss-fetch,gather-hits,gather-misses,gather-80,lookup,load,small-batch,small-batch-caller,caller,captured,memory
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
-	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
+	if wanted codecs "$@"; then bench codecs 300 hit-codecs,gather-hits-codecs,hit-parts,hit-sparse --rows 256,512,1024,4096; fi
 	if wanted columns "$@"; then bench columns 200 hit-columns --rows 256,512,1024,4096 --lanes 8,16,32; fi
-	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
+	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-gather,pooled-80,pooled-tables; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
-		bench ngram 240 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
+		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
 	fi
-	if wanted buddy "$@"; then bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,1024,4096; fi
+	if wanted buddy "$@"; then
+		users=data/ncf_user.npy
+		[ -e $users ] || users=
+		bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,640,1024,4096 ${users:+--embedding $users}
+	fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
 	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then
@@ -151,6 +158,14 @@ bench)
 		for page in 64KiB 256KiB 1MiB; do
 			step "drive-$page" 180 "$results/drive-$page.json" ./cachebench drive --dir . --bytes 8GiB --page $page --json
 		done
+	fi
+	if [ $# -gt 0 ] && wanted tiers "$@"; then # 40 GiB, up to 18 minutes: only if it is asked for
+		below="drive --dir . --bytes 40GiB --rounds 1 --gather cuda --host-memory 8GiB --budget 4GiB --json"
+		# shellcheck disable=SC2086
+		{
+			step tiers-4KiB 520 "$results/tiers-4KiB.json" ./cachebench $below --page 4KiB --share 0.02 --tokens data/wikitext2_tokens.npy --layers 2 --steps 1000
+			step tiers-64KiB 520 "$results/tiers-64KiB.json" ./cachebench $below --page 64KiB --share 0.05
+		}
 	fi
 	;;
 real)
@@ -165,7 +180,7 @@ real)
 python | loop)
 	[ -d python ] || { echo "run.sh: the bundle has no Python package" >&2; exit 1; }
 	for wheel in python/*.whl; do [ -e python/site ] || mkdir python/site; python3 -m zipfile -e "$wheel" python/site; done
-	export PYTHONPATH="$PWD/python/site" PYTHONDONTWRITEBYTECODE=1 TENSORCACHE_TEST_LEDGER="$(cd "$results" && pwd)/tests.jsonl"
+	export PYTHONPATH="$PWD/python/site" PYTHONDONTWRITEBYTECODE=1 TENSORCACHED="$PWD/tensorcached" TENSORCACHE_TEST_LEDGER="$(cd "$results" && pwd)/tests.jsonl"
 	if [ "$part" = loop ]; then
 		step loop 400 "$results/training-loop.txt" python3 -W ignore python/benchmarks/training_loop.py --commit "$(cat python/commit)" --out "$results/training-loop.json"
 	else
@@ -174,6 +189,7 @@ python | loop)
 		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
 		tail -n 45 "$results/python.txt"
 		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
+		step python-bags 240 "$results/python-bags.txt" python3 python/benchmarks/embedding_bag.py --json "$results/python-bags.json"
 	fi
 	;;
 pair)

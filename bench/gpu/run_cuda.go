@@ -69,11 +69,11 @@ type runner struct {
 	unsaved error   // what Options.Save returned
 
 	// What several cases use, made when the first one needs it.
-	normals, sparse, halves, counts *table
-	stage                           device.Buffer
-	link                            *link
-	rates                           placement.Rates              // of two GPUs
-	pairLoads                       map[cache.PlacementMode]load // of two GPUs, by placement
+	normals, sparse, halves, float16s, counts *table
+	stage                                     device.Buffer
+	link                                      *link
+	rates                                     placement.Rates              // of two GPUs
+	pairLoads                                 map[cache.PlacementMode]load // of two GPUs, by placement
 }
 
 func (r *runner) open() {
@@ -160,11 +160,12 @@ func (r *runner) run() {
 	r.measure(setup, func() {
 		if r.has("hit-codecs") {
 			r.halfRows()
+			r.float16Rows()
 		}
 		if r.can(withNormals...) {
 			r.normalRows()
 		}
-		if r.has("hit-decode") || r.has("hit-codecs") && slices.Contains(r.o.Codecs, sparseRowsCodec) {
+		if r.has("hit-decode", "gather-hits-codecs") || r.has("hit-codecs") && slices.Contains(r.o.Codecs, sparseRowsCodec) {
 			r.sparseRows()
 		}
 	})
@@ -175,8 +176,8 @@ func (r *runner) run() {
 	}
 	r.finish(perRow...)
 	for _, c := range []runs{
-		{"odd-rows", r.oddRows}, {"hit-columns", r.hitColumns}, {"hit-parts", r.hitParts}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
-		{"pooled-hits", r.pooledHits}, {"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
+		{"odd-rows", r.oddRows}, {"hit-columns", r.hitColumns}, {"hit-parts", r.hitParts}, {"hit-sparse", r.hitSparse}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
+		{"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
 		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow}, {"buddy-budget", r.buddyBudget}, {"buddy-updates", r.buddyUpdates}, {"buddy-peers", r.buddyPeers},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
@@ -190,6 +191,11 @@ func (r *runner) run() {
 		r.measure(c.name, c.run)
 		r.free()
 		r.finish(c.name)
+	}
+	if r.has(pooledHitCases...) {
+		r.measure(pooledHitCases[0], r.pooledHits)
+		r.free()
+		r.finish(pooledHitCases...)
 	}
 	if r.has(ngramCases...) {
 		r.forget() // it needs the memory
@@ -240,14 +246,15 @@ func (r *runner) rows(rowBytes int) {
 // table is filled with one pattern: page-locked, and on the device.
 type table struct{ host, mem device.Buffer }
 
-// normalRows, sparseRows and halfRows return the tables that cases share.
-func (r *runner) normalRows() *table { return r.shared(&r.normals, normals) }
-func (r *runner) sparseRows() *table { return r.shared(&r.sparse, sparse) }
-func (r *runner) halfRows() *table   { return r.shared(&r.halves, halves) }
+// normalRows, sparseRows, halfRows and float16Rows return the tables that cases share.
+func (r *runner) normalRows() *table  { return r.shared(&r.normals, normals) }
+func (r *runner) sparseRows() *table  { return r.shared(&r.sparse, sparse) }
+func (r *runner) halfRows() *table    { return r.shared(&r.halves, halves) }
+func (r *runner) float16Rows() *table { return r.shared(&r.float16s, float16s) }
 
-func (r *runner) shared(t **table, values func() pattern) *table {
+func (r *runner) shared(t **table, values func(bytes int64) pattern) *table {
 	if *t == nil {
-		*t = r.tableOf(values(), r.o.TableBytes, &r.kept)
+		*t = r.tableOf(values(r.o.TableBytes), r.o.TableBytes, &r.kept)
 	}
 	return *t
 }

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func TestRun_EveryCase(t *testing.T) {
 	}
 }
 
-// TestRun_SomeCodecs: hit-codecs measures the codecs asked for, in both kinds of elements as far as they serve them, and the one for sparse rows in
+// TestRun_SomeCodecs: hit-codecs measures the codecs asked for, in all kinds of elements as far as they serve them, and the one for sparse rows in
 // 0/1 rows.
 func TestRun_SomeCodecs(t *testing.T) {
 	gputest.Require(t)
@@ -78,7 +79,7 @@ func TestRun_SomeCodecs(t *testing.T) {
 	for _, x := range report.Results {
 		have = append(have, x.Codec)
 	}
-	if want := []string{"rank", "sparse", "rank" + BFloat16Suffix, "ibp2" + BFloat16Suffix, "sparse" + BFloat16Suffix, "sparse" + OnesSuffix}; !slices.Equal(have, want) {
+	if want := []string{"rank", "sparse", "rank" + BFloat16Suffix, "ibp2" + BFloat16Suffix, "sparse" + BFloat16Suffix, "rank" + Float16Suffix, "ibp2" + Float16Suffix, "sparse" + Float16Suffix, "sparse" + OnesSuffix}; !slices.Equal(have, want) {
 		t.Errorf("measured %q, not %q", have, want)
 	}
 }
@@ -97,6 +98,25 @@ func TestRun_Parts(t *testing.T) {
 		if x.Codec == "parts" && x.Compression < 1.1 || (x.Goal == 0.6) != (x.Codec == "parts") {
 			t.Errorf("%+v", x)
 		}
+	}
+}
+
+// TestRun_Sparse: hit-sparse measures rows of every element length, and long ones, that are stored in a twelfth or less.
+func TestRun_Sparse(t *testing.T) {
+	gputest.Require(t)
+	report, err := Run(Options{Cases: []string{"hit-sparse"}, Codecs: []string{"sparse"}, TableBytes: 1 << 20, Batch: 100, Runs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lengths := map[int]bool{}
+	for _, x := range report.Results {
+		lengths[x.RowBytes] = true
+		if x.Compression < 12 || x.Goal != 1.3 {
+			t.Errorf("%+v", x)
+		}
+	}
+	if want := []int{1436, 2868, 3068, 5732, 11_464, 14_812}; !slices.Equal(slices.Sorted(maps.Keys(lengths)), want) {
+		t.Errorf("rows of %v bytes, want %v", slices.Sorted(maps.Keys(lengths)), want)
 	}
 }
 

@@ -43,7 +43,7 @@ echo figures
 		t.Helper()
 		_ = os.Remove(filepath.Join(dir, "calls"))
 		cmd := exec.Command(filepath.Join(dir, "run.sh"), args...)
-		cmd.Env = append(os.Environ(), "LIMIT=4", "RESULTS=results", "ARCHIVE=kept.tar.gz", "PATH=/usr/bin:/bin")
+		cmd.Env = append(os.Environ(), "LIMIT=4", "RESULTS=results", "ARCHIVE=kept.tar.gz", "TESTS=ManyRows", "PATH="+dir+"/bin:/usr/bin:/bin")
 		out, err := cmd.CombinedOutput()
 		b, _ := os.ReadFile(filepath.Join(dir, "calls"))
 		return string(b), string(out), err
@@ -65,6 +65,21 @@ echo figures
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, out, err := run("sanitize"); err == nil || !strings.Contains(out, "there is no compute-sanitizer") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bin/compute-sanitizer"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for tools, want := range map[string]string{"": "memcheck,racecheck", "synccheck initcheck": "initcheck,synccheck"} {
+		calls, out, err := run(append([]string{"sanitize"}, strings.Fields(tools)...)...)
+		if err != nil || !strings.Contains(calls, "-tools "+want+" -run ManyRows ./kernels.test") {
+			t.Errorf("sanitize %s: %v\n%s\n%s", tools, err, calls, out)
+		}
+	}
+	if _, out, err := run("sanitize", "lint"); err == nil || !strings.Contains(out, "tools (lint) must be memcheck, racecheck, initcheck, synccheck") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, out, err := run("nothing"); err == nil || !strings.Contains(out, "./run.sh sanitize") {

@@ -82,7 +82,7 @@ func (r *runner) trainingFetch() {
 		if shape.elements == dtype.BFloat16 {
 			values = halves
 		}
-		values().fill(host.Bytes())
+		values(host.Size()).fill(host.Bytes())
 		r.trainingShape(host, shape)
 		r.free()
 	}
@@ -117,7 +117,7 @@ func (r *runner) trainingShape(host device.Buffer, shape trainingShape) {
 		t := get(cache.FromBytes("features", shape.elements, s.source, rowBytes))
 		c, err := cache.New(cache.Options{
 			Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: cache.Codec(name), Seed: seed,
-			Budget: r.o.LargeTableBytes / trainingBudget,
+			Budget: r.o.LargeTableBytes / trainingBudget, Host: cache.HostOptions{NoEqualRows: true},
 			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 				for _, rows := range lists[:trainingBatches] {
 					if !yield(0, rows) {

@@ -18,7 +18,7 @@ func GPU(w io.Writer, r *gpu.Report) error {
 	for i := range r.Results {
 		x := &r.Results[i]
 		t.AppendRow(table.Row{
-			x.Case, x.RowBytes, x.Codec, bytesOf(x.TableBytes), count(int64(x.Batch)), gpuValue(x), x.Unit, ifAny(x.BaselineValue), gpuRatio(x),
+			x.Case, x.RowBytes, rowsOf(x.Codec, x.Variant), bytesOf(x.TableBytes), count(int64(x.Batch)), gpuValue(x), x.Unit, ifAny(x.BaselineValue), gpuRatio(x),
 			goalOf(x), reachedOf(x), x.Baseline, x.Detail,
 		})
 	}
@@ -35,7 +35,7 @@ func GPU(w io.Writer, r *gpu.Report) error {
 	if len(r.Borders) > 0 {
 		t := newTable("case", "row bytes", "rows", "against", "measured skews", "resident faster up to")
 		for _, b := range r.Borders {
-			t.AppendRow(table.Row{b.Case, b.RowBytes, b.Codec, b.Against, fmt.Sprintf("%g to %g", b.From, b.To), borderOf(&b)})
+			t.AppendRow(table.Row{b.Case, b.RowBytes, rowsOf(b.Codec, b.Variant), b.Against, fmt.Sprintf("%g to %g", b.From, b.To), borderOf(&b)})
 		}
 		out.printf("%s\n", t.Render())
 	}
@@ -46,6 +46,14 @@ func GPU(w io.Writer, r *gpu.Report) error {
 		out.printf("%s not measured: %s\n", s.Case, s.Reason)
 	}
 	return out.err
+}
+
+// rowsOf says of what rows and variant a figure is.
+func rowsOf(codec, variant string) string {
+	if variant == "" {
+		return codec
+	}
+	return strings.TrimPrefix(codec+", "+variant, ", ")
 }
 
 // borderOf prints the skew up to which the resident table is the faster one.

@@ -296,22 +296,26 @@ func codecFigures(r *gpu.Report) string {
 	is := func(x gpu.Result) bool { return x.Case == "hit-codecs" }
 	lengths, codecs := rowLengths(r, is), []string{}
 	for _, x := range r.Results {
-		if name := strings.TrimSuffix(x.Codec, gpu.BFloat16Suffix); is(x) && !slices.Contains(codecs, name) {
+		if name := strings.TrimSuffix(strings.TrimSuffix(x.Codec, gpu.BFloat16Suffix), gpu.Float16Suffix); is(x) && !slices.Contains(codecs, name) {
 			codecs = append(codecs, name)
 		}
 	}
 	slices.Sort(codecs)
+	elements, suffixes := []string{"float32", "bfloat16"}, []string{"", gpu.BFloat16Suffix}
+	if slices.ContainsFunc(r.Results, func(x gpu.Result) bool { return is(x) && strings.HasSuffix(x.Codec, gpu.Float16Suffix) }) {
+		elements, suffixes = append(elements, "float16"), append(suffixes, gpu.Float16Suffix)
+	}
 	var b strings.Builder
 	b.WriteString("| codec |")
-	for _, element := range []string{"float32", "bfloat16"} {
+	for _, element := range elements {
 		for _, n := range lengths {
 			fmt.Fprintf(&b, " %s, %d B |", element, n)
 		}
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", 2*len(lengths)) + "\n")
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(elements)*len(lengths)) + "\n")
 	for _, name := range codecs {
 		b.WriteString("| " + name + " |")
-		for _, suffix := range []string{"", gpu.BFloat16Suffix} {
+		for _, suffix := range suffixes {
 			for _, n := range lengths {
 				x := result(r, "hit-codecs", n, name+suffix)
 				if x.Ratio == 0 { // ibp4 of float32 has a case of its own

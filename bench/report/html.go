@@ -99,6 +99,6 @@ type entry struct {
 func sections(r *Results) []section {
 	g := newGrouping(r.Cells)
 	return []section{
-		configuration(g), summary(g), missRatios(r, g), codecTables(r),
+		configuration(g), summary(g), missRatios(r, g), codecTables(r), planTables(r),
 	}
 }

@@ -20,6 +20,7 @@ type Results struct {
 	Simulated []SimulatedPoint
 	Curves    []MissRatioCurve
 	Codecs    []Codec
+	Plans     []Planned
 	// Files are those that something was read from, Problems what could not be read and why.
 	Files    []File
 	Problems []Problem
@@ -153,6 +154,9 @@ var kinds = []struct {
 	{[]string{"codec", "round_trip"}, "1 codec", "", "codecs", adds(validCodec, func(r *Results, file string, v experiment.CodecResult) {
 		r.Codecs = append(r.Codecs, Codec{v, file})
 	})},
+	{[]string{"plans", "target_hit_ratio"}, "plan", "", "plans", adds(validPlan, func(r *Results, file string, v experiment.PlanResult) {
+		r.Plans = append(r.Plans, Planned{v, file})
+	})},
 }
 
 // adds returns what decodes a value, checks it, and puts it into the results.
@@ -242,7 +246,7 @@ func (r *Results) add(name string, b []byte, lines bool) error {
 	return nil
 }
 
-var errUnknown = harmless{errors.New("must be what run, sweep, simulate or compress print with --json")}
+var errUnknown = harmless{errors.New("must be what run, sweep, simulate, compress or plan print with --json")}
 
 // addValue finds out what a value is, and adds it.
 func (r *Results) addValue(file string, b []byte) (kind int, err error) {

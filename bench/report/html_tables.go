@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 func codecTables(r *Results) section {
 	s := section{
 		ID: "codecs", Title: "Codecs", Missing: "Codecs: there is no output of compress --json.",
-		Lead: "The whole table with each codec; speeds are of one core. “Rows raw” did not shrink. Stored bytes exclude the codec's metadata.",
+		Lead: "The whole table with each codec; speeds are of one core. “Rows raw” did not shrink. Stored bytes exclude the codec's metadata. “Buddy target” is the length of slots of a resident table that leaves at most 30 % of the rows longer, “overflow” their share, “gain” row bytes ÷ target.",
 	}
 	files, codecs := experiment.GroupBy(r.Codecs, func(x *Codec) string { return x.File })
 	for _, f := range files {
@@ -29,9 +30,16 @@ var codecColumns = []column[experiment.CodecResult]{
 	{"ratio", func(x *experiment.CodecResult) float64 { return x.Ratio }, decimals},
 	{"saving", func(x *experiment.CodecResult) float64 { return x.SavingPercent / 100 }, percent},
 	{"rows raw", func(x *experiment.CodecResult) float64 { return float64(x.RawRows) }, wholeCount},
+	{"rows in a slab", func(x *experiment.CodecResult) float64 { return x.Held.Slab }, timesAs},
+	{"in the host tier", func(x *experiment.CodecResult) float64 { return x.Held.Host }, timesAs},
+	{"in both", func(x *experiment.CodecResult) float64 { return x.Held.Both }, timesAs},
 	{"metadata", func(x *experiment.CodecResult) float64 { return float64(x.MetadataBytes) }, wholeBytes},
 	{"encode GB/s", func(x *experiment.CodecResult) float64 { return x.EncodeGBPerSecond }, ifAny},
 	{"decode GB/s", func(x *experiment.CodecResult) float64 { return x.DecodeGBPerSecond }, ifAny},
+	// Of a resident table: a slot that leaves at most 30 % of the rows longer, these, and row bytes ÷ slot.
+	{"buddy target", func(x *experiment.CodecResult) float64 { return float64(x.Buddy.TargetBytes) }, wholeBytes},
+	{"overflow", func(x *experiment.CodecResult) float64 { return x.Buddy.OverflowRatio }, percent},
+	{"gain", func(x *experiment.CodecResult) float64 { return x.Buddy.CapacityGain }, decimals},
 }
 
 func simulatedTables(r *Results) (tables []tableView) {
@@ -42,8 +50,42 @@ func simulatedTables(r *Results) (tables []tableView) {
 			t.Rows = append(t.Rows, rowOf(x.Policy, x, simulatedColumns))
 		}
 		tables = append(tables, t)
+		below := newTableView("Simulation "+f+": below the host tier", "policy", belowColumns)
+		for _, x := range points[f] {
+			for i := range x.Tiers {
+				below.Rows = append(below.Rows, rowOf(x.Policy, &tierBelow{x.CacheBytes, &x.Tiers[i]}, belowColumns))
+			}
+		}
+		if len(below.Rows) > 0 {
+			tables = append(tables, below)
+		}
 	}
 	return tables
+}
+
+// tierBelow is a host tier below a cache of so many bytes.
+type tierBelow struct {
+	cache int64
+	*sim.TierResult
+}
+
+// batch returns a figure of the mean batch, 0 if none was predicted.
+func (t *tierBelow) batch(of func(*sim.TierBatch) float64) float64 {
+	if t.Batch == nil {
+		return 0
+	}
+	return of(t.Batch)
+}
+
+var belowColumns = []column[tierBelow]{
+	{"size", func(x *tierBelow) float64 { return float64(x.cache) }, wholeBytes},
+	{"host tier", func(x *tierBelow) float64 { return float64(x.HostBytes) }, wholeBytes},
+	{"hits in it", func(x *tierBelow) float64 { return x.HostHitRatio }, percent},
+	{"misses below it", func(x *tierBelow) float64 { return x.ColdMissRatio }, percent},
+	{"read there", func(x *tierBelow) float64 { return float64(x.ColdBytesRead) }, wholeBytes},
+	{"reads a batch", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.Reads }) }, wholeCount},
+	{"batch ms", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.MS }) }, decimals},
+	{"prefetched ms", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.PrefetchedMS }) }, decimals},
 }
 
 var simulatedColumns = []column[SimulatedPoint]{

@@ -46,6 +46,89 @@ func exampleCell(policy, budget, codec string, seed uint64) Cell {
 	return cell
 }
 
+// examplePlan has invented figures, of decode and prefill, and of a machine on which the table is cached.
+func examplePlan() *experiment.PlanResult {
+	var p experiment.PlanResult
+	p.Table.Name, p.Table.Rows, p.Table.RowBytes, p.Target, p.Devices, p.GPUMemory = "generated", 96e6, 264, 0.45, 1, 5<<30
+	p.Workload.Kind, p.Workload.Batches, p.Workload.Lookups, p.SampledRows = "ngram", 362, 2964576, 16384
+	p.Batch = &experiment.BatchTimes{Device: "a GPU", Phase: "decode", Rows: 8189, UncachedMS: 0.241, UnsortedMS: 0.244, ResidentMS: 0.012}
+	p.Phases = []experiment.BatchTimes{*p.Batch, {Device: "a GPU", Phase: "prefill", Rows: 247048, UncachedMS: 5.35, UnsortedMS: 7.23, ResidentMS: 0.059}}
+	decode := 0.145
+	p.Plans = []experiment.Plan{{
+		Policy: "static-freq", Codec: "ibp4", ChosenCodec: "ibp4", CompressionRatio: 1.109, Method: experiment.Exact, Reached: true, Rows: 4395776, BudgetBytes: 11e8, TotalBytes: 12e8, PredictedHitRatio: 0.45,
+		PredictedRowNS: 5.3, PredictedBatchMS: &decode, PhaseMS: []float64{decode, 1.005}, GPU: &experiment.GPUPlan{Fits: true, HitRatio: 0.546},
+		Tiers: []experiment.PlannedTiers{
+			{HostMemory: 16 << 30, Phase: "decode", HostRows: 57405874, SlabRatio: 0.4526, HostRatio: 0.3646, ColdRatio: 0.1829, PagesRead: 1496, BytesRead: 6.1e6, ResidentMS: 0.099, ColdMS: 18.1, BatchMS: 18.2, PrefetchedMS: 18.1},
+			{HostMemory: 16 << 30, Phase: "prefill", HostRows: 57405874, SlabRatio: 0.4538, HostRatio: 0.3459, ColdRatio: 0.2002, PagesRead: 42494, BytesRead: 174e6, ResidentMS: 0.716, ColdMS: 512, BatchMS: 512.8, PrefetchedMS: 512},
+		},
+	}}
+	times := func(decode, prefill float64) []experiment.PlacedTime {
+		return []experiment.PlacedTime{{Phase: "decode", Rows: 8189, MS: decode}, {Phase: "prefill", Rows: 247048, MS: prefill}}
+	}
+	p.Placements = []experiment.Placement{{
+		GPUMemory: 5 << 30, HostMemory: 64 << 30, Choice: experiment.CachedLayout, Why: "least time: decode 0.122 ms, prefill 0.869 ms",
+		Layouts: []experiment.PlacedLayout{
+			{Layout: experiment.ResidentLayout, Codec: "ibp4", GPUBytes: 238e8, HostBytes: 3e9, DeviceRatio: 0.8, HostRatio: 0.2, Times: times(0.04, 0.755), Why: "takes 24 GB of each device, of which there are 5.4 GB"},
+			{Layout: experiment.CachedLayout, Policy: "static-freq", Codec: "ibp4", Fits: true, GPUBytes: 5 << 30, HostBytes: 253e8, DeviceRatio: 0.546, HostRatio: 0.454, Times: times(0.122, 0.869), Why: "54.60 % hit"},
+			{Layout: experiment.TiersLayout, Policy: "static-freq", Codec: "ibp4", Fits: true, GPUBytes: 5 << 30, HostBytes: 64 << 30, PageBytes: 245e8, DeviceRatio: 0.5378, HostRatio: 0.4622, Why: "pages read for a batch: decode 0, prefill 0"},
+		},
+	}}
+	return &p
+}
+
+// TestPlan_Text: a plan of two phases has their times side by side, and says which layout the machine is to have.
+func TestPlan_Text(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if err := Plan(&b, examplePlan()); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"lengths    of 16,384 rows", "ms/decode", "ms/prefill", "1.005", "cached: least time: decode 0.122 ms, prefill 0.869 ms", "ms/prefill of 247,048", "takes 24 GB of each device", "54.60 % hit",
+		"ms/decode: predicted for 8,189 rows on an a GPU; without a cache 0.244, 0.241 with the rows in the order of their addresses; with the whole table on the GPU 0.012", "pages/batch", "42,494",
+	} {
+		if !strings.Contains(b.String(), text) {
+			t.Errorf("no %q in\n%s", text, &b)
+		}
+	}
+}
+
+// TestHTML_Tiers has what a simulation says of a host tier and of what lies below.
+func TestHTML_Tiers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const point = `[{"policy":"lru","cache_objects":10,"cache_bytes":5000,"requests":9,"misses":4,"miss_ratio":0.5,"byte_miss_ratio":0.5,"requests_per_second":3,
+		"tiers":[{"host_bytes":70000,"host_hit_ratio":0.25,"cold_misses":2,"cold_miss_ratio":0.125,"cold_bytes_read":8192,"batch":{"requests":800,"reads":100,"batch_ms":7.125,"prefetched_ms":6.875}}]}]`
+	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(point), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text := page(t, dir, HTMLOptions{})
+	for _, want := range []string{"Simulation s.json: below the host tier", "12.50 %", "7.125", "6.875"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the page", want)
+		}
+	}
+}
+
+// TestHTML_Plan has the chosen layout, and marks those that do not fit.
+func TestHTML_Plan(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b, err := json.Marshal(examplePlan())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "p.json"), b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := page(t, dir, HTMLOptions{})
+	for _, want := range []string{"Plans", "cached: least time: decode 0.122 ms, prefill 0.869 ms", "54.60 % hit", "p.json: tiers", "ms/decode of 8,189"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the page", want)
+		}
+	}
+}
+
 // exampleFolder has a file of every kind, some with harmful names, and some that are no results.
 func exampleFolder(t testing.TB) string {
 	t.Helper()
@@ -117,6 +200,9 @@ func exampleFolder(t testing.TB) string {
 		{"codec": "ibp4", "rows": 2708, "row_bytes": 5732, "raw_rows": 0, "metadata_bytes": 11464, "ratio": 22.7, "saving_percent": 95.6, "encode_gb_per_second": 1.31, "decode_gb_per_second": 2.2, "round_trip": "ok"},
 		{"codec": hostile, "rows": 2708, "row_bytes": 5732, "raw_rows": 12, "metadata_bytes": 5732, "ratio": 14.2, "saving_percent": 92.9, "encode_gb_per_second": 1.6, "decode_gb_per_second": 2.9, "round_trip": "row 7 differs"},
 	}))
+	plan := examplePlan()
+	plan.Plans[0].Policy, plan.Placements[0].Layouts[1].Why = hostile, hostile
+	write("plan.json", asJSON(plan))
 	run := exampleCell("freq", "5%", "ibp8", 3).Result
 	run.Table.Name = hostile
 	write("run.json", asJSON(run))
@@ -161,6 +247,7 @@ func TestReadResults_Kinds(t *testing.T) {
 codecs.json: 3 codecs
 mrc-10.json: miss-ratio curve
 mrc-5.json: miss-ratio curve
+plan.json: plan
 run.json: run
 simulate-unit.json: simulation, 3 points
 simulate.json: simulation, 55 points
@@ -168,7 +255,7 @@ not <img src=x onerror=harm()>.json: must hold one JSON value: invalid character
 not cells.jsonl: line 37: is cut short, as by an interrupt: must hold one JSON value: unexpected end of JSON input
 not empty.json: must hold a result: empty
 not notes.txt: must be a .json or .jsonl file
-not other.json: must be what run, sweep, simulate or compress print with --json
+not other.json: must be what run, sweep, simulate, compress or plan print with --json
 not truncated.json: must hold one JSON value: unexpected end of JSON input
 not wrong.json: element 0: miss_ratio (1.5) must be 0 to 1
 `
@@ -184,6 +271,9 @@ func TestReadResults_BadValues(t *testing.T) {
 		{"a.json", `[1]`, "element 0: must hold one JSON value: json: cannot unmarshal number into Go value of type map[string]json.RawMessage"},
 		{"a.json", `7`, "must hold one JSON value: json: cannot unmarshal number into Go value of type map[string]json.RawMessage"},
 		{"a.json", `{"a":1} {}`, "must hold one JSON value: invalid character '{' after top-level value"},
+		{"a.json", `{"plans":[],"target_hit_ratio":0.5}`, "plans (none) must be at least one"},
+		{"a.json", `{"plans":[{"compression_ratio":1,"predicted_hit_ratio":2}],"target_hit_ratio":0.5}`, "plan 0: predicted_hit_ratio (2) must be 0 to 1"},
+		{"a.json", `{"plans":[{}],"placements":[{"layouts":[{"layout":"tiers","cold_ratio":-1}]}],"target_hit_ratio":0.5}`, "placement 0, tiers: cold_ratio (-1) must be 0 to 1"},
 		{"a.json", `{"points":[]}`, "points (none) must be at least one"},
 		{"a.json", `{"points":[{"cache_bytes":-1,"miss_ratio":0}]}`, "point 0: cache_bytes (-1) must be 0 to 3.4e+38"},
 		{"a.json", `{"points":[{"cache_bytes":-2,"miss_ratio":2}]}`, "point 0: cache_bytes (-2) must be 0 to 3.4e+38; miss_ratio (2) must be 0 to 1"},
@@ -194,7 +284,7 @@ func TestReadResults_BadValues(t *testing.T) {
 		{"a.json", `{"results":{},"cache":{},"workload":{}}`, "must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup"},
 		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "element 0: json: cannot unmarshal number 0.5 into Go struct field Result.misses of type int64"},
 		{"a.jsonl", ``, "must hold a result: empty"},
-		{"a.jsonl", "\n" + `{"a":1}`, "line 2: must be what run, sweep, simulate or compress print with --json"},
+		{"a.jsonl", "\n" + `{"a":1}`, "line 2: must be what run, sweep, simulate, compress or plan print with --json"},
 		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: json: cannot unmarshal number into Go struct field fields.config of type map[string]interface {}"},
 	} {
 		dir := t.TempDir()

@@ -28,9 +28,9 @@ func GPUMarkdown(w io.Writer, r *gpu.Report) error {
 		if slices.Contains(byRow, x.Case) {
 			continue
 		}
-		rows := x.Codec
+		rows := rowsOf(x.Codec, x.Variant)
 		if x.RowBytes != 0 {
-			rows = strings.TrimSpace(fmt.Sprintf("%d B %s", x.RowBytes, x.Codec))
+			rows = strings.TrimSpace(fmt.Sprintf("%d B %s", x.RowBytes, rows))
 		}
 		if x.Detail != "" {
 			rows = strings.TrimPrefix(rows+"; "+x.Detail, "; ")
@@ -97,7 +97,7 @@ func borderTable(b *strings.Builder, r *gpu.Report) {
 	cells := map[string]map[string]string{}
 	for i := range r.Borders {
 		x := &r.Borders[i]
-		line := fmt.Sprintf("%s, %d B %s, skews %g to %g", x.Case, x.RowBytes, x.Codec, x.From, x.To)
+		line := fmt.Sprintf("%s, %d B %s, skews %g to %g", x.Case, x.RowBytes, rowsOf(x.Codec, x.Variant), x.From, x.To)
 		if cells[line] == nil {
 			cells[line], lines = map[string]string{}, append(lines, line)
 		}

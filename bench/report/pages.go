@@ -28,6 +28,22 @@ func VerifiedPages(w io.Writer, v *experiment.VerifiedPages) error {
 	out := &printer{w: w}
 	packedLines(out, &v.Packed)
 	out.line("verified", "all pages, generation %d, in %.1f s; no fault", v.Generation, v.Seconds)
+	if v.UpdatedRows > 0 {
+		out.line("log", "%s updated rows that are not in the pages yet; no fault", count(v.UpdatedRows))
+	}
+	return out.err
+}
+
+// MergedPages prints what was merged.
+func MergedPages(w io.Writer, m *experiment.MergedPages) error {
+	out := &printer{w: w}
+	packedLines(out, &m.Packed)
+	if m.UpdatedRows == 0 {
+		out.line("merged", "nothing: the log has no updated rows")
+		return out.err
+	}
+	out.line("merged", "%s updated rows (%s), generation %d, in %.1f s", count(m.UpdatedRows), bytesOf(m.UpdateBytes), m.Generation, m.Seconds)
+	out.line("written", "%s pages (%s)", count(int64(m.PagesWritten)), bytesOf(m.BytesWritten))
 	return out.err
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -17,9 +18,22 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 	out.line("table", "%s: %s rows of %s B, %s", p.Table.Name, count(p.Table.Rows), count(int64(p.Table.RowBytes)), bytesOf(p.Table.Rows*int64(p.Table.RowBytes)))
 	out.line("workload", "%s, %s, %s lookups of %s rows; trained on %s", p.Workload.Kind, plural(p.Workload.Batches, "batch", "batches"),
 		count(p.Workload.Lookups), count(p.Workload.Rows), plural(p.Workload.TrainingBatches, "batch", "batches"))
+	if p.SampledRows > 0 {
+		out.line("lengths", "of %s rows", count(int64(p.SampledRows)))
+	}
 	out.line("target", "hit rate %s\n", percent(p.Target))
 
-	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "reserve", "total", "predicted", "ns/row", "ms/batch"}
+	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "reserve", "total", "predicted", "ns/row"}
+	batches := p.Phases
+	for _, b := range batches {
+		header = append(header, "ms/"+b.Phase)
+	}
+	if len(batches) == 0 {
+		header = append(header, "ms/batch")
+		if p.Batch != nil {
+			batches = []experiment.BatchTimes{*p.Batch}
+		}
+	}
 	checked, unreached, simulated := false, false, false
 	for _, plan := range p.Plans {
 		checked = checked || plan.MeasuredHitRatio != nil
@@ -46,13 +60,12 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		if !plan.Reached {
 			predicted, unreached = "≤ "+predicted, true
 		}
-		batch := ""
-		if ms := plan.PredictedBatchMS; ms != nil {
-			batch = fmt.Sprintf("%.3f", *ms)
-		}
 		row := table.Row{
 			plan.Policy, codec, fmt.Sprintf("%.3f", plan.CompressionRatio), count(plan.Rows), bytesOf(plan.BudgetBytes), bytesOf(plan.MetadataBytes),
-			bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), predicted, fmt.Sprintf("%.1f", plan.PredictedRowNS), batch,
+			bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), predicted, fmt.Sprintf("%.1f", plan.PredictedRowNS),
+		}
+		for i := range max(1, len(p.Phases)) {
+			row = append(row, phaseMS(&plan, i))
 		}
 		if m := plan.MeasuredHitRatio; m != nil {
 			row = append(row, percent(*m), fmt.Sprintf("%+.2f", math.Round(1e4*(plan.PredictedHitRatio-*m))/100+0))
@@ -71,10 +84,14 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 	if len(p.Plans) > 0 && len(p.Plans[0].Tiers) > 0 {
 		out.planTiers(p)
 	}
+	for i := range p.Placements {
+		out.placement(&p.Placements[i])
+	}
 	out.printf("total = budget + beside (codec tables, index) + reserve (for batches under way)\n")
 	out.printf("ns/row: predicted time of hits and misses on a GPU, which policies minimise\n")
-	if b := p.Batch; b != nil {
-		out.printf("ms/batch: predicted for %s rows on an %s; %.3f without a cache, %.3f with the whole table on the GPU\n", count(int64(b.Rows+0.5)), b.Device, b.UncachedMS, b.ResidentMS)
+	for _, b := range batches {
+		out.printf("%s: predicted for %s rows on an %s; without a cache %.3f, %.3f with the rows in the order of their addresses; with the whole table on the GPU %.3f\n",
+			"ms/"+cmp.Or(b.Phase, "batch"), count(int64(b.Rows+0.5)), b.Device, b.UnsortedMS, b.UncachedMS, b.ResidentMS)
 	}
 	if p.Devices > 1 {
 		out.printf("budget, beside and reserve are of each of %d devices, the others of all\n", p.Devices)
@@ -89,6 +106,17 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		out.printf("all memory: predicted with what %s a device leave for the budget\n", humanize.IBytes(uint64(p.GPUMemory)))
 	}
 	return out.err
+}
+
+// phaseMS prints the time of a plan's batches in a phase.
+func phaseMS(p *experiment.Plan, phase int) string {
+	switch {
+	case phase < len(p.PhaseMS):
+		return fmt.Sprintf("%.3f", p.PhaseMS[phase])
+	case p.PredictedBatchMS != nil:
+		return fmt.Sprintf("%.3f", *p.PredictedBatchMS)
+	}
+	return ""
 }
 
 // slots names the length of slots, the mean of several.

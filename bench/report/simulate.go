@@ -17,6 +17,7 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	}
 	t := newTable(append(header, "requests/s")...)
 	var below [][]string
+	batch := 0 // requests of one
 	last := ""
 	larger := false
 	for _, r := range s.Results {
@@ -29,7 +30,15 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 			row = append(row, ratioOf(r.ByteMissRatio))
 		}
 		for _, tier := range r.Tiers {
-			below = append(below, []string{r.Policy, size, sizeOf(&s.Source, tier.HostBytes), ratioOf(tier.HostHitRatio), ratioOf(tier.ColdMissRatio)})
+			one := []string{r.Policy, size, sizeOf(&s.Source, tier.HostBytes), ratioOf(tier.HostHitRatio), ratioOf(tier.ColdMissRatio), "-"}
+			if tier.ColdBytesRead > 0 {
+				one[len(one)-1] = bytesOf(tier.ColdBytesRead)
+			}
+			if b := tier.Batch; b != nil {
+				batch = b.Requests
+				one = append(one, fmt.Sprintf("%.0f", b.Reads), fmt.Sprintf("%.3f", b.ResidentMS), fmt.Sprintf("%.3f", b.MS), fmt.Sprintf("%.3f", b.PrefetchedMS))
+			}
+			below = append(below, one)
 		}
 		if last != "" && r.Policy != last {
 			t.AppendSeparator()
@@ -41,11 +50,22 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	out.source(&s.Source)
 	out.printf("\n%s\n", t.Render())
 	if len(below) > 0 {
-		t := newTable("policy", "cache", "host tier", "hits in it", "misses below it")
+		header := []any{"policy", "cache", "host tier", "hits in it", "misses below it", "read there"}
+		if batch > 0 {
+			header = append(header, "reads/batch", "resident ms", "batch ms", "prefetched ms")
+		}
+		t := newTable(header...)
 		for _, b := range below {
-			t.AppendRow(table.Row{b[0], b[1], b[2], b[3], b[4]})
+			var row table.Row
+			for _, cell := range b {
+				row = append(row, cell)
+			}
+			t.AppendRow(row)
 		}
 		out.printf("\n%s\n", t.Render())
+		if batch > 0 {
+			out.printf("of a batch of %s; resident: hits of both, on a GPU; prefetched: reading beside them\n", plural(batch, "request", "requests"))
+		}
 	}
 	if larger {
 		out.printf("* holds the whole working set\n")

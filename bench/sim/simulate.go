@@ -32,6 +32,11 @@ type Config struct {
 	Sizes []string
 	// HostSizes, in the units of Sizes, are sizes of a host tier below the cache that holds other rows than it, and is filled by the same ranking.
 	HostSizes []string
+	// Cold is what lies below the host tier, Page the bytes that are read of it for a row, as a size; "": the row, whole blocks of 4 KiB. BatchSize is requests of a batch
+	// whose time is predicted. Default 4096.
+	Cold      Drive
+	Page      string
+	BatchSize int
 	// UnitSize counts every row as 1.
 	UnitSize bool
 	// RefreshRequests is how many requests there are between two refreshes of admission policies. Default: a 250th of the trace,
@@ -68,6 +73,10 @@ type TierResult struct {
 	ColdMisses        int64   `json:"cold_misses"`
 	ColdMissRatio     float64 `json:"cold_miss_ratio"`
 	ColdByteMissRatio float64 `json:"cold_byte_miss_ratio"`
+	// ColdBytesRead is what is read below the host tier, a page for each miss. 0 with UnitSize, unless there is a Page.
+	ColdBytesRead int64 `json:"cold_bytes_read,omitempty"`
+	// Batch is there with Config.Cold.
+	Batch *TierBatch `json:"batch,omitempty"`
 }
 
 // Source is the trace that something was computed from.
@@ -145,6 +154,7 @@ func (c *Config) Validate() error {
 	f.Add(err)
 	f.If(len(c.Policies) == 0, "--policy must name at least one policy")
 	c.validateSource(&f)
+	c.validateCold(&f)
 	f.If(len(c.Sizes) == 0, "--sizes must name at least one size")
 	f.If(c.RefreshRequests < 0, "--refresh-requests (%d) must not be negative", c.RefreshRequests)
 	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
@@ -299,7 +309,9 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	}
 	for i, both := range out.Results[results:] {
 		of, host := &out.Results[i/len(hosts)], hosts[i%len(hosts)]
-		of.Tiers = append(of.Tiers, TierResult{host, max(0, of.MissRatio-both.MissRatio), both.Misses, both.MissRatio, both.ByteMissRatio})
+		tier := TierResult{HostBytes: host, HostHitRatio: max(0, of.MissRatio-both.MissRatio), ColdMisses: both.Misses, ColdMissRatio: both.MissRatio, ColdByteMissRatio: both.ByteMissRatio}
+		c.readCold(&tier, of, t)
+		of.Tiers = append(of.Tiers, tier)
 	}
 	out.Results = out.Results[:results]
 	return out, nil

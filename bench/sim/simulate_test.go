@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // silent is a Progress.
@@ -276,6 +277,31 @@ func TestSimulate_HostSizes(t *testing.T) {
 		want := both.Results[i/2]
 		if one := r.Tiers[0]; i%2 == 0 && (one.ColdMisses != want.Misses || one.ColdMissRatio != want.MissRatio || math.Abs(one.HostHitRatio-(r.MissRatio-want.MissRatio)) > 1e-12) {
 			t.Errorf("%+v, one cache of both sizes %+v", r, want)
+		}
+	}
+	// A batch of 1,000 requests reads a page of 4 KiB for each miss below the host tier.
+	c.Cold, c.Page, c.BatchSize = Drive{Reads: 50_000, Latency: time.Millisecond}, "4KiB", 1000
+	if got, err = Simulate(t.Context(), c, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range got.Results {
+		for _, one := range r.Tiers {
+			reads := 1000 * one.ColdMissRatio
+			if b := one.Batch; one.ColdBytesRead != 4096*one.ColdMisses || b == nil || b.Reads != reads || b.BytesRead != 4096*reads || math.Abs(b.ColdMS-1-reads/50) > 1e-9 && reads > 0 ||
+				b.MS != b.ResidentMS+b.ColdMS || b.PrefetchedMS != max(b.ResidentMS, b.ColdMS) || !(b.ResidentMS > 0) {
+				t.Errorf("%+v, %+v", one, one.Batch)
+			}
+		}
+	}
+	for want, change := range map[string]func(c *Config){
+		"need --host-sizes": func(c *Config) { c.HostSizes = nil }, "--page": func(c *Config) { c.Page = "much" }, "--cold-latency (-1ns)": func(c *Config) { c.Cold.Latency = -1 },
+		"--cold-bandwidth with --unit-size needs --page": func(c *Config) { c.Page, c.Cold.Bandwidth = "", "1GB/s" }, "--cold-bandwidth (\"3\")": func(c *Config) { c.Cold.Bandwidth = "3" },
+		"--batch-size (-1)": func(c *Config) { c.BatchSize = -1 },
+	} {
+		bad := c
+		change(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	c.HostSizes = []string{"none"}

@@ -1,4 +1,5 @@
-// Package telemetry sets up OpenTelemetry for a command, by the standard OTEL_* environment variables, and Prometheus's endpoint.
+// Package telemetry sets up OpenTelemetry for a command, by the standard OTEL_* environment variables and settings that replace them, and Prometheus's
+// endpoint.
 //
 // What cannot be delivered is dropped and counted. Exporters never fail a run, and a flush delays it by at most [Patience].
 package telemetry
@@ -43,6 +44,7 @@ type Options struct {
 	MetricsAddr string
 	// Prometheus has Metrics return a handler for Prometheus, without an address of its own.
 	Prometheus bool
+	Settings   Settings
 	// Console is where OTEL_TRACES_EXPORTER=console and OTEL_METRICS_EXPORTER=console write to.
 	Console io.Writer
 }
@@ -105,6 +107,9 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 			t.Close()
 		}
 	}()
+	if err := o.Settings.apply(); err != nil {
+		return nil, err
+	}
 	traces, metrics := enabled("TRACES"), enabled("METRICS")
 	if !traces && !metrics && o.MetricsAddr == "" && !o.Prometheus {
 		return t, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // featureBlock is the number of elements drawn from one stream, rounded down to
@@ -15,10 +16,19 @@ const featureBlock = 1 << 16
 // little-endian bytes. Column j holds N(0,1) scaled by exp(z_j), z_j drawn from
 // N(0,1) once per column. The same seed gives the same bytes.
 func Features(rows, cols int, seed uint64) ([]byte, error) {
+	return features(rows, cols, seed, columnScales)
+}
+
+// Normals generates such a table whose columns have factors of 1.
+func Normals(rows, cols int, seed uint64) ([]byte, error) {
+	return features(rows, cols, seed, func(cols int, _ uint64) []float64 { return slices.Repeat([]float64{1}, cols) })
+}
+
+func features(rows, cols int, seed uint64, scalesOf func(cols int, seed uint64) []float64) ([]byte, error) {
 	if rows < 1 || cols < 1 || rows > math.MaxInt/4/cols {
 		return nil, fmt.Errorf("workload: features: rows × columns (%d × %d) must be at least 1 × 1 and at most %d", rows, cols, math.MaxInt/4)
 	}
-	scales := columnScales(cols, seed)
+	scales := scalesOf(cols, seed)
 	table := make([]byte, rows*cols*4)
 	blockRows := max(featureBlock/cols, 1)
 	blocks := (rows-1)/blockRows + 1

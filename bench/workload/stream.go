@@ -31,6 +31,7 @@ const (
 	purposeWords                            // words of generated texts, one stream a block of rows
 	purposeText                             // texts drawn from another's statistics, one stream
 	purposeFloat8                           // float8 table elements, one stream a block of rows
+	purposeStandIns                         // stand-ins, one stream a block of rows, and one for what is of columns
 )
 
 // gamma is the increment of splitmix64, 2^64 over the golden ratio.

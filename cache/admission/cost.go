@@ -11,6 +11,9 @@ type Cost struct {
 	MissByte float64
 	// Hit is the time of a hit.
 	Hit float64
+	// Cold is what a miss takes besides, in the mean over all misses, because some are of rows that lie below the host tier: in pages. A row in a slab leaves its
+	// place in the host tier to such a row.
+	Cold float64
 }
 
 // What an H200 takes behind PCIe 5 x16, of batches a fifth of which misses (gather-80 of docs/results/gpu-bench.json; a test compares
@@ -36,8 +39,8 @@ func GPUCost(rowBytes int, link float64) Cost {
 	return Cost{MissRow: gpuMissRow, MissByte: 1 / (gpuLinkShare * link), Hit: gpuLookup + float64(rowBytes)/gpuDecode}
 }
 
-// Miss returns the seconds that a miss of a row takes of which stored bytes lie in the host tier.
-func (c Cost) Miss(stored int) float64 { return max(c.MissRow, float64(stored)*c.MissByte) }
+// Miss returns the seconds that a miss of a row takes of which stored bytes lie in the host tier, or, as often as that is so, below it.
+func (c Cost) Miss(stored int) float64 { return max(c.MissRow, float64(stored)*c.MissByte) + c.Cold }
 
 // Saved returns the seconds by which a hit is faster than a miss.
 func (c Cost) Saved(stored int) float64 {

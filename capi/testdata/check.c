@@ -90,6 +90,8 @@ int main(int argc, char **argv)
 		check_handles();
 	else if (strcmp(name, "files") == 0)
 		check_files(argument);
+	else if (strcmp(name, "pages") == 0)
+		check_pages(argument);
 	else if (strcmp(name, "adopt") == 0)
 		check_adopt();
 	else if (strcmp(name, "threads") == 0)
@@ -108,6 +110,10 @@ int main(int argc, char **argv)
 		check_parts();
 	else if (strcmp(name, "device-source") == 0)
 		check_device_source();
+	else if (strcmp(name, "attach") == 0)
+		check_attach(argument);
+	else if (strcmp(name, "owner") == 0)
+		check_owner(argument);
 	else if (strcmp(name, "bench") == 0)
 		bench(atoll(argument));
 	else

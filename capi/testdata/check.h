@@ -83,6 +83,7 @@ void check_changes(const char *folder);
 void check_openings(void);
 void check_handles(void);
 void check_files(const char *path);
+void check_pages(const char *dir);
 void check_adopt(void);
 void check_threads(void);
 void check_growth(int opens);
@@ -92,6 +93,8 @@ void check_telemetry(void);
 void check_graphs(void);
 void check_parts(void);
 void check_device_source(void);
+void check_attach(const char *address);
+void check_owner(const char *address);
 void bench(int64_t rows);
 
 #endif

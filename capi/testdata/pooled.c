@@ -129,8 +129,37 @@ static void three(tc_cache *cache, const float *table, int32_t mode, int32_t id_
 	device_free(dev_weights);
 }
 
-/* Rows of 64 float8 values and two scales, converted to floats and added up. */
-static void float8(void)
+/* Runs one batch whose memory is the host's, there or, copied, on the device. */
+static void run(tc_cache *cache, tc_pooled *p, size_t out_bytes, int on_device, void *stream)
+{
+	if (!on_device) {
+		OK(tc_gather_pooled_host(cache, -1, p, 1));
+		return;
+	}
+	tc_pooled d = *p;
+	void *offsets = p->offset_count == 0 ? NULL : put(p->offsets, 8 * (size_t)p->offset_count);
+	d.ids = put(p->ids, 8 * (size_t)p->n);
+	d.offsets = offsets;
+	d.out = put(p->out, out_bytes);
+	tc_batch *batch;
+	OK(tc_gather_pooled(cache, 0, &d, 1, stream, &batch));
+	OK(tc_batch_wait(batch));
+	tc_batch_destroy(batch);
+	device_get(p->out, d.out, out_bytes);
+	device_free((void *)d.ids);
+	device_free(offsets);
+	device_free(d.out);
+}
+
+static uint16_t bfloat16(float x)
+{
+	uint32_t bits;
+	memcpy(&bits, &x, 4);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Rows of 64 float8 values and two scales, converted to floats and added up. The rows are bytes of which the batch says what they are, or the table's type says it. */
+static void float8(int parts, void *stream)
 {
 	enum { VALUES = 64, BLOCK = 32, STORED = VALUES + VALUES / BLOCK, COUNT = 60 };
 	unsigned char *rows = malloc(ROWS * STORED);
@@ -149,37 +178,56 @@ static void float8(void)
 	t.rows = ROWS;
 	t.row_bytes = STORED;
 	t.dtype = TC_UINT8;
+	if (parts) {
+		t.dtype = 0;
+		t.parts = "float8_e4m3fn*64,float8_e8m0fnu*2";
+	}
 	tc_cache *cache;
 	OK(tc_open(&config, &t, 1, &cache));
 	int64_t *ids = ids_new(TC_INT64, COUNT, ROWS, 7);
 	float out[COUNT * VALUES];
 	tc_pooled p;
-	for (int bag = 1; bag <= 2; bag++) {
+	for (int i = 0; i < 8; i++) {
+		int bag = 1 + i % 2, on_device = i / 2 % 2, half = i / 4;
 		tc_pooled_default(&p);
 		p.ids = ids;
 		p.n = COUNT;
 		p.bag = bag;
 		p.out = out;
-		p.float8 = TC_FLOAT8_E4M3;
-		p.float8_scales = TC_FLOAT8_E8M0;
-		p.float8_block = BLOCK;
 		p.float8_factor = 0.5f;
+		p.output = half ? TC_BFLOAT16 : 0;
+		if (!parts) {
+			p.float8 = TC_FLOAT8_E4M3;
+			p.float8_scales = TC_FLOAT8_E8M0;
+			p.float8_block = BLOCK;
+		}
 		memset(out, 0xa5, sizeof out);
-		OK(tc_gather_pooled_host(cache, -1, &p, 1));
+		run(cache, &p, sizeof out, on_device, stream);
 		for (int64_t b = 0; b < COUNT / bag; b++)
 			for (int64_t c = 0; c < VALUES; c++) {
 				float want = 0;
 				for (int64_t i = b * bag; i < (b + 1) * bag; i++)
 					want += (1 + (float)((ids[i] + c) % 8) / 8) * (float)(1 << (ids[i] + c / BLOCK) % 3) / 2;
-				CHECK(out[b * VALUES + c] == want);
+				if (half)
+					CHECK(((uint16_t *)out)[b * VALUES + c] == bfloat16(want));
+				else
+					CHECK(out[b * VALUES + c] == want);
 			}
 	}
-	p.float8_block = 48;
-	REFUSED(TC_ERROR_ARGUMENT, "multiple of 49 bytes", tc_gather_pooled_host(cache, -1, &p, 1));
+	p.output = 0;
+	if (!parts) {
+		p.float8_block = 48;
+		REFUSED(TC_ERROR_ARGUMENT, "multiple of 49 bytes", tc_gather_pooled_host(cache, -1, &p, 1));
+	} else {
+		p.float8 = TC_FLOAT8_E4M3, p.float8_scales = TC_FLOAT8_E8M0, p.float8_block = 16;
+		REFUSED(TC_ERROR_ARGUMENT, "values of float8_e4m3fn and then a scale", tc_gather_pooled_host(cache, -1, &p, 1));
+	}
 	p.float8_block = STORED + 1;
 	REFUSED(TC_ERROR_ARGUMENT, "float8 (14, scales 16, block 67)", tc_gather_pooled_host(cache, -1, &p, 1));
-	p.float8_block = BLOCK, p.float8_scales = TC_FLOAT64;
-	REFUSED(TC_ERROR_ARGUMENT, "scales (float64)", tc_gather_pooled_host(cache, -1, &p, 1));
+	if (!parts) {
+		p.float8_block = BLOCK, p.float8_scales = TC_FLOAT64;
+		REFUSED(TC_ERROR_ARGUMENT, "scales (float64)", tc_gather_pooled_host(cache, -1, &p, 1));
+	}
 	p.float8 = 77;
 	REFUSED(TC_ERROR_ARGUMENT, "float8 (77", tc_gather_pooled_host(cache, -1, &p, 1));
 	OK(tc_close(cache));
@@ -187,12 +235,80 @@ static void float8(void)
 	free(rows);
 }
 
+/* Rows as bfloat16, and bags of several features that share one array of row numbers and one of offsets, in one call. */
+static void converted_and_keyed(tc_cache *cache, const float *table, void *stream)
+{
+	enum { FEATURES = 3, EACH = 10 };
+	int64_t *ids = ids_new(TC_INT64, N, ROWS, 3), offsets[FEATURES * EACH + 1];
+	uint16_t *rows = malloc(N * COLUMNS * 2);
+	void *dev_ids = put(ids, 8 * N), *dev_rows = device_alloc(N * COLUMNS * 2);
+	tc_batch *batch;
+	OK(tc_gather_as(cache, 0, 0, dev_ids, TC_INT64, N, TC_BFLOAT16, dev_rows, stream, &batch));
+	OK(tc_batch_wait(batch));
+	tc_batch_destroy(batch);
+	device_get(rows, dev_rows, N * COLUMNS * 2);
+	for (int64_t i = 0; i < N; i++)
+		for (int64_t c = 0; c < COLUMNS; c++)
+			CHECK(rows[i * COLUMNS + c] == bfloat16(table[ids[i] * COLUMNS + c]));
+	device_free(dev_rows);
+	free(rows);
+
+	for (int64_t b = 0; b <= FEATURES * EACH; b++)
+		offsets[b] = b * (b - 1) / 4; /* up to 217 */
+	void *dev_offsets = put(offsets, sizeof offsets);
+	for (int on_device = 0; on_device < 2; on_device++) {
+		tc_pooled batches[FEATURES];
+		float *out[FEATURES], *dev_out[FEATURES];
+		for (int k = 0; k < FEATURES; k++) {
+			tc_pooled *p = &batches[k];
+			tc_pooled_default(p);
+			out[k] = malloc(EACH * ROW);
+			dev_out[k] = device_alloc(EACH * ROW);
+			p->n = N;
+			p->ids = on_device ? dev_ids : ids;
+			p->offsets = on_device ? dev_offsets : offsets;
+			p->offset_count = FEATURES * EACH + 1;
+			p->first_bag = k * EACH;
+			p->bags = EACH;
+			p->out = on_device ? dev_out[k] : out[k];
+		}
+		if (on_device) {
+			OK(tc_gather_pooled(cache, 0, batches, FEATURES, stream, &batch));
+			OK(tc_batch_wait(batch));
+			tc_batch_destroy(batch);
+		} else {
+			OK(tc_gather_pooled_host(cache, -1, batches, FEATURES));
+		}
+		for (int k = 0; k < FEATURES; k++) {
+			if (on_device)
+				device_get(out[k], dev_out[k], EACH * ROW);
+			for (int64_t b = 0; b < EACH; b++)
+				for (int64_t c = 0; c < COLUMNS; c++) { /* bags are shorter than a run */
+					float want = 0;
+					for (int64_t i = offsets[k * EACH + b]; i < offsets[k * EACH + b + 1]; i++)
+						want = i == offsets[k * EACH + b] ? table[ids[i] * COLUMNS + c] : want + table[ids[i] * COLUMNS + c];
+					CHECK(out[k][b * COLUMNS + c] == want);
+				}
+			free(out[k]);
+			device_free(dev_out[k]);
+		}
+		batches[1].first_bag = 21;
+		REFUSED(TC_ERROR_ARGUMENT, "bags (10 from 21 on) must be some of those that 31 offsets have ends for",
+			tc_gather_pooled_host(cache, -1, batches, FEATURES));
+	}
+	device_free(dev_offsets);
+	device_free(dev_ids);
+	free(ids);
+}
+
 void check_pooled(void)
 {
-	float8();
 	float *table = table_new();
 	tc_cache *cache = cache_new(table);
 	void *stream = stream_new();
+	float8(0, stream);
+	float8(1, stream);
+	converted_and_keyed(cache, table, stream);
 	for (int32_t mode = TC_POOL_SUM; mode <= TC_POOL_MAX; mode++)
 		for (int32_t id_type = TC_INT32; id_type <= TC_INT64; id_type++)
 			for (int on_device = 0; on_device < 2; on_device++)
@@ -225,6 +341,7 @@ void check_pooled(void)
 	WRONG(TC_ERROR_ARGUMENT, "offsets (NULL)", (p.bag = 0, p.offset_count = 2));
 	WRONG(TC_ERROR_ARGUMENT, "offset_count (-1)", (p.bag = 0, p.offset_count = -1));
 	WRONG(TC_ERROR_ARGUMENT, "offset (2) at position 2", (p.bag = 0, p.offsets = offsets, p.offset_count = 3));
+	WRONG(TC_ERROR_ARGUMENT, "first_bag and bags (0, -1)", p.bags = -1);
 	WRONG(TC_ERROR_ARGUMENT, "padding row (5000)", (p.has_padding = 1, p.padding = ROWS));
 	WRONG(TC_ERROR_ARGUMENT, "tc_pooled.size", p.size = 0);
 	WRONG(TC_ERROR_TABLE, "table", p.table = 1);

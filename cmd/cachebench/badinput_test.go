@@ -182,7 +182,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--policy mru", `unknown policy ("mru") must be one of ` + policies},
 		{"--codec zip", `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
 		{"--device tpu", `unknown device ("tpu") must be one of auto, host, cuda`},
-		{"--cast f8", `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32`},
+		{"--cast f8", `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32`},
 		{"--host-tier disk", `transfer: unknown host tier ("disk") must be inplace or packed`},
 		{"--devices 0", "--devices (0) must be 1 to 8"},
 		{"--devices 9", "--devices (9) must be 1 to 8"},

@@ -24,7 +24,9 @@ func newCompress() *cobra.Command {
 		Use:   "compress",
 		Short: "Compress a table with every codec, and with zstd and lz4 row by row, and compare them",
 		Example: `  cachebench compress --features cora.npz
-  cachebench compress --features embeddings.npy --cast bf16 --bounds`,
+  cachebench compress --features embeddings.npy --cast bf16 --bounds
+  cachebench compress --generate weather --bounds
+  cachebench compress --features 'checkpoint/:model.ngram.*.weight+model.ngram.*.scale' --codec parts`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cuda.Count() > 0 {
@@ -40,11 +42,15 @@ func newCompress() *cobra.Command {
 	f.SortFlags = false
 	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: the generated table of run)")
 	f.StringVar(&cfg.DType, "dtype", "", "take the table's elements for those of this type, of the same length: float8_e4m3fn for the bytes of an .npy file; or parts of a row: float8_e4m3fn*256,float8_e8m0fnu*8")
-	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3 or f8e5m2; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
+	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3, f8e5m2 or, to powers of two, f8e8m0; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
+	f.IntVar(&cfg.RowElements, "row-elements", 0, "take so many elements, before they are rounded, for a row")
+	f.StringVar(&cfg.Generate, "generate", "", "table without --features: "+strings.Join(experiment.Generated, ", "))
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+", or zstd (level 3) and lz4 for comparison (default: all)")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")
 	f.BoolVar(&cfg.Bounds, "bounds", false, "also compute what no codec of a kind can save more than: entropies of the table's elements")
 	addForce(f, &cfg.Force)
+	f.Lookup("generate").DefValue = experiment.Generated[0]
+	f.Lookup("row-elements").DefValue = "as they are"
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const compressKeys = `codec s  rows i  row_bytes i  raw_rows i  metadata_bytes i  ratio f  saving_percent f
-encode_gb_per_second f  decode_gb_per_second f  round_trip s  buddy.target_bytes i  buddy.overflow_ratio f  buddy.capacity_gain f`
+encode_gb_per_second f  decode_gb_per_second f  round_trip s  buddy.target_bytes i  buddy.overflow_ratio f  buddy.capacity_gain f  held.slab f  held.host f  held.both f`
 
 // compress runs `cachebench compress --json` and checks what must hold of every result.
 func compress(t *testing.T, flags ...string) []experiment.CodecResult {
@@ -136,6 +136,10 @@ func TestCompress_Bounds(t *testing.T) {
 			t.Errorf("%s: bounds of zeros are %+v", r.Codec, r.Bounds)
 		}
 	}
+	weather := compress(t, "--generate", "weather", "--codec", "zstd")
+	if len(weather) != 1 || weather[0].RowBytes != 1536 || weather[0].SavingPercent < 70 {
+		t.Errorf("%+v", weather)
+	}
 	if out := succeed(t, "compress", flag, "--codec", "sparse", "--features", file); !strings.Contains(out, "\nbounds: 100.00 % at the entropy") {
 		t.Error(out)
 	}
@@ -164,7 +168,7 @@ func TestCompress_AcceptedTables(t *testing.T) {
 func TestCompress_BadFlags(t *testing.T) {
 	t.Parallel()
 	refuse(t, `codec: unknown codec ("zip") must be one of `+strings.Join(registry.Usage(), ", "), "compress", "--codec", "zip")
-	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, or one of the last two with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
+	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
 	refuse(t, `compress: argument ("extra") must be the value of a flag: cachebench compress --help lists them`, "compress", "extra")
 	refuse(t, "unknown flag: --budget", "compress", "--budget", "1%")
 }
@@ -194,5 +198,36 @@ func TestFailedRoundTrip_NamesTheFirst(t *testing.T) {
 	}
 	if err := failedRoundTrip(results[:1]); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCompress_Float8Tables: rows of n-gram tables, generated, of N(0,1), and of real embeddings, eight of which make a row. Of the real ones a packed host tier with its index, and a slab with
+// its hashmap, hold 1.14 times as many as uncompressed.
+func TestCompress_Float8Tables(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		flags       string
+		rows        int
+		ratio, both float64 // at least
+	}{
+		{"--features " + data(t, "ncf_user.npy") + " --row-elements 256 --cast f8e4m3/e8m0:32", 755, 1.22, 1.14},
+	} {
+		for _, r := range compress(t, append(strings.Fields(c.flags), "--codec", "parts")...) {
+			if r.Rows != c.rows || r.RowBytes != 264 || r.Ratio < c.ratio || r.Held.Both < c.both || r.Held.Both > r.Held.Host || r.Held.Host > r.Ratio || r.Held.Slab > r.Ratio {
+				t.Errorf("%s: %+v", c.flags, r)
+			}
+		}
+	}
+	raw := compress(t, "--features", write(t, "f.npy", npyOf(t, dtype.Uint8, noise(320*33), 320, 33)), "--row-elements", "264", "--codec", "none")
+	if r := raw[0]; r.Rows != 40 || r.RowBytes != 264 || r.Held.Slab != 1 || r.Held.Host >= 1 {
+		t.Errorf("%+v", r)
+	}
+	features := write(t, "g.npy", npyOf(t, dtype.Uint8, noise(7*3), 7, 3))
+	for want, flags := range map[string]string{
+		`--generate ("rows") must be one of features, normal, ngram, shares, places, documents, weather, weights`: "--generate rows", "--generate (ngram) and --features (" + features + ") contradict each other": "--generate ngram --features " + features,
+		"--row-elements (-1) must be at least 1": "--row-elements -1", "--row-elements (4): dataset: " + features + ": bytes (21) must be whole rows of 4, which must be at most 1048575": "--row-elements 4 --features " + features,
+		"--row-elements (264): dataset: generated: rows of parts (float8_e4m3fn*256,float8_e8m0fnu*8) must stay as they are": "--row-elements 264 --generate ngram",
+	} {
+		refuse(t, want, append([]string{"compress"}, strings.Fields(flags)...)...)
 	}
 }

@@ -80,12 +80,13 @@ func newGPUBench() *cobra.Command {
 	f.IntSliceVar(&o.RowBytes, "rows", o.RowBytes, "row lengths, bytes, multiples of 4")
 	f.Int64Var(&o.TableBytes, "table-bytes", o.TableBytes, "size of the tables")
 	f.Int64Var(&o.LargeTableBytes, "large-table-bytes", o.LargeTableBytes, "size of the tables of gather-misses-large, training-fetch, ngram-decode and ngram-prefill")
+	f.StringVar(&o.Embedding, "embedding", "", "float32 rows that buddy-budget makes longer ones of, beside N(0,1): an .npy file")
 	f.StringVar(&o.Tokens, "tokens", "", "text that ngram-decode and ngram-prefill read: an .npy file of token numbers")
 	f.IntSliceVar(&o.HostThreads, "host-threads", o.HostThreads, "threads that the host may spend on misses of gather-misses-large, each measured")
 	f.IntVar(&o.Batch, "batch", o.Batch, "rows of a batch")
 	f.IntVar(&o.Entries, "entries", o.Entries, "entries of the hashmap for lookup")
 	f.IntVar(&o.Runs, "runs", o.Runs, "times each is measured; the median counts")
-	measuring = []string{"cases", "codecs", "lanes", "rows", "table-bytes", "large-table-bytes", "tokens", "host-threads", "batch", "entries", "runs"}
+	measuring = []string{"cases", "codecs", "lanes", "rows", "table-bytes", "large-table-bytes", "tokens", "embedding", "host-threads", "batch", "entries", "runs"}
 	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
 	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
 	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")

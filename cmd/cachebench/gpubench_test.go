@@ -167,17 +167,21 @@ func TestGPUBench_Merge(t *testing.T) {
 // rateRows is the least row length, in bytes, that counts for a codec's rate. Shorter rows wait for memory, decoded or copied.
 const rateRows = 512
 
-// codecRates returns the rate of each codec, by name, from hit-codecs and hit-decode: the medians over rows of 512 bytes and more, to two decimals. Rates
-// are of float32 rows, or of bfloat16 rows if the codec serves no float32. The map is empty if hit-codecs is not whole.
+// partsCodec is the codec for rows of parts, which hit-parts measures.
+const partsCodec = "parts"
+
+// codecRates returns the rate of each codec, by name, from hit-codecs and hit-decode, and of the one for rows of parts from hit-parts: the medians over rows of
+// 512 bytes and more, to two decimals. Rates are of float32 rows, or of bfloat16 rows if the codec serves no float32. Cases that are not whole give none.
 func codecRates(r *gpu.Report) map[string]codec.GPURate {
 	rates := map[string]codec.GPURate{}
-	is := func(s gpu.Skipped) bool { return s.Case == "hit-codecs" || s.Case == "hit-decode" }
-	if slices.ContainsFunc(r.Incomplete, is) || !slices.ContainsFunc(r.Results, func(x gpu.Result) bool { return x.Case == "hit-codecs" }) {
-		return rates
+	whole := func(cases ...string) bool {
+		is := func(name string) bool { return slices.Contains(cases, name) }
+		return !slices.ContainsFunc(r.Incomplete, func(s gpu.Skipped) bool { return is(s.Case) }) && slices.ContainsFunc(r.Results, func(x gpu.Result) bool { return x.Case == cases[0] })
 	}
+	codecs, parts := whole("hit-codecs", "hit-decode"), whole("hit-parts")
 	of := map[string][]gpu.Result{}
 	for _, x := range r.Results {
-		if (x.Case == "hit-codecs" || x.Case == "hit-decode") && x.RowBytes >= rateRows {
+		if x.RowBytes >= rateRows && (codecs && (x.Case == "hit-codecs" || x.Case == "hit-decode") || parts && x.Case == "hit-parts" && x.Codec == partsCodec) {
 			label := x.Codec
 			if label == gpu.SparseCodec {
 				label = "ibp4" + gpu.OnesSuffix
@@ -200,7 +204,7 @@ func codecRates(r *gpu.Report) map[string]codec.GPURate {
 	rate, ratio := func(x gpu.Result) float64 { return x.Ratio }, func(x gpu.Result) float64 { return x.Compression }
 	for label := range of {
 		name, half := strings.CutSuffix(label, gpu.BFloat16Suffix)
-		if strings.HasSuffix(label, gpu.OnesSuffix) || half && of[name] != nil {
+		if strings.HasSuffix(label, gpu.OnesSuffix) || strings.HasSuffix(label, gpu.Float16Suffix) || half && of[name] != nil {
 			continue
 		}
 		ones := name + gpu.OnesSuffix
@@ -229,14 +233,25 @@ func TestGPUBench_CodecRates(t *testing.T) {
 	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 512, 0.84999)
 	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 1024, 0.86)
 	add("hit-codecs", "sparse"+gpu.OnesSuffix, 1024, 1.5)
+	add("hit-codecs", "ibp2"+gpu.Float16Suffix, 1024, 0.1)
+	add("hit-parts", "zipnn", 528, 0.3)
+	add("hit-parts", "parts", 264, 0.3)
+	add("hit-parts", "parts", 528, 0.5)
+	add("hit-parts", "parts", 2112, 0.7)
 	want := map[string]codec.GPURate{
 		"ibp2": {Rate: 0.85, Ratio: 2, Measured: true}, "ibp4": {Rate: 0.96, Ratio: 2, Ones: 1.4, OnesRatio: 2, Measured: true}, "rank": {Rate: 0.7, Ratio: 2, Measured: true},
+		"parts": {Rate: 0.6, Ratio: 2, Measured: true},
 	}
 	if got := codecRates(r); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	r.Incomplete = []gpu.Skipped{{Case: "hit-codecs", Reason: "x"}}
-	if len(codecRates(r)) != 0 {
-		t.Errorf("incomplete: %v", codecRates(r))
+	if got := codecRates(r); len(got) != 1 || got["parts"] != want["parts"] {
+		t.Errorf("incomplete: %v", got)
+	}
+	r.Incomplete = []gpu.Skipped{{Case: "hit-parts", Reason: "x"}}
+	delete(want, "parts")
+	if got := codecRates(r); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -119,7 +119,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(), newPack(), newVerify(), newUnpack(), newDrive(),
+		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(), newPack(), newVerify(), newUnpack(), newMerge(), newDrive(),
 	)
 	return root
 }

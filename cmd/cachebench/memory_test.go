@@ -57,6 +57,7 @@ func TestMemory_Peak(t *testing.T) {
 		}
 		return float64(n) * 1024
 	}
+	packsWithin(t, peak, plain, float64(len(data)))
 	for name, c := range map[string]struct {
 		args  []string
 		times float64
@@ -82,6 +83,27 @@ func TestMemory_Peak(t *testing.T) {
 			} else {
 				t.Logf("%s %s: %.2f times the table", name, file, more/float64(len(data)))
 			}
+		}
+	}
+}
+
+// packsWithin: packing, checking and unpacking take memory that does not grow with the table.
+func packsWithin(t *testing.T, peak func(args ...string) float64, table string, bytes float64) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "table.tc")
+	for _, c := range []struct {
+		most float64 // MiB
+		args []string
+	}{
+		{360, []string{"pack", table, "--out", dir, "--workers", "2", "--codec", "ibp4"}},
+		{130, []string{"verify", dir}},
+		{130, []string{"unpack", dir, "--out", filepath.Join(t.TempDir(), "rows.npy")}},
+		{130, []string{"pack", dir, "--out", filepath.Join(t.TempDir(), "copy.tc")}},
+	} {
+		if took := peak(c.args...) / (1 << 20); took > c.most {
+			t.Errorf("%s took %.0f MiB for a table of %.0f, want at most %.0f", c.args[0], took, bytes/(1<<20), c.most)
+		} else {
+			t.Logf("%s took %.0f MiB", c.args[0], took)
 		}
 	}
 }

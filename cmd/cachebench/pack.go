@@ -116,3 +116,29 @@ func newUnpack() *cobra.Command {
 	}
 	return cmd
 }
+
+func newMerge() *cobra.Command {
+	var folder string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "merge DIR|redis://…",
+		Short: "Write the updated rows of a packed table into its pages",
+		Long: `Write the updated rows of a packed table's log into the next generation of its pages,
+and remove them from the log. Nobody else may have the table open for updates. A crash
+leaves the old generation and the log, or the new generation. A cache that serves a
+directory merges by itself; this is for before pack, unpack and copies of the directory,
+and for tables in a cluster, whose log is a folder of the machine that updates them.`,
+		Example: `  cachebench merge features.tc
+  cachebench merge redis://10.0.0.1:6379/features --log /var/lib/features.log`,
+		Args: takes("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.MergedPages, error) {
+				return experiment.MergePages(cmd.Context(), args[0], folder, bar)
+			}, report.MergedPages)
+			return err
+		},
+	}
+	cmd.Flags().Var(&once{to: &folder}, "log", "folder of the log (default: delta in the directory)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -232,4 +234,66 @@ func TestDrive_Output(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// checkpoint writes a checkpoint of two files, each with two tensors of float8 values and the scales of another file's, and returns its folder and the rows joined.
+func checkpoint(t *testing.T) (dir string, rows []byte) {
+	t.Helper()
+	const tensors, each, values, scales = 4, 300, 64, 2
+	dir = t.TempDir()
+	data := noise(tensors * each * (values + scales))
+	part := func(i, from, to int) (b []byte) { // of each row of a tensor
+		for r := range each {
+			b = append(b, data[(i*each+r)*(values+scales):][from:to]...)
+		}
+		return b
+	}
+	var index []string
+	for f := range 2 {
+		file := fmt.Sprintf("model-%d.safetensors", f)
+		var members []tensorMember
+		for _, i := range []int{2 * f, 2*f + 1} {
+			members = append(members, tensorMember{fmt.Sprintf("ngram/%d.weight", 9+i), "F8_E4M3", []int{each, values}, part(i, 0, values)})
+			j := (i + 2) % tensors
+			members = append(members, tensorMember{fmt.Sprintf("ngram/%d.scale", 9+j), "F8_E8M0", []int{each, scales}, part(j, values, values+scales)})
+			index = append(index, fmt.Sprintf(`"ngram/%d.weight":%q,"ngram/%d.scale":%q`, 9+i, file, 9+j, file))
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), tensorsOf(t, members...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte(`{"weight_map":{`+strings.Join(index, ",")+"}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, data
+}
+
+// TestPack_Checkpoint: a checkpoint of several files is a table for pack, run and plan; a pack goes on only with the same files.
+func TestPack_Checkpoint(t *testing.T) {
+	t.Parallel()
+	dir, rows := checkpoint(t)
+	features := dir + ":ngram/*.weight+ngram/*.scale"
+	out := filepath.Join(t.TempDir(), "t.tc")
+	p := decode[experiment.Packed](t, succeed(t, "pack", features, "--out", out, "--codec", "zipnn", "--json"))
+	if p.Name != filepath.Base(dir) || p.Rows != 1200 || p.RowBytes != 66 || p.DType != "float8_e4m3fn*64,float8_e8m0fnu*2" {
+		t.Errorf("%+v", p)
+	}
+	back := filepath.Join(t.TempDir(), "o.npy")
+	succeed(t, "unpack", out, "--out", back)
+	if got := readFile(t, back); !strings.HasSuffix(got, string(rows)) {
+		t.Error("the rows differ")
+	}
+	small := []string{"--features", features, "--codec", "none", "--batches", "3", "--warmup-batches", "2", "--batch-size", "8"}
+	if r := run(t, small...); r.Table.Rows != 1200 || r.Table.DType != p.DType {
+		t.Errorf("%+v", r.Table)
+	}
+	if res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--dtype", "float8_e4m3fn*64,uint8*2"}, small)...)); res.Table.DType != "float8_e4m3fn*64,uint8*2" || res.SampledRows != 0 {
+		t.Errorf("%+v", res)
+	}
+	refuse(t, "safetensors: "+dir+": tensors must be named behind a colon, as in DIR:model.*.weight+model.*.scale", "pack", dir, "--out", out)
+	refuse(t, "safetensors: "+dir+": tensors must be named behind a colon, as in DIR:model.*.weight+model.*.scale", "run", "--features", dir)
+	if err := os.Remove(filepath.Join(dir, "model-1.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, "safetensors: "+features+`: file "model-1.safetensors", where the index has tensor "ngram/9.scale": open: no such file or directory`, "run", "--features", features)
 }

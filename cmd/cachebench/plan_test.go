@@ -34,8 +34,8 @@ func TestPlan_Output(t *testing.T) {
 func TestPlan_Resident(t *testing.T) {
 	t.Parallel()
 	base := []string{"--features", data(t, "reddit.npz"), "--device", "host", "--batches", "5"}
-	plan := func(memory string) *experiment.PlannedResident {
-		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base)...))
+	plan := func(memory string, more ...string) *experiment.PlannedResident {
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base, more)...))
 		return res.Plans[0].Resident
 	}
 	r := plan("40MB")
@@ -49,6 +49,16 @@ func TestPlan_Resident(t *testing.T) {
 	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+data(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
 		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
 		slices.Concat([]string{"run", "--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
+	// Shorter slots fit less memory where more rows may be longer, and other devices' memory is read sooner than the host's.
+	host := plan("36MB", "--overflow", "1")
+	if !host.Fits || host.TargetBytes >= 208 || host.OverflowRatio <= 0.3 || host.OverflowLookups == 0 {
+		t.Errorf("with --overflow 1: %+v", host)
+	}
+	two := []string{"--devices", "2", "--overflow", "1", "--buddy"}
+	if host, peer := plan("34.9MB", append(two, "host")...), plan("34.9MB", append(two, "peer")...); host.OverflowLookups == 0 || !(peer.PredictedRowNS < host.PredictedRowNS) {
+		t.Errorf("on host %+v, on peers %+v", host, peer)
+	}
+	refuse(t, "--overflow (2) must be 0 to 1\n--buddy peer needs at least 2 devices: --devices or --gpus", slices.Concat([]string{"plan", "--overflow", "2", "--buddy", "peer"}, base)...)
 	if small := plan("36MB"); small.Fits || small.Faster != "cached" || small.BudgetBytes <= small.Within || small.BorderSkew == nil || *small.BorderSkew != 0 {
 		t.Errorf("%+v", small)
 	}
@@ -94,10 +104,36 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--trace missing", "trace: open missing: no such file or directory"},
 		{"--sample-rate 0", "--sample-rate (0) must be above 0"},
 		{"--refresh-churn 0", "--refresh-churn (0) must be above 0"},
+		{"--page 2KiB --host-memory 1MiB", `--page ("2KiB") must be 4KiB to 1MiB`},
+		{"--cold-reads-per-second -1", "--cold-reads-per-second (-1) must be a number that is not negative"},
+		{"--host-threads 1025", "--host-threads (1025) must be 0 to 1024"},
+		{"--phase decode", "--phase means nothing without --workload ngram"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
 			refuse(t, c.want, slices.Concat([]string{"plan", "--vertices", "100"}, strings.Fields(c.flags))...)
 		})
+	}
+}
+
+func TestPlan_Phases(t *testing.T) {
+	t.Parallel()
+	ngram := []string{"plan", "--workload", "ngram", "--tokens", textFile(t), "--rows", "5000", "--policy", "static-freq", "--codec", "ibp4", "--target-hit", "40%", "--gpu-memory", "40MB"}
+	for flags, want := range map[string]string{
+		"decode:0": `--phase ("decode:0") must have 1 to 16777216 tokens behind the colon`, "decode,decode:3": "--phase (decode) must not be given twice",
+		"chat": `--phase ("chat") must be decode or prefill, with the tokens of a batch behind a colon or without`,
+	} {
+		refuse(t, want, append(slices.Clone(ngram), "--phase", flags)...)
+	}
+	res := decode[experiment.PlanResult](t, succeed(t, append(slices.Clone(ngram), "--phase", "decode:32,prefill:100", "--json")...))
+	if len(res.Phases) != 2 || res.Phases[0].Phase != "decode" || res.Phases[1].Phase != "prefill" || len(res.Plans[0].PhaseMS) != 2 || res.Placements[0].Choice != experiment.ResidentLayout {
+		t.Errorf("%+v", res)
+	}
+	if n := res.Phases[0].Rows; n > 32*16 || n < 28*16 || res.Phases[1].Rows != 100*16 || res.Workload.Batches != 7 {
+		t.Errorf("%g and %g rows, %d batches", n, res.Phases[1].Rows, res.Workload.Batches)
+	}
+	one := decode[experiment.PlanResult](t, succeed(t, append(slices.Clone(ngram), "--phase", "prefill", "--batch-size", "100", "--json")...))
+	if one.Phases != nil || one.Batch.Phase != "prefill" || *one.Plans[0].PredictedBatchMS != res.Plans[0].PhaseMS[1] {
+		t.Errorf("%+v, with both phases %+v", one, res)
 	}
 }

@@ -22,7 +22,7 @@ func newReport() *cobra.Command {
 		Long: `Make one HTML page of every result file in a folder. The page needs no network
 and no other file, and saves its charts as PNG.
 
-Result files are cells.jsonl of sweep, and what run, simulate and compress print
+Result files are cells.jsonl of sweep, and what run, simulate, compress and plan print
 with --json, whatever their names (.json, .jsonl). A result that cannot be read is
 named, the page has the others, and the exit status is 1. Other files, and a last
 line that an interrupted sweep left, are named only.`,

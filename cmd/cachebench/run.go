@@ -95,7 +95,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.SortFlags = false
 	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or a directory of pack (default: generated float32 × 128)")
 	f.StringVar(&cfg.DType, "dtype", "", "take the table's elements for those of this type, of the same length: float8_e4m3fn for the bytes of an .npy file; or parts of a row: float8_e4m3fn*256,float8_e8m0fnu*8")
-	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3 or f8e5m2; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
+	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3, f8e5m2 or, to powers of two, f8e8m0; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
 	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
 	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
@@ -129,6 +129,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Rates, "rates", "", "speeds for --placement auto: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
 	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
 	f.StringVar(&cfg.HostMemory, "host-memory", "", "most host memory for rows and index of a table of pages: 8MiB (default: all rows)")
+	f.IntVar(&cfg.Prefetch, "prefetch", 0, "batches ahead of which rows of a table of pages are prefetched (default: none are)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")

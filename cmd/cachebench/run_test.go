@@ -149,8 +149,11 @@ func TestRun_Relations(t *testing.T) {
 	}
 	for _, codec := range registry.Names() {
 		flags := []string{"--codec", codec, "--policy", "static-freq", "--host-tier", "packed"}
-		if codec == "ibp2" { // of 16-bit elements only
+		switch codec {
+		case "ibp2": // of 16-bit elements only
 			flags = append(flags, "--cast", "bf16")
+		case "parts":
+			flags = append(flags, "--cast", "f8e4m3/e8m0:32")
 		}
 		cases = append(cases, flags)
 	}

@@ -24,6 +24,7 @@ Each policy runs at each size, several at once, on one reading of the trace. Wit
 LRU's whole miss-ratio curve is computed instead, in one pass.`,
 		Example: `  cachebench simulate --trace cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
   cachebench simulate --trace oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
+  cachebench simulate --trace ngram.tct --policy freq --sizes 5% --host-sizes 20% --page 4KiB --cold-reads-per-second 80000 --batch-size 8192
   cachebench simulate --trace oltp.arc --unit-size --mrc shards --shards-ids 8192`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,6 +55,9 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))
 	f.StringSliceVar(&cfg.Sizes, "sizes", nil, "cache sizes: 1% of the working set, or 64MiB; with --unit-size 5000 objects")
 	f.StringSliceVar(&cfg.HostSizes, "host-sizes", nil, "sizes of a host tier below the cache, as --sizes: say what both together miss")
+	addDrive(f, &cfg.Cold)
+	f.StringVar(&cfg.Page, "page", "", "bytes that are read for a row below the host tier (default: the row, whole blocks of 4 KiB)")
+	f.IntVar(&cfg.BatchSize, "batch-size", 0, "requests of a batch, whose time is predicted with --host-sizes")
 	f.BoolVar(&cfg.UnitSize, "unit-size", false, "count every object as 1, whatever its size")
 	f.IntVar(&cfg.RefreshRequests, "refresh-requests", 0, "requests between refreshes of admission policies")
 	f.StringVar(&cfg.Method, "mrc", "", "compute LRU's miss-ratio curve: exact or shards (a sample of the IDs)")
@@ -64,6 +68,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything sampled")
 	addForce(f, &cfg.Force)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array; with --mrc one JSON object")
+	f.Lookup("batch-size").DefValue = "4096"
 	f.Lookup("refresh-requests").DefValue = "a 250th of the trace, at least 256"
 	f.Lookup("shards-rate").DefValue = "0.01, with --shards-ids 1"
 	return cmd
@@ -75,7 +80,7 @@ func checkSimulateFlags(cmd *cobra.Command) error {
 	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
 	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"
 	if changed("mrc") {
-		misplaced, why = []string{"policy", "host-sizes", "refresh-requests", "workers"}, "with --mrc, which is LRU's"
+		misplaced, why = []string{"policy", "host-sizes", "refresh-requests", "workers", "cold-bandwidth", "cold-reads-per-second", "cold-latency", "page", "batch-size"}, "with --mrc, which is LRU's"
 	}
 	if i := slices.IndexFunc(misplaced, changed); i >= 0 {
 		return fmt.Errorf("--%s means nothing %s", misplaced[i], why)
@@ -86,7 +91,7 @@ func checkSimulateFlags(cmd *cobra.Command) error {
 	if changed("mrc") && value("mrc") == "" {
 		return fmt.Errorf("--mrc (%q) must be %s or %s", "", sim.CurveExact, sim.CurveShards)
 	}
-	for _, name := range []string{"refresh-requests", "shards-rate", "shards-ids", "points", "workers"} {
+	for _, name := range []string{"refresh-requests", "shards-rate", "shards-ids", "points", "workers", "batch-size"} {
 		if changed(name) && value(name) == "0" {
 			return fmt.Errorf("--%s (0) must be above 0", name)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
@@ -12,11 +13,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/redistest"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/cluster"
+	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
 // packedFeatures returns a directory of pages of rows × 64 float32, half of which are zeros, and the file that they are of.
@@ -94,7 +98,6 @@ func TestRun_OfPages(t *testing.T) {
 	}
 	refuseWith(t, "--codec (ibp2) must be", "run", "--features", dir, "--codec", "ibp2")
 	refuseWith(t, "must be a file of rows, not pages", "compress", "--features", dir)
-	refuseWith(t, "must be a file of rows, not pages", "plan", "--features", dir, "--target-hit", "20%")
 	leastMemory(t, dir, file)
 	refuseWith(t, `--host-memory ("")`, "run", "--features", dir, "--host-memory", "")
 	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
@@ -193,6 +196,20 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	refuseWith(t, "index", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 }
 
+// TestGPU_RunTiers reads the pages of a directory, and those of a cluster, through a cache on a GPU.
+func TestGPU_RunTiers(t *testing.T) {
+	gputest.Require(t)
+	dir, _ := packedFeatures(t, 6000)
+	flags := []string{"--device", "cuda", "--host-memory", "512KiB", "--budget", "64KiB", "--prefetch", "2"}
+	files := tiersOf(t, 512<<10, append(flags, "--features", dir)...)
+	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr + "/f"
+	succeed(t, "pack", dir, "--out", url)
+	behind := tiersOf(t, 512<<10, append(flags, "--cold", url)...)
+	if files.Results.Lookups != behind.Results.Lookups || files.Tiers.Prefetch.Rows == 0 || behind.Tiers.Prefetch.Rows == 0 {
+		t.Errorf("files %+v, cluster %+v", files.Tiers, behind.Tiers)
+	}
+}
+
 // TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.
 func TestPlan_Tiers(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
@@ -215,7 +232,7 @@ func TestPlan_Tiers(t *testing.T) {
 	if math.Abs(one.ColdRatio-cold) > 0.05 || one.BytesRead < 0.8*read || one.BytesRead > 1.25*read || cold < 0.1 {
 		t.Errorf("planned %+v; ran: cold %.4f, %.0f bytes a batch", one, cold, read)
 	}
-	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || one.ColdMS != one.BytesRead/1e6 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
+	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || math.Abs(one.ColdMS-one.BytesRead/1e6) > 1e-9 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
 		t.Errorf("%+v, %+v", one, all)
 	}
 	if !p.LeastHost.Reached || p.LeastHost.Bytes <= 1<<20 || p.LeastHost.Bytes > 8<<20 {
@@ -237,4 +254,165 @@ func TestPlan_Tiers(t *testing.T) {
 	refuseWith(t, "--host-memory", "plan", "--host-memory", "")
 	refuseWith(t, "--rows-per-second (NaN)", "plan", "--host-memory", "1MiB", "--rows-per-second", "nan")
 	refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", "fast")
+}
+
+// TestPlan_Pages: the plan for a table of pages is that for its file packed so, and takes the codec of the pages.
+func TestPlan_Pages(t *testing.T) {
+	dir, file := packedFeatures(t, 20_000)
+	plan := func(features string, flags ...string) *experiment.PlanResult {
+		t.Helper()
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{
+			"plan", "--json", "--features", features, "--policy", "static-freq", "--target-hit", "25%", "--host-memory", "1MiB", "--cold-reads-per-second", "50000", "--batches", "24", "--warmup-batches", "8", "--batch-size", "32",
+		}, flags)...))
+		return &res
+	}
+	res := plan(dir)
+	p := &res.Plans[0]
+	m, err := pages.ReadManifest(dir)
+	if err != nil || len(res.Plans) != 1 || p.ChosenCodec != m.Codec || res.SampledRows == 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	whole := plan(file, "--codec", m.Codec, "--page", strconv.Itoa(m.PageBytes))
+	q := &whole.Plans[0]
+	for what, of := range map[string][2]float64{
+		"budget": {float64(p.BudgetBytes), float64(q.BudgetBytes)}, "hits": {p.PredictedHitRatio, q.PredictedHitRatio}, "cold": {p.Tiers[0].ColdRatio, q.Tiers[0].ColdRatio}, "pages": {p.Tiers[0].PagesRead, q.Tiers[0].PagesRead},
+		"length of all pages": {float64(p.Tiers[0].PagesBytes), float64(q.Tiers[0].PagesBytes)},
+	} {
+		if math.Abs(of[0]-of[1]) > 0.05*of[1] {
+			t.Errorf("%s: %g of the pages, %g of the file", what, of[0], of[1])
+		}
+	}
+	if one := p.Tiers[0]; math.Abs(one.ColdMS-one.PagesRead/50) > 1e-9 {
+		t.Errorf("%+v", one)
+	}
+	for want, flags := range map[string][]string{
+		"--codec (ndzip) must be": {"--codec", "ndzip"}, "--page and --order mean nothing for table": {"--page", "4KiB"},
+	} {
+		refuseWith(t, want, slices.Concat([]string{"plan", "--features", dir, "--host-memory", "1MiB", "--batches", "2", "--warmup-batches", "1"}, flags)...)
+	}
+	for _, flags := range []string{"--page 4KiB", "--order frequency", "--cold-latency 1ms", "--cold-reads-per-second 5"} {
+		refuseWith(t, strings.Fields(flags)[0]+" needs --host-memory or --rows-per-second", append([]string{"plan", "--vertices", "100"}, strings.Fields(flags)...)...)
+	}
+}
+
+// updatePages replaces rows of a directory of pages, in its log.
+func updatePages(t *testing.T, dir string, rows []int64, fill byte) {
+	t.Helper()
+	m, err := pages.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := delta.Open(delta.Folder(dir), m, delta.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if err := log.Append([]delta.Row{{Row: row, Stored: bytes.Repeat([]byte{fill}, m.RowBytes)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMerge: updated rows of a directory are served by run, counted by verify, and refused by what reads pages alone, until merge has written them into the pages.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	dir, file := packedFeatures(t, 6000)
+	rows := []int64{0, 7, 5999}
+	updatePages(t, dir, rows, 0x41)
+	before, err := pages.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All batches read the updated rows; run compares them with what the table has.
+	ids := write(t, "ids", idLines(slices.Concat(slices.Repeat([]int{0, 7, 5999, 8}, 50), rand.New(rand.NewPCG(1, 1)).Perm(6000))))
+	run := func() *experiment.Result {
+		t.Helper()
+		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--verify", "--ids", ids, "--batch-size", "500", "--warmup-batches", "0", "--prefetch", "2", "--budget", "64KiB", "--features", dir, "--host-memory", "512KiB"))
+		if res.Mismatches != 0 || res.VerifiedRows != res.Results.Lookups || res.Tiers.Cold.RowsRead == 0 || res.Tiers.Prefetch.Rows == 0 || len(res.Tiers.Cold.Stores) != 1 {
+			t.Errorf("%d of %d rows are wrong: %+v", res.Mismatches, res.VerifiedRows, res.Tiers)
+		}
+		return &res
+	}
+	run()
+	table, err := dataset.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4*256)
+	if err := table.ReadRows(t.Context(), []int64{7, 8, 0, 5999}, got); err != nil {
+		t.Fatal(err)
+	}
+	old := []byte(readFile(t, file))
+	old = old[len(old)-6000*256:]
+	if x := bytes.Repeat([]byte{0x41}, 256); !bytes.Equal(got[:256], x) || !bytes.Equal(got[512:], bytes.Repeat(x, 2)) || !bytes.Equal(got[256:512], old[8*256:][:256]) {
+		t.Error("the updated rows are not read")
+	}
+	v := decode[experiment.VerifiedPages](t, succeed(t, "verify", dir, "--json"))
+	if v.UpdatedRows != 3 || v.Generation != before.Generation {
+		t.Errorf("%+v", v)
+	}
+	if text := succeed(t, "verify", dir); !strings.Contains(text, "3 updated rows that are not in the pages yet") {
+		t.Errorf("%s", text)
+	}
+	out := filepath.Join(t.TempDir(), "o.npy")
+	refuse(t, dir+" has 3 updated rows in its log that are not in its pages: cachebench merge "+dir, "unpack", dir, "--out", out)
+	refuse(t, dir+" has 3 updated rows in its log that are not in its pages: cachebench merge "+dir, "pack", dir, "--out", filepath.Join(t.TempDir(), "copy"))
+	m := decode[experiment.MergedPages](t, succeed(t, "merge", dir, "--json"))
+	if m.UpdatedRows != 3 || m.UpdateBytes != 3*256 || m.Generation != before.Generation+1 || m.PagesWritten == 0 || m.BytesWritten == 0 {
+		t.Errorf("%+v", m)
+	}
+	if text := succeed(t, "merge", dir); !strings.Contains(text, "the log has no updated rows") {
+		t.Errorf("%s", text)
+	}
+	run()
+	for _, row := range rows {
+		copy(old[row*256:][:256], bytes.Repeat([]byte{0x41}, 256))
+	}
+	succeed(t, "verify", dir)
+	succeed(t, "unpack", dir, "--out", out)
+	if !strings.HasSuffix(readFile(t, out), string(old)) {
+		t.Error("other rows are unpacked")
+	}
+	refuseWith(t, "--log must name", "merge", "redis://127.0.0.1:1/x")
+	refuseWith(t, "no such file", "merge", filepath.Join(dir, "none"))
+	refuseWith(t, "--prefetch (-1)", "run", "--features", dir, "--prefetch", "-1")
+}
+
+// TestMerge_Cluster: updates of a table in a cluster, whose log is a folder of this machine, are written into its next generation, unless another was committed
+// meanwhile.
+func TestMerge_Cluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{})
+	dir, file := packedFeatures(t, 2000)
+	url := c.URL() + "/f"
+	succeed(t, "pack", dir, "--out", url)
+	updatePages(t, dir, []int64{3, 1999}, 0x42)
+	folder := delta.Folder(dir)
+	m := decode[experiment.MergedPages](t, succeed(t, "merge", url, "--log", folder, "--json"))
+	if m.UpdatedRows != 2 || m.Generation != 2 {
+		t.Errorf("%+v", m)
+	}
+	out := filepath.Join(t.TempDir(), "o.npy")
+	succeed(t, "unpack", url, "--out", out)
+	want := []byte(readFile(t, file))
+	want = want[len(want)-2000*256:]
+	for _, row := range []int{3, 1999} {
+		copy(want[row*256:][:256], bytes.Repeat([]byte{0x42}, 256))
+	}
+	if !strings.HasSuffix(readFile(t, out), string(want)) {
+		t.Error("other rows are in the cluster")
+	}
+	if n, err := delta.Unmerged(dir); n != 0 || err != nil {
+		t.Errorf("%d rows are left in the log: %v", n, err)
+	}
+	// The directory now differs from the cluster, and says how to bring it up.
+	updatePages(t, dir, []int64{4}, 0x43)
+	succeed(t, "merge", dir)
+	refuseWith(t, "cachebench pack "+dir+" --out "+url+" brings it up to the directory", "run", "--features", dir, "--cold", url, "--host-memory", "512KiB")
+	succeed(t, "pack", dir, "--out", url)
+	tiersOf(t, 96<<10, "--features", dir, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB")
+	tiersOf(t, 96<<10, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB") // alone, of three nodes
 }

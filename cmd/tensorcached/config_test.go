@@ -54,6 +54,9 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--drain-timeout", "-1s"), `--drain-timeout (-1s) must not be negative`},
 		{append(good, "--listen", "tcp:1"), `--listen: address ("tcp:1") must be unix:PATH`},
 		{append(good, "--listen", "unix:x", "--max-attached", "0"), `--max-attached (0) must be 1 to 1024`},
+		{append(good, "--listen", "unix:x", "--max-lanes", "0"), `--max-lanes (0) must be 1 to 1024`},
+		{append(good, "--listen", "unix:x", "--max-scratch", "x"), `--max-scratch ("x") must be a size such as 64MiB`},
+		{append(good, "--listen", "unix:x", "--max-scratch", "1KiB"), `--max-scratch (1KiB) must be at least 1MiB`},
 		{append(good, "--listen", "unix:x", "--stopped-after", "1ms"), `--stopped-after (1ms) must be at least 100ms`},
 		{append(good, "--resp-clients", "0"), `--resp-clients (0) must be at least 1`},
 		{append(good, "--resp", "6379"), `--resp ("6379") must be [HOST]:PORT: `},
@@ -67,12 +70,18 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--http-token-file", f), `--http-token-file means nothing without --http`},
 		{[]string{"--features", f, "--http", ":0", "--resp-password-file", f}, `--resp-password-file means nothing without --resp`},
 		{append(good, "--log-level", "loud"), `--log-level ("loud") must be debug, info, warn, error or off`},
+		{append(good, "--otlp-endpoint", "localhost:4317"), `--otlp-endpoint ("localhost:4317") must be a URL such as http://localhost:4318`},
+		{append(good, "--otlp-endpoint", "https://me:secret@host"), `--otlp-endpoint (https://me:xxxxx@host) must have no password: OTEL_EXPORTER_OTLP_HEADERS has credentials`},
+		{append(good, "--otlp-protocol", "http"), `--otlp-protocol ("http") must be grpc or http/protobuf`},
+		{append(good, "--traces-exporter", "jaeger"), `--traces-exporter ("jaeger") must be otlp, console or none`},
+		{append(good, "--metrics-exporter", "x"), `--metrics-exporter ("x") must be otlp, console or none`},
+		{append(good, "--trace-ratio", "2"), `--trace-ratio ("2") must be a share of the traces, 0 to 1`},
 		{append(good, "--features", f), `--table: name of table 1 ("f") must not be given twice; name=… gives another`},
 		{[]string{"--features", features(t, "2024.npy", 2, 2), "--resp", ":0"}, `--table: name of table 0 ("2024") must not be a number: a key would name another table by it; name=… gives another`},
 		{[]string{"--features", "/nowhere.npy", "--resp", ":0"}, "npy: "},
 		{append(good, "--table", "file"), `invalid argument "file" for "--table" flag: "file" must be key=value`},
 		{append(good, "--table", "file=a,file=b"), `invalid argument "file=a,file=b" for "--table" flag: key "file" must be given once`},
-		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow, retarget or buddy`},
+		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy`},
 		{append(good, "--table", "name=a"), `invalid argument "name=a" for "--table" flag: a table must have a file, or else name, dtype, columns and capacity`},
 		{append(good, "--table", "file=a,columns=3"), `invalid argument "file=a,columns=3" for "--table" flag: a table with a file must have no dtype and no columns`},
 		{append(good, "--table", "file=a,capacity=-1"), `invalid argument "file=a,capacity=-1" for "--table" flag: capacity ("-1") must be a number of rows`},
@@ -93,7 +102,7 @@ func TestConfig_BadInput(t *testing.T) {
 		stdout, stderr, status := runs(t, append([]string{"--log-level", "off"}, c.args...)...)
 		want := "tensorcached: " + c.want
 		if len(c.args) > 0 {
-			want = strings.ReplaceAll(want, "@", c.args[len(c.args)-1])
+			want = strings.ReplaceAll(want, "config @", "config "+c.args[len(c.args)-1])
 		}
 		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, want) {
 			t.Errorf("%q: status %d, stdout %q, stderr\n%swant\n%s", c.args, status, stdout, stderr, want)
@@ -157,6 +166,42 @@ func TestCheck_Plan(t *testing.T) {
 	out, stderr, status = runs(t, args...)
 	if status != 1 || out != "" || !strings.Contains(stderr, "needs about") {
 		t.Errorf("without --check: status %d, stdout %q, stderr %q", status, out, stderr)
+	}
+}
+
+// TestCheck_Resident: the plan has slots and words of resident tables as parts of the budget, and says where what is longer lies, and when the budget does not do.
+func TestCheck_Resident(t *testing.T) {
+	t.Parallel()
+	file := features(t, "users.npy", 1001, 25) // 100 B
+	plan := func(devices string, args ...string) (p daemon.Plan, memory map[string]daemon.PlannedMemory, text string) {
+		t.Helper()
+		args = append([]string{"--check", "--device", "host", "--devices", devices, "--resp", ":0"}, args...)
+		text, _, _ = runs(t, args...)
+		out, stderr, _ := runs(t, append(args, "--json")...)
+		if err := json.Unmarshal([]byte(out), &p); err != nil {
+			t.Fatal(err, stderr)
+		}
+		memory = map[string]daemon.PlannedMemory{}
+		for _, m := range p.Memory {
+			memory[m.What] = m
+		}
+		return p, memory, text
+	}
+	const slots, words, longer, loading = "slots of resident table users", "words of resident table users", "what is longer than the slots of table users", "rows of resident tables, until they are on the devices"
+	p, m, text := plan("2", "--table", "file="+file+",resident=48,max_target=64", "--budget", "1MiB")
+	if m[slots].Bytes != 1001*64 || m[slots].Of != "budget" || m[words].Bytes != 1001*8 || m[longer].Bytes != 1001*64+2*128 || m[longer].Of != "" || m[longer].Kind != "host" ||
+		m[loading].Bytes != 100_100 || m["host tier: every row"].Bytes != 0 || len(p.Problems) != 0 || !strings.Contains(text, "resident, slots of 48 B") {
+		t.Errorf("%+v\n%s", p, text)
+	}
+	if p, m, _ := plan("2", "--table", "file="+file+",resident=48,buddy=auto", "--budget", "1MiB"); m[longer].Of != "budget" || m[longer].Bytes != 1001*64+2*128 {
+		t.Errorf("overflow places on peers: %+v", p)
+	}
+	if p, m, _ := plan("1", "--table", "file="+file+",resident=auto", "--budget", "1MiB"); !m[slots].AtMost || m[slots].Bytes != 1001*112 || !m[longer].AtMost || len(p.Problems) != 0 {
+		t.Errorf("slots that are chosen: %+v", p)
+	}
+	if p, _, text := plan("1", "--table", "file="+file+",resident=48,buddy=peer", "--budget", "20KiB"); len(p.Problems) != 2 ||
+		!strings.Contains(text, "problem: resident tables need 55 KiB of each device for slots and words: --budget (20 KiB) must be at least that") || !strings.Contains(text, "problem: table users: buddy=peer needs at least 2 devices") {
+		t.Errorf("%+v\n%s", p, text)
 	}
 }
 

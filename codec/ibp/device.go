@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
-	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
 )
@@ -29,9 +28,22 @@ const (
 	quadBytes  = 16
 )
 
-// movesBits says whether a bit moves when a chunk is packed.
-func (c *Codec) movesBits() bool {
-	return slices.ContainsFunc(c.groups, func(g group) bool { return g.moves != [6]uint64{} })
+// distances returns by how many distances, other than 0, bits of a chunk move when it is packed, in the chunk that has the most. A bit moves by the number of masked
+// bits below it.
+func (c *Codec) distances() (most int) {
+	width := 8 * c.chunk
+	for _, g := range c.groups {
+		for at := 0; at < 64; at += width {
+			mask, n := g.mask>>at, 0
+			for i := 1; i < width; i++ {
+				if mask>>i&1 == 0 && mask>>(i-1)&1 == 1 {
+					n++
+				}
+			}
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 // allSteps is what any mask may need, by the chunk length.
@@ -69,14 +81,10 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 	}
 	steps := c.steps()
 	metadata, keptBits := c.appendBlocks(make([]byte, 0, blocksBytes(c.chunk, c.rowBytes, steps)), steps)
-	f := codec.DeviceForm{
+	return codec.DeviceForm{
 		Kernel: fmt.Sprintf("ibp%dx%d", c.chunk, steps), Metadata: metadata, Head: min(c.rowBytes, (c.chunks+31)/32*4),
-		Params: [codec.Params]uint32{uint32(c.chunks), uint32(keptBits)},
+		Params: [codec.Params]uint32{uint32(c.chunks), uint32(keptBits), uint32(c.distances())},
 	}
-	if c.movesBits() {
-		f.Params[2] = 1
-	}
-	return f
 }
 
 // MaxDeviceMetadata is the device metadata, in bytes, that a codec with one mask has at most for rows of that length.

@@ -320,8 +320,8 @@ func (c *contender) reside(rowBytes int, share, most float64) {
 	// The rows judged are few: by a codec whose share is near the limit the table may not fit.
 	share = max(0, share-2*math.Sqrt(share*(1-share)/max(1, rows)))
 	// What is read of overflow places counts, and not the time of slots, which is nearly the same by all codecs.
-	choice, fits := buddy.ChooseParts(buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}, stored, int64(max(0, most*rows)), share,
-		buddy.Times{Overflow: func(bytes int) float64 { return float64(bytes) }})
+	choice, fits := buddy.ChooseParts(buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}, stored, buddy.Limits{Bytes: int64(max(0, most*rows)), Overflow: share},
+		buddy.Times{Overflow: func(bytes, _ int) float64 { return float64(bytes) }})
 	if !fits { // If no codec does, the one that needs the shortest slots is to be chosen, as the error names what it needs
 		c.HitRatio, c.missBytes = 0, misfit*float64(choice.SlotsBytes())/max(1, rows)
 		return

@@ -34,3 +34,6 @@ func Driver() string { return "" }
 
 // List returns the GPUs.
 func List() ([]GPU, error) { return nil, ErrNotBuilt }
+
+// Seen returns the GPUs that this process sees.
+func Seen() ([]GPU, error) { return nil, ErrNotBuilt }

@@ -31,6 +31,7 @@ type Device struct {
 	ctx       *driver.Context
 	side      *driver.Stream // zeroes allocations; guarded by mu
 	failed    atomic.Pointer[error]
+	quota     device.Quota // of Alloc
 
 	mu       sync.Mutex
 	buffers  map[uint64]pageLocked     // allocations by address; nil for device memory. guarded by mu
@@ -203,6 +204,9 @@ func (d *Device) MaxShared() int { return d.maxShared }
 // NeedsStaging implements device.Device.
 func (d *Device) NeedsStaging() bool { return true }
 
+// Limit implements device.Limiter.
+func (d *Device) Limit(bytes int64, whose string) { d.quota.Limit(bytes, whose) }
+
 // Err implements device.Device.
 func (d *Device) Err() error {
 	if e := d.failed.Load(); e != nil {
@@ -225,14 +229,19 @@ func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
 	}
+	if err := d.quota.Take(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
 	p, err := d.ctx.Alloc(max(bytes, 1))
 	if err != nil {
+		d.quota.Give(bytes)
 		return device.Buffer{}, d.allocError(err, bytes, what)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.zeroLocked(p, max(bytes, 1)); err != nil {
 		d.ctx.Free(p)
+		d.quota.Give(bytes)
 		return device.Buffer{}, d.allocError(err, bytes, what)
 	}
 	d.buffers[uint64(p)] = nil
@@ -288,6 +297,7 @@ func (d *Device) Free(b device.Buffer) {
 		d.note(m.Free())
 	default:
 		d.note(d.ctx.Free(driver.DevicePtr(b.Addr())))
+		d.quota.Give(b.Size())
 	}
 }
 

@@ -38,12 +38,37 @@ func List() ([]GPU, error) {
 	return gpus, nil
 }
 
-func describe(g *GPU, d driver.Device, all []driver.Device) (err error) {
-	g.Index, g.Peers, g.Atomics = d.Ordinal(), []int{}, []int{}
+// Seen returns Index, Name and PCIBusID of all GPUs that this process sees. It opens none, so one that has failed is among them.
+func Seen() ([]GPU, error) {
+	if err := Usable(); err != nil {
+		return nil, err
+	}
+	devices, err := driver.Devices()
+	if err != nil {
+		return nil, err
+	}
+	gpus := make([]GPU, len(devices))
+	for i, d := range devices {
+		if err := name(&gpus[i], d); err != nil {
+			return nil, err
+		}
+	}
+	return gpus, nil
+}
+
+// name sets what a GPU is told by.
+func name(g *GPU, d driver.Device) (err error) {
+	g.Index = d.Ordinal()
 	if g.Name, err = d.Name(); err != nil {
 		return err
 	}
-	if g.PCIBusID, err = d.PCIBusID(); err != nil {
+	g.PCIBusID, err = d.PCIBusID()
+	return err
+}
+
+func describe(g *GPU, d driver.Device, all []driver.Device) (err error) {
+	g.Peers, g.Atomics = []int{}, []int{}
+	if err := name(g, d); err != nil {
 		return err
 	}
 	g.HostLink = hostLink(g.PCIBusID)

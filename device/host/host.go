@@ -22,7 +22,14 @@ import (
 type Device struct {
 	index   int
 	workers workers
-	memory  sync.Map // what Free frees: address (*byte) → *numa.Memory
+	memory  sync.Map     // what Free frees: address (*byte) → *block
+	quota   device.Quota // of Alloc
+}
+
+// block is memory that Free frees.
+type block struct {
+	*numa.Memory
+	taken int64 // of the quota
 }
 
 // Open returns n emulated devices that run their kernels on the given number of goroutines; 0 means GOMAXPROCS.
@@ -41,21 +48,31 @@ func (d *Device) Info() device.Info {
 
 // Alloc implements device.Device. Large blocks are outside the Go heap, and Free gives them back to the system at once.
 func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
-	return d.alloc("allocation for "+what, bytes, what, numa.New)
+	if err := d.quota.Take(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
+	b, err := d.alloc("allocation for "+what, bytes, bytes, what, numa.New)
+	if err != nil {
+		d.quota.Give(bytes)
+	}
+	return b, err
 }
+
+// Limit implements device.Limiter.
+func (d *Device) Limit(bytes int64, whose string) { d.quota.Limit(bytes, whose) }
 
 // AllocHost implements device.Device.
 func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
-	return d.Alloc(bytes, what)
+	return d.alloc("allocation for "+what, bytes, 0, what, numa.New)
 }
 
 // AllocHostOn implements device.NodeAllocator.
 func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
-	return d.alloc("allocation for "+what, bytes, what, func(bytes int64) (*numa.Memory, error) { return numa.Alloc(max(bytes, 1), nodes) })
+	return d.alloc("allocation for "+what, bytes, 0, what, func(bytes int64) (*numa.Memory, error) { return numa.Alloc(max(bytes, 1), nodes) })
 }
 
-// alloc returns memory of from. call says in errors what failed.
-func (d *Device) alloc(call string, bytes int64, what string, from func(int64) (*numa.Memory, error)) (device.Buffer, error) {
+// alloc returns memory of from, of which so much of the quota is taken. call says in errors what failed.
+func (d *Device) alloc(call string, bytes, taken int64, what string, from func(int64) (*numa.Memory, error)) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
 	}
@@ -67,14 +84,15 @@ func (d *Device) alloc(call string, bytes int64, what string, from func(int64) (
 		return device.Buffer{}, fmt.Errorf("host: %s: %w", call, err)
 	}
 	b := m.Bytes()[:bytes:bytes]
-	d.memory.Store(unsafe.SliceData(b), m)
+	d.memory.Store(unsafe.SliceData(b), &block{m, taken})
 	return device.HostBuffer(b), nil
 }
 
 // Free implements device.Device.
 func (d *Device) Free(b device.Buffer) {
 	if m, ok := d.memory.LoadAndDelete(unsafe.SliceData(b.Bytes())); ok {
-		m.(*numa.Memory).Free()
+		m.(*block).Free()
+		d.quota.Give(m.(*block).taken)
 	}
 }
 
@@ -89,7 +107,7 @@ func (d *Device) Reaches(device.Buffer) error { return nil }
 // Discard implements device.Discarder.
 func (d *Device) Discard(b device.Buffer, from, to int64) {
 	if m, ok := d.memory.Load(unsafe.SliceData(b.Bytes())); ok {
-		m.(*numa.Memory).Discard(from, to)
+		m.(*block).Discard(from, to)
 	}
 }
 

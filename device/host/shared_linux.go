@@ -17,7 +17,7 @@ func (d *Device) AllocShared(bytes int64, what string) (device.Buffer, error) {
 
 // AllocSharedHost implements device.Sharer.
 func (d *Device) AllocSharedHost(nodes []int, bytes int64, what string) (device.Buffer, error) {
-	return d.alloc("allocation for "+what, bytes, what, func(bytes int64) (*numa.Memory, error) {
+	return d.alloc("allocation for "+what, bytes, 0, what, func(bytes int64) (*numa.Memory, error) {
 		m, err := numa.AllocShared("tensorcache "+what, max(bytes, 1), nodes)
 		if errors.Is(err, numa.ErrRefused) && len(nodes) == 0 {
 			err = fmt.Errorf("%w: %w", device.ErrNotShared, err)
@@ -44,10 +44,10 @@ func populate(m *numa.Memory) {
 // Export implements device.Sharer.
 func (d *Device) Export(b device.Buffer) (*os.File, error) {
 	m, ok := d.memory.Load(unsafe.SliceData(b.Bytes()))
-	if !ok || int64(len(m.(*numa.Memory).Bytes())) != max(b.Size(), 1) {
+	if !ok || int64(len(m.(*block).Bytes())) != max(b.Size(), 1) {
 		return nil, fmt.Errorf("host: buffer (%d bytes) exported must be one of AllocShared of this device", b.Size())
 	}
-	f, err := m.(*numa.Memory).File()
+	f, err := m.(*block).File()
 	if err != nil {
 		return nil, fmt.Errorf("host: buffer (%d bytes) exported: %w", b.Size(), err)
 	}
@@ -56,7 +56,7 @@ func (d *Device) Export(b device.Buffer) (*os.File, error) {
 
 // Import implements device.Sharer.
 func (d *Device) Import(f *os.File, bytes int64, writable bool, what string) (device.Buffer, error) {
-	return d.alloc("import of "+what, bytes, what, func(bytes int64) (*numa.Memory, error) { return numa.MapShared(f, max(bytes, 1), writable) })
+	return d.alloc("import of "+what, bytes, 0, what, func(bytes int64) (*numa.Memory, error) { return numa.MapShared(f, max(bytes, 1), writable) })
 }
 
 // ImportHost implements device.Sharer.

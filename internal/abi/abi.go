@@ -416,6 +416,18 @@ const PoolPartialHeader = 16
 // PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 const PoolAhead = 4
 
+// PoolEntries is the shared memory, in bytes, that a thread has for entries, PoolLane what it has of its tile's rows, and PoolTile what a tile has: see pooled_ahead.h.
+// PoolStages is the number of rows that a tile has in shared memory while it decodes two of them, PoolRawStages that of tables without a codec, and PoolBytesStages
+// that of pooled_bytes.cu.
+const (
+	PoolEntries     = 40
+	PoolLane        = 16
+	PoolTile        = 32
+	PoolStages      = 6
+	PoolRawStages   = 8
+	PoolBytesStages = 2
+)
+
 const (
 	PoolSum  = 0
 	PoolMean = 1
@@ -439,9 +451,9 @@ const (
 
 // PoolArgs say how the rows of a batch are divided into bags, and what is written of each: see package reduce.
 type PoolArgs struct {
-	Offsets, Weights, Partials                                                                        uint64
-	Padding, Stride                                                                                   int64
-	Bags, Size, OffsetCount, Columns, TileRows, PartialStride, Mode, Element, Output, Narrow, Unit, _ uint32
+	Offsets, Weights, Partials                                                                                      uint64
+	Padding, Stride                                                                                                 int64
+	Bags, Size, OffsetCount, Columns, TileRows, PartialStride, Mode, Element, Output, Narrow, Unit, Begin, Plain, _ uint32
 }
 
 // PooledArgs are a batch whose rows are added up. Serve's warpRows and part are not used, and its lookup's out receives the sums.
@@ -450,29 +462,44 @@ type PooledArgs struct {
 	Pool  PoolArgs
 }
 
-// PooledReplayArgs are such a batch in a captured graph.
-type PooledReplayArgs struct {
-	Replay ReplayArgs
-	Pool   PoolArgs
-}
-
 // Float8Args say what follows the float8 values of a row: a scale for each block of them, of so many pieces of 8 values. Factor is the bits of a float32 by
 // which each element is multiplied.
 type Float8Args struct {
 	Scales, Block, Factor, _ uint32
 }
 
-// PooledFloat8Args and PooledFloat8ReplayArgs are such batches of float8 rows.
+// PooledFloat8Args are such a batch of float8 rows.
 type PooledFloat8Args struct {
 	Serve  ServeArgs
 	Pool   PoolArgs
 	Float8 Float8Args
 }
 
-type PooledFloat8ReplayArgs struct {
-	Replay ReplayArgs
-	Pool   PoolArgs
-	Float8 Float8Args
+// POOL_TABLES is the most tables whose rows one launch adds up, POOL_STARTS one more, and POOL_LEAST_ROWS the fewest positions that a tile is given.
+const (
+	PoolTables    = 64
+	PoolStarts    = 65
+	PoolLeastRows = 8
+)
+
+// PooledTable is the batch of one table among those of a launch. Serve's result and batch are not used. In a captured graph state and views are as in
+// ReplayArgs, and the state is counted in; otherwise view is what the batch reads by.
+type PooledTable struct {
+	Serve        ServeArgs
+	Pool         PoolArgs
+	Float8       Float8Args
+	State, Views uint64
+	View         ReplayView
+}
+
+// PooledTablesArgs are the batches of several tables that have one kernel, or one batch in a captured graph. Their positions are counted through, table after
+// table. In a captured graph state is where its blocks announce themselves, of which a replay has so many in all its launches. Otherwise counters and
+// results, page-locked memory, have a Counters for each table, and batch is the batch's number.
+type PooledTablesArgs struct {
+	One                                               PooledTable
+	Tables, State, Counters, Results, Batch, Offsets  uint64
+	Count, Blocks, Bags, Narrow, Limit, Tiles, Inside uint32
+	Starts                                            [PoolStarts]uint32
 }
 
 // SumRowsArgs are rows of a batch that were written to memory, back to back, to be added up: those of positions base to end - 1, from mem on. The
@@ -495,11 +522,12 @@ type PoolOffsetsArgs struct {
 	Blocks, Count uint32
 }
 
-// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
+// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined. Inside says that those were written whose runs all begin in
+// the positions of one tile, but for bags of several groups.
 type PoolJoinArgs struct {
-	Pool    PoolArgs
-	Out     uint64
-	Rows, _ uint32
+	Pool         PoolArgs
+	Out          uint64
+	Rows, Inside uint32
 }
 
 // GatherPoolArgs are uncompressed rows that are added up in bags of one size: what benchmarks compare with.
@@ -589,13 +617,13 @@ type BuddyRanges struct {
 // by device. Slots, overs, target and over are those of a BuddyRange. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row
 // numbers have 32 bits.
 type BuddyArgs struct {
-	Decode                                                    DecodeArgs
-	Words, Slots, Overs                                       [MaxSlabs]uint64
-	Magic                                                     uint64
-	Limit                                                     int64
-	State, Views                                              uint64
-	Target, Over, Devices, Peers, Narrow, Blocks, Prefetch, _ uint32
-	Ranges, Only                                              uint64
+	Decode                                                 DecodeArgs
+	Words, Slots, Overs                                    [MaxSlabs]uint64
+	Magic                                                  uint64
+	Limit                                                  int64
+	State, Views                                           uint64
+	Target, Over, Devices, Peers, Narrow, Blocks, Order, _ uint32
+	Ranges, Only                                           uint64
 }
 
 // The lengths of the structures in bytes.
@@ -618,6 +646,7 @@ const (
 	ReplayCountsBytes = 88
 	ReplayStateBytes  = 128
 	BoardCaptureBytes = 384
+	PooledTableBytes  = 584
 	AbsentHostBytes   = 256
 	AbsentStateBytes  = 48
 	ReplayAbsentBytes = 40
@@ -666,15 +695,15 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(BoardCapture{})-384]
 	_ = [1]int{}[unsafe.Sizeof(ReplayBoardArgs{})-32]
 	_ = [1]int{}[unsafe.Sizeof(ReplayLookArgs{})-24]
-	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-88]
-	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-400]
-	_ = [1]int{}[unsafe.Sizeof(PooledReplayArgs{})-424]
+	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-96]
+	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-408]
 	_ = [1]int{}[unsafe.Sizeof(Float8Args{})-16]
-	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-416]
-	_ = [1]int{}[unsafe.Sizeof(PooledFloat8ReplayArgs{})-440]
-	_ = [1]int{}[unsafe.Sizeof(SumRowsArgs{})-216]
-	_ = [1]int{}[unsafe.Sizeof(PoolOffsetsArgs{})-104]
-	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]
+	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-424]
+	_ = [1]int{}[unsafe.Sizeof(PooledTable{})-584]
+	_ = [1]int{}[unsafe.Sizeof(PooledTablesArgs{})-920]
+	_ = [1]int{}[unsafe.Sizeof(SumRowsArgs{})-224]
+	_ = [1]int{}[unsafe.Sizeof(PoolOffsetsArgs{})-112]
+	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-112]
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]
 	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-48]

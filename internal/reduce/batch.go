@@ -35,6 +35,11 @@ type Batch struct {
 	// no next one.
 	Offsets device.Buffer
 	Narrow  bool
+	// Begin is what offsets count from: an offset of Begin is position 0 of the batch.
+	Begin int64
+	// Whole, if not empty, says that the batch is a window: Offsets are some of those at Whole, its rows are those from its first offset to its last, and
+	// Rows and the row numbers and weights are those of all bags of Whole. Begin is 0 then, and Rows is limited by it only.
+	Whole device.Buffer
 	// Weights, if not empty, has a float32 for each row number. Only for Sum.
 	Weights device.Buffer
 	// Padding is the row that is left out, NoPadding for none.
@@ -48,6 +53,18 @@ const NoPadding = math.MinInt64
 
 // Float says whether rows of a type can be added up.
 func Float(t dtype.Type) bool { return t == dtype.Float32 || t == dtype.Float16 || t == dtype.BFloat16 }
+
+// Window returns the batch of a window as one of its own, given the first of its offsets and the last, and the position of its first row among those of
+// all. Offsets out of range are taken for the nearest position.
+func (b *Batch) Window(first, last int64) (own Batch, at int64) {
+	own, at = *b, min(max(first, 0), int64(b.Rows))
+	end := min(max(last, at), int64(b.Rows))
+	own.Begin, own.Rows, own.Whole = at, int(end-at), device.Buffer{}
+	if b.Weights.Size() > 0 {
+		own.Weights = b.Weights.Slice(4*at, 4*end)
+	}
+	return own, at
+}
 
 // OutBytes returns the bytes of one bag's output.
 func (b *Batch) OutBytes() int { return b.Columns * b.Out.Size() }
@@ -110,12 +127,12 @@ func slice[T any](b device.Buffer) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(*new(T))))
 }
 
-// Offset returns an offset as it is given. REQUIRES: Size is 0.
+// Offset returns an offset as it is given, counted from Begin. REQUIRES: Size is 0.
 func (v *View) Offset(i int) int64 {
 	if v.narrow != nil {
-		return int64(v.narrow[i])
+		return int64(v.narrow[i]) - v.Begin
 	}
-	return v.wide[i]
+	return v.wide[i] - v.Begin
 }
 
 func (v *View) clamp(i int) int { return int(min(max(v.Offset(i), 0), int64(v.Rows))) }

@@ -22,6 +22,25 @@ const Float8Unit = 8
 // Is says whether rows are float8.
 func (f *Float8) Is() bool { return f.Values != dtype.Invalid }
 
+// Complete fills in what the type of a table says of its rows, unless f says it: values without scales, or values and a scale for each block as parts.
+func (f *Float8) Complete(of dtype.Type) {
+	if f.Is() {
+		return
+	}
+	if float8(of) {
+		f.Values = of
+		return
+	}
+	parts := of.Parts()
+	if len(parts) == 2 && float8(parts[0].Type) && scales(parts[1].Type) && parts[0].Count%parts[1].Count == 0 {
+		f.Values, f.Scales, f.Block = parts[0].Type, parts[1].Type, parts[0].Count/parts[1].Count
+	}
+}
+
+func float8(t dtype.Type) bool { return t == dtype.Float8E4M3FN || t == dtype.Float8E5M2 }
+
+func scales(t dtype.Type) bool { return t == dtype.Float8E8M0FNU || t == dtype.Float32 }
+
 // Fills says whether rows of these parts are values and then a scale for each block.
 func (f *Float8) Fills(parts []dtype.Part) bool {
 	return len(parts) == 2 && parts[0].Type == f.Values && parts[1].Type == f.Scales && f.Block > 0 && parts[0].Count == parts[1].Count*f.Block

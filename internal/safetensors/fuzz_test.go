@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"path/filepath"
 	"runtime"
 	"testing"
 )
@@ -13,7 +14,23 @@ func FuzzOpen(f *testing.F) {
 	f.Add(file(header(`"__metadata__":{"format":"pt"}`, a, entry("c", "F4", "[1]", 24, 25)), sequence(25)), "a")
 	f.Add(file(header(entry("e", "U8", "[0,1]", 0, 0), entry("a", "U8", "[4294967296,4294967296]", 0, 0)), nil), "a")
 	f.Add(file(`{"a":{"dtype":"F32","shape":[[[[`, nil), "")
+	f.Add([]byte(`{"metadata":{"total_size":5},"weight_map":{"a.1":"m-1.safetensors","a.10":"m-2.safetensors","a.2":"m-1.safetensors"}}`), "a.*")
 	f.Fuzz(func(t *testing.T, b []byte, name string) {
+		index := places{of: map[string]string{}}
+		if index.parseIndex("folder", b) == nil {
+			for name, in := range index.of {
+				if filepath.Dir(in) != "folder" {
+					t.Fatalf("tensor %q lies in %q", name, in)
+				}
+				index.names = append(index.names, name)
+			}
+			lists, err := index.lists(name)
+			for _, list := range lists {
+				if len(list) == 0 || err != nil || len(list) != len(lists[0]) {
+					t.Fatalf("%q: %v, %v", name, lists, err)
+				}
+			}
+		}
 		for _, b := range [][]byte{b, file(string(b), sequence(24))} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -50,23 +50,32 @@ func OpenJoined(path string) (j *Joined, err error) {
 			j = nil
 		}
 	}()
-	var parts []dtype.Part
 	for _, one := range names {
 		r, err := Open(file+":"+one, 1)
 		if err != nil {
 			return j, err
 		}
 		j.parts = append(j.parts, r)
-		if r.rows != j.parts[0].rows {
-			return j, inFile(path, fmt.Errorf("rows (%d) of tensor %q must be the %d of %q", r.rows, datafile.Clip(one), j.parts[0].rows, datafile.Clip(names[0])))
+	}
+	return j, j.join()
+}
+
+// join sets what follows from the parts.
+func (j *Joined) join() (err error) {
+	var parts []dtype.Part
+	for _, r := range j.parts {
+		if first := j.parts[0]; r.rows != first.rows {
+			return inFile(j.name, fmt.Errorf("rows (%d) of tensor %q must be the %d of %q", r.rows, datafile.Clip(r.tensor.name), first.rows, datafile.Clip(first.tensor.name)))
 		}
 		parts = append(parts, dtype.Part{Type: r.DType(), Count: r.rowBytes / r.DType().Size()})
 		j.rowBytes += r.rowBytes
 	}
-	if j.of, err = dtype.RowOf(parts...); err != nil {
-		return j, inFile(path, err)
+	if len(parts) == 1 {
+		j.of = parts[0].Type
+		return nil
 	}
-	return j, nil
+	j.of, err = dtype.RowOf(parts...)
+	return inFile(j.name, err)
 }
 
 // Name returns path:tensors.
@@ -101,6 +110,9 @@ func (j *Joined) Read(dst []byte) (rows int, err error) {
 func (j *Joined) ReadFrom(row int64, dst []byte) error {
 	if len(dst)%j.rowBytes != 0 || row < 0 || row > int64(j.Rows()) || int64(len(dst)/j.rowBytes) > int64(j.Rows())-row {
 		return inFile(j.name, fmt.Errorf("rows from %d on (%d bytes) must be whole rows of %d bytes below %d", row, len(dst), j.rowBytes, j.Rows()))
+	}
+	if len(j.parts) == 1 {
+		return j.parts[0].ReadFrom(row, dst)
 	}
 	var piece []byte
 	for rows := len(dst) / j.rowBytes; rows > 0; {

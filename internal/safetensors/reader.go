@@ -63,7 +63,12 @@ func open(file string, f io.ReaderAt, size int64, name string, minRank int, pref
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{name: file + ":" + t.name, tensor: *t, begin: begin + t.from, end: size}
+	return newReader(file, t, begin, size, minRank)
+}
+
+// newReader returns a reader of a tensor of a file of size bytes, whose data begin at a byte. It has no file yet.
+func newReader(file string, t *tensor, data, size int64, minRank int) (*Reader, error) {
+	r := &Reader{name: file + ":" + t.name, tensor: *t, begin: data + t.from, end: size}
 	if err := t.check(minRank); err != nil {
 		return nil, inFile(r.name, err)
 	}

@@ -25,8 +25,9 @@ type Options struct {
 // Owner lets processes in. It is safe for concurrent use.
 type Owner interface {
 	// Admit gives a process memory to map, with a board for so many lanes a device. send is called with the memory before Admit returns, and
-	// later with what changes, until it returns an error. Admit closes p when the guest has left, or after an error.
-	Admit(p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
+	// later with what changes, until it returns an error. Admit closes p when the guest has left, or after an error. It waits while rows of a lost device are
+	// withdrawn.
+	Admit(ctx context.Context, p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
 	// Guest returns the guest of a number, nil if there is none.
 	Guest(number uint64) Guest
 	// ReadAbsent reads rows of a table that a guest has not found in the host tier.

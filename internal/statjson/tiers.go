@@ -21,7 +21,7 @@ type HostTier struct {
 }
 
 // ColdTier counts what was read from below the host tier, for batches, refresh cycles and prefetches. AbsentRows of the misses were not in the host tier, and
-// FailedRows of the rows could not be read. MeanMillis is the mean time of a read.
+// FailedRows of the rows could not be read. MeanMillis is the mean time of a read. Stores says what came from each store.
 type ColdTier struct {
 	AbsentRows int64   `json:"absent_rows"`
 	FailedRows int64   `json:"failed_rows"`
@@ -30,6 +30,17 @@ type ColdTier struct {
 	BytesRead  int64   `json:"bytes_read"`
 	Reads      int64   `json:"reads"`
 	MeanMillis float64 `json:"mean_ms"`
+	Stores     []Store `json:"stores,omitempty"`
+}
+
+// Store counts what was read from one store of pages, and pages that it did not deliver or had damaged.
+type Store struct {
+	Name        string  `json:"name"`
+	Reads       int64   `json:"reads"`
+	PagesRead   int64   `json:"pages_read"`
+	BytesRead   int64   `json:"bytes_read"`
+	FailedPages int64   `json:"failed_pages"`
+	MeanMillis  float64 `json:"mean_ms"`
 }
 
 // Prefetch counts prefetched rows: those that left unused, those for which there was no room, and those that a batch took while they were being read.
@@ -40,11 +51,12 @@ type Prefetch struct {
 	TakenRows   int64 `json:"taken_rows"`
 }
 
-// Log counts updates: rows found in the log, bytes of updated rows, and bytes written for them.
+// Log counts updates: rows found in the log and the mean time of a read there, bytes of updated rows, and bytes written for them.
 type Log struct {
-	Rows         int64 `json:"rows"`
-	Bytes        int64 `json:"bytes"`
-	BytesWritten int64 `json:"bytes_written"`
+	Rows         int64   `json:"rows"`
+	Bytes        int64   `json:"bytes"`
+	BytesWritten int64   `json:"bytes_written"`
+	MeanMillis   float64 `json:"mean_ms"`
 }
 
 // TiersOf returns the JSON form of a table's tiers.
@@ -55,10 +67,19 @@ func TiersOf(t *cache.TierStats) *Tiers {
 			AbsentRows: t.AbsentRows, FailedRows: t.FailedRows, RowsRead: t.RowsRead, PagesRead: t.PagesRead, BytesRead: t.BytesRead, Reads: t.Reads,
 		},
 		Prefetch: Prefetch{t.PrefetchedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
-		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten},
+		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads)},
 	}
-	if t.Reads > 0 {
-		r.Cold.MeanMillis = float64(t.ReadNanos) / float64(t.Reads) / 1e6
+	r.Cold.MeanMillis = mean(t.ReadNanos, t.Reads)
+	for _, s := range t.Stores {
+		r.Cold.Stores = append(r.Cold.Stores, Store{s.Name, s.Reads, s.PagesRead, s.BytesRead, s.FailedPages, mean(s.Nanos, s.Reads)})
 	}
 	return r
+}
+
+// mean returns milliseconds.
+func mean(nanos, n int64) float64 {
+	if n == 0 {
+		return 0
+	}
+	return float64(nanos) / float64(n) / 1e6
 }

@@ -33,8 +33,15 @@ type File interface {
 const array = "features"
 
 // Open opens an .npy file, or an array of an .npz archive or of a .safetensors file. The array is named after a colon; without a name it is
-// "features", else the only array of rank ≥ 2. Tensors with a plus between their names are joined: safetensors.OpenJoined.
+// "features", else the only array of rank ≥ 2. Tensors with a plus between their names are joined: safetensors.OpenJoined. Of a checkpoint of several files, or by a
+// pattern, the rows of several tensors follow each other: safetensors.OpenCheckpoint.
 func Open(path string) (File, error) {
+	if c, err := safetensors.OpenCheckpoint(path); c != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
 	if isSafetensors(path) {
 		if j, err := safetensors.OpenJoined(path); j != nil || err != nil {
 			if err != nil {
@@ -56,6 +63,15 @@ func Open(path string) (File, error) {
 		return ranged, nil
 	}
 	return r, nil
+}
+
+// IsCheckpoint is that of package safetensors. A folder is pages if it is none.
+func IsCheckpoint(path string) bool { return safetensors.IsCheckpoint(path) }
+
+// InCheckpoint says whether a path names tensors of a checkpoint's folder or index, between which there may be commas.
+func InCheckpoint(path string) bool {
+	file, names := safetensors.SplitCheckpoint(path)
+	return names != "" && path != file+":"+names || names != "" && strings.EqualFold(filepath.Ext(file), ".json")
 }
 
 // isSafetensors tells the format by the file's content: the length of a header of at most 100 MB, and its brace. No .npy or .npz file

@@ -106,3 +106,31 @@ func TestOpen_UnknownContent(t *testing.T) {
 		}
 	}
 }
+
+// TestOpen_Checkpoint: a folder of .safetensors files is opened by the names of its tensors.
+func TestOpen_Checkpoint(t *testing.T) {
+	dir := t.TempDir()
+	for name, b := range map[string][]byte{
+		"model.safetensors.index.json": []byte(`{"weight_map":{"x":"a.safetensors"}}`), "a.safetensors": tensors(100),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := Open(dir + ":x,x")
+	if err != nil || f.Rows() != 6 || f.DType() != dtype.Float32 || f.Name() != dir+":x,x" || !IsCheckpoint(dir) || IsCheckpoint(t.TempDir()) {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	if _, ok := f.(interface{ ReadFrom(int64, []byte) error }); !ok {
+		t.Error("rows must be read in any order")
+	}
+	f.Close()
+	for path, in := range map[string]bool{dir + ":x,x": true, dir + "/model.safetensors.index.json:x": true, dir: false, dir + "/a.safetensors:x,x": false, "a.npy,b.npy": false} {
+		if InCheckpoint(path) != in {
+			t.Errorf("%s is in a checkpoint: %v", path, !in)
+		}
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "must be named behind a colon") {
+		t.Errorf("a folder without names: %v", err)
+	}
+}

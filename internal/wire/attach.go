@@ -9,8 +9,9 @@ const Vacate = "vacate"
 
 // AttachRequest asks for the cache's memory.
 type AttachRequest struct {
-	// Lanes is the most batches that the client wants to run at a time on one device.
-	Lanes int `json:"lanes"`
+	// Lanes is the most batches that the client wants to run at a time on one device. With Fewer, the owner may allow fewer; else it refuses the client.
+	Lanes int  `json:"lanes"`
+	Fewer bool `json:"fewer,omitempty"`
 }
 
 // Welcome answers an AttachRequest. Memory is named by the IDs of regions, which the owner has sent before; 0 is none.
@@ -20,13 +21,15 @@ type Welcome struct {
 	Devices []Device `json:"devices"`
 	Lanes   int      `json:"lanes"` // of each device on the board
 	// Captures is the number of each device's places for captured batches on the board.
-	Captures int     `json:"captures"`
-	Board    uint64  `json:"board"`
-	Sheet    uint64  `json:"sheet"`  // one 64-bit word a table: its number of rows
-	Codecs   uint64  `json:"codecs"` // metadata of the tables' codecs, back to back
-	Sampled  Sampled `json:"sampled"`
-	Rings    []Ring  `json:"rings"` // one a device, none if no accesses are sampled
-	Views    Layout  `json:"views"`
+	Captures int `json:"captures"`
+	// Scratch is the most memory of a device, in bytes, that the client may allocate there; 0: no limit.
+	Scratch int64   `json:"scratch,omitempty"`
+	Board   uint64  `json:"board"`
+	Sheet   uint64  `json:"sheet"`  // one 64-bit word a table: its number of rows
+	Codecs  uint64  `json:"codecs"` // metadata of the tables' codecs, back to back
+	Sampled Sampled `json:"sampled"`
+	Rings   []Ring  `json:"rings"` // one a device, none if no accesses are sampled
+	Views   Layout  `json:"views"`
 }
 
 // Device says which device of the machine one of the owner's is.

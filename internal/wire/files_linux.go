@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -39,25 +38,4 @@ func filesOf(beside []byte, flags int) (files []*os.File, err error) {
 		return files, fmt.Errorf("descriptors must be at most %d, and this process must have room for them", MaxFiles)
 	}
 	return files, nil
-}
-
-// checkOwner returns an error unless the process that listens at the other end is of this process's user: what it shares is mapped, and decoded as
-// it stands. In a folder for all, such as /tmp, another user could have taken the path.
-func checkOwner(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	if failed != nil {
-		return fmt.Errorf("wire: user of the owner: %w", failed)
-	}
-	if own := os.Geteuid(); int(peer.Uid) != own {
-		return fmt.Errorf("wire: owner's user (%d) must be this process's (%d)", peer.Uid, own)
-	}
-	return nil
 }

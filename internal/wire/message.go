@@ -7,7 +7,7 @@ import (
 )
 
 // Version is the version of the protocol, of the board and of all formats in shared memory. Owner and client must have the same.
-const Version = 4
+const Version = 5
 
 // Message is a request, an answer or a notice.
 type Message struct {
@@ -67,6 +67,7 @@ const (
 	Refresh      = "refresh"
 	SetBudget    = "budget"   // BudgetRequest
 	Retarget     = "retarget" // RetargetRequest
+	Merge        = "merge"    // MergeRequest
 	Snapshot     = "snapshot" // SnapshotRequest
 	Drain        = "drain"
 	Cancel       = "cancel" // a notice: CancelNotice
@@ -113,6 +114,9 @@ type AbsentRows struct {
 type BudgetRequest struct {
 	Bytes int64 `json:"bytes"`
 }
+
+// MergeRequest has the table whose updated rows are to be merged into its pages.
+type MergeRequest struct{ Table int }
 
 // RetargetRequest has the target that a resident table is to move to, in bytes; 0 leaves the choice to the owner.
 type RetargetRequest struct {

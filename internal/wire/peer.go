@@ -57,7 +57,8 @@ func Dial(ctx context.Context, address, name string, notice func(*Message)) (*Pe
 	if err != nil {
 		return nil, r, err
 	}
-	if err := checkOwner(c.(*net.UnixConn)); err != nil {
+	owner, err := ownerOf(c.(*net.UnixConn))
+	if err != nil {
 		c.Close()
 		return nil, r, err
 	}
@@ -67,6 +68,15 @@ func Dial(ctx context.Context, address, name string, notice func(*Message)) (*Pe
 	p := &Peer{conn: NewConn(c.(*net.UnixConn)), notice: notice, done: make(chan struct{})}
 	p.mu.waiting = map[uint64]chan *Message{}
 	go p.read()
+	go func() { // a child of the owner's, by fork, may hold the connection open
+		if owner.Wait() {
+			p.Close()
+		}
+	}()
+	go func() {
+		<-p.done
+		owner.Close()
+	}()
 	if _, err := p.Call(ctx, Hello, Greeting{Version, name}, nil, &r); err != nil {
 		p.Close()
 		return nil, r, err

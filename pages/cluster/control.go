@@ -10,9 +10,11 @@ import (
 	"github.com/valkey-io/valkey-go"
 )
 
-// compareAndSet sets a generation's state if it is the expected one, and, if there is a manifest, makes that the current one.
+// compareAndSet sets a generation's state if it is the expected one, and, if there is a manifest, makes that the current one. If it is to replace a certain
+// manifest, another one is kept, and 2 returned.
 var compareAndSet = valkey.NewLuaScript(`
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+if ARGV[5] ~= '' and redis.call('GET', KEYS[2]) ~= ARGV[5] then return 2 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 if ARGV[4] ~= '' then redis.call('SET', KEYS[2], ARGV[4]) end
 return 1`)
@@ -43,18 +45,29 @@ func (c control) do(ctx context.Context, command func() valkey.Completed) (valke
 	}
 }
 
+// errReplaced says that the manifest that was to be replaced is not the current one any more.
+var errReplaced = errors.New("another generation was committed meanwhile")
+
 // swap is compareAndSet for one generation.
 func (c control) swap(ctx context.Context, generation uint64, from, to state, manifest []byte) (bool, error) {
+	return c.swapOver(ctx, generation, from, to, manifest, nil)
+}
+
+// swapOver is swap with a manifest to be replaced, nil for any.
+func (c control) swapOver(ctx context.Context, generation uint64, from, to state, manifest, over []byte) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	for wait := firstWait; ; wait = longer(wait) {
 		n, err := compareAndSet.Exec(ctx, c.client, []string{c.generations(), c.manifest()},
-			[]string{fmt.Sprint(generation), from.String(), to.String(), valkey.BinaryString(manifest)}).AsInt64()
+			[]string{fmt.Sprint(generation), from.String(), to.String(), valkey.BinaryString(manifest), valkey.BinaryString(over)}).AsInt64()
 		if err == nil && n == 0 && wait != firstWait {
 			// An earlier try may have done it, and its answer been lost.
 			if now, found, err := c.state(ctx, generation); err == nil && found && now == to {
 				return true, nil
 			}
+		}
+		if err == nil && n == 2 {
+			return false, errReplaced
 		}
 		if err == nil || !temporary(err) || !sleep(ctx, wait) {
 			return n == 1, err

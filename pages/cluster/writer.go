@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // Writer loads a new generation of a table into a cluster. It implements pages.Writer. Until Commit returns, readers open the generation
@@ -21,7 +23,8 @@ type Writer struct {
 	generation uint64
 	is         state
 	next       uint32
-	over       bool // committed or aborted
+	over       bool   // committed or aborted
+	replaces   []byte // the manifest that must still be the current one at Commit; nil: any
 	lost       atomic.Bool
 	stop       chan struct{}
 	stopped    sync.WaitGroup
@@ -105,6 +108,12 @@ func (w *Writer) renew() {
 	}
 }
 
+// Replaces has Commit fail unless this is the manifest of the generation that readers open then: for a generation that was made of it.
+func (w *Writer) Replaces(m *pages.Manifest) (err error) {
+	w.replaces, err = m.MarshalBinary()
+	return err
+}
+
 // Generation implements pages.Writer.
 func (w *Writer) Generation() uint64 { return w.generation }
 
@@ -163,7 +172,11 @@ func (w *Writer) set(ctx context.Context, names []string, values map[string]stri
 
 // become changes the generation's state. The error says so if somebody else has changed it.
 func (w *Writer) become(ctx context.Context, to state, manifest []byte) error {
-	ok, err := w.swap(ctx, w.generation, w.is, to, manifest)
+	var over []byte
+	if manifest != nil {
+		over = w.replaces
+	}
+	ok, err := w.swapOver(ctx, w.generation, w.is, to, manifest, over)
 	if err != nil {
 		return fmt.Errorf("cluster: table %s: %w", w.table, err)
 	}

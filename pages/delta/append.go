@@ -2,6 +2,7 @@ package delta
 
 import (
 	"fmt"
+	"math"
 	"os"
 )
 
@@ -32,11 +33,11 @@ func (l *Log) Append(rows []Row) error {
 	}
 	if l.o.Durable {
 		if err := l.syncTo(number); err != nil {
-			l.publish(nil, number, nil, 0)
+			l.publish(nil, number, nil, 0, false)
 			return err
 		}
 	}
-	l.publish(rows, number, s, at+batchHeader+rowEntry*int64(len(rows)))
+	l.publish(rows, number, s, at, true)
 	return nil
 }
 
@@ -44,6 +45,11 @@ func (l *Log) Append(rows []Row) error {
 func (l *Log) write(rows []Row) (number uint64, s *segment, at int64, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
+	return l.writeLocked(rows)
+}
+
+// writeLocked is write. REQUIRES: writing held.
+func (l *Log) writeLocked(rows []Row) (number uint64, s *segment, at int64, err error) {
 	s, number, at, err = l.end()
 	if err == nil && at >= l.o.SegmentBytes {
 		if s, err = l.rotate(); err == nil {
@@ -53,7 +59,8 @@ func (l *Log) write(rows []Row) (number uint64, s *segment, at int64, err error)
 	if err != nil {
 		return 0, nil, 0, err
 	}
-	l.buffer = encodeBatch(l.buffer[:0], number, l.o.Durable, rows)
+	behind := uint32(min(number-1-l.synced.Load(), math.MaxUint32))
+	l.buffer = encodeBatch(l.buffer[:0], number, l.o.Durable, behind, rows)
 	if _, err := writeAt(s.file, l.buffer, at); err != nil {
 		// What got through is cut off; if not even that can be done, nothing can be written behind it.
 		if err := s.file.Truncate(at); err != nil {
@@ -78,6 +85,9 @@ func (l *Log) write(rows []Row) (number uint64, s *segment, at int64, err error)
 func (l *Log) writableLocked() error {
 	if l.mu.closed {
 		return fmt.Errorf("delta: %w", os.ErrClosed)
+	}
+	if l.o.ReadOnly {
+		return fmt.Errorf("delta: %w", l.mu.broken)
 	}
 	if l.mu.broken != nil {
 		return fmt.Errorf("delta: an earlier write failed, the log must be opened again: %w", l.mu.broken)
@@ -113,6 +123,7 @@ func (l *Log) rotate() (*segment, error) {
 		l.breakOff(err)
 		return nil, fmt.Errorf("delta: %w", err)
 	}
+	l.noteSynced(next - 1)
 	s, err := createSegment(l.dir, header{l.table, last.number + 1, next})
 	if err != nil {
 		return nil, fmt.Errorf("delta: %w", err)
@@ -121,6 +132,16 @@ func (l *Log) rotate() (*segment, error) {
 	defer l.mu.Unlock()
 	l.mu.segments = append(l.mu.segments, s)
 	return s, nil
+}
+
+// noteSynced notes that all batches up to this number are on the drive.
+func (l *Log) noteSynced(number uint64) {
+	for {
+		known := l.synced.Load()
+		if known >= number || l.synced.CompareAndSwap(known, number) {
+			return
+		}
+	}
 }
 
 func (l *Log) syncSegment(s *segment) error {
@@ -136,7 +157,7 @@ func (l *Log) syncSegment(s *segment) error {
 func (l *Log) syncTo(number uint64) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
-	if l.syncing.synced >= number {
+	if l.synced.Load() >= number {
 		return nil
 	}
 	l.mu.RLock()
@@ -151,13 +172,14 @@ func (l *Log) syncTo(number uint64) error {
 		l.breakOff(err)
 		return fmt.Errorf("delta: %w", err)
 	}
-	l.syncing.synced = written
+	l.noteSynced(written)
 	return nil
 }
 
-// publish has Read find the rows of a batch, whose stored bytes begin at a place; none of a batch that may not be on the drive.
-func (l *Log) publish(rows []Row, number uint64, s *segment, at int64) {
+// publish has Read find the rows of a batch that lies at a place; none of a batch that may not be on the drive. fresh says that they are new versions.
+func (l *Log) publish(rows []Row, number uint64, s *segment, at int64, fresh bool) {
 	bytes := int64(0)
+	at += batchHeader + rowEntry*int64(len(rows))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range rows {
@@ -167,6 +189,9 @@ func (l *Log) publish(rows []Row, number uint64, s *segment, at int64) {
 	}
 	delete(l.mu.unpublished, number)
 	l.published.Broadcast()
+	if !fresh {
+		return
+	}
 	l.appendedRows.Add(int64(len(rows)))
 	l.appendedBytes.Add(bytes)
 }

@@ -9,7 +9,8 @@
 // Invariants:
 //   - A row's newest version is the one with the highest batch number.
 //   - Batch numbers follow each other without gaps, over all segments.
-//   - A batch that says that it is durable proves that all before it were complete: what is damaged before it is an error, not a torn end.
+//   - A durable batch says how many batches before it may not have been on the drive when it was written. It proves that those before these
+//     were: what is damaged there is an error, not a torn end.
 //
 // A [Log] is safe for concurrent use. Only one process can have it open.
 package delta

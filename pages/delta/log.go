@@ -3,6 +3,7 @@ package delta
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +18,9 @@ type Options struct {
 	// Durable has Append return when its rows are on the drive. Otherwise they are on the drive at the latest when Sync or Seal has returned;
 	// a machine that ends before may lose them, a process that ends does not.
 	Durable bool
+	// ReadOnly opens what the log has now, for reading alone: nothing of it changes, also while another process has the log and appends to it. A folder
+	// that is not there is a log without rows. What is not sound at the end is left out.
+	ReadOnly bool
 	// SegmentBytes is the length from which a segment is followed by the next; 0 for 256 MiB.
 	SegmentBytes int64
 }
@@ -46,11 +50,9 @@ type Log struct {
 		broken      error // what keeps the log from being written
 		closed      bool
 	}
-	published *sync.Cond // of mu: a batch has left unpublished
-	syncing   struct {
-		sync.Mutex
-		synced uint64 // number of the last batch that is on the drive
-	}
+	published *sync.Cond    // of mu: a batch has left unpublished
+	syncing   sync.Mutex    // held while the last segment is synced
+	synced    atomic.Uint64 // number of the last batch that is known to be on the drive
 	// Of Stats.
 	appendedRows, appendedBytes, logBytes, cut atomic.Int64
 }
@@ -74,21 +76,59 @@ func Open(dir string, m *pages.Manifest, o Options) (_ *Log, err error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 256 << 20
 	}
+	if o.ReadOnly {
+		return openReadOnly(dir, m, o)
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	l := &Log{dir: dir, table: m.Encoding(), rows: m.Rows, rowBytes: m.RowBytes, o: o}
+	l := newLog(dir, m, o)
 	if l.lock, err = filelock.Try(filepath.Join(dir, "lock")); err != nil {
 		return nil, fmt.Errorf("delta: %s: another process has the log: %w", dir, err)
 	}
-	l.mu.index, l.mu.unpublished = map[int64]location{}, map[uint64]struct{}{}
-	l.published = sync.NewCond(&l.mu)
-	l.mu.next = 1
 	if err := l.replay(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("delta: %s: %w", dir, err)
 	}
 	return l, nil
+}
+
+func newLog(dir string, m *pages.Manifest, o Options) *Log {
+	l := &Log{dir: dir, table: m.Encoding(), rows: m.Rows, rowBytes: m.RowBytes, o: o}
+	l.mu.index, l.mu.unpublished = map[int64]location{}, map[uint64]struct{}{}
+	l.published = sync.NewCond(&l.mu)
+	l.mu.next = 1
+	return l
+}
+
+// openAgain is how often a log whose segments are removed meanwhile is opened again.
+const openAgain = 100
+
+// openReadOnly opens what a log has now.
+func openReadOnly(dir string, m *pages.Manifest, o Options) (*Log, error) {
+	for tries := 0; ; tries++ {
+		l := newLog(dir, m, o)
+		if l.mu.broken = errReadOnly; !there(dir) {
+			return l, nil
+		}
+		err := l.replay()
+		if err == nil {
+			return l, nil
+		}
+		l.Close()
+		if tries == openAgain || !errors.Is(err, fs.ErrNotExist) { // else segments have just been removed
+			return nil, fmt.Errorf("delta: %s: %w", dir, err)
+		}
+	}
+}
+
+// errReadOnly keeps a log from being written that was opened for reading alone.
+var errReadOnly = errors.New("the log was opened for reading alone")
+
+// there reports whether a folder may be there.
+func there(dir string) bool {
+	_, err := os.Stat(dir)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Find reports whether the log has a version of a row, and how that is stored. It reads no file.
@@ -164,7 +204,10 @@ func (l *Log) Close() error {
 	for i, s := range segments {
 		faults = append(faults, s.close(i == len(segments)-1 && broken == nil))
 	}
-	return errors.Join(append(faults, l.lock.Close())...)
+	if l.lock != nil {
+		faults = append(faults, l.lock.Close())
+	}
+	return errors.Join(faults...)
 }
 
 // Stats are sums since the log was opened, but for Rows, StoredBytes and Segments, which are what it holds.

@@ -648,7 +648,7 @@ func FuzzLog(f *testing.F) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					b := encodeBatch(nil, 1<<40, true, []Row{version(1, 0)})
+					b := encodeBatch(nil, 1<<40, true, 0, []Row{version(1, 0)})
 					file.Write(b[:len(b)-int(c-244)])
 					file.Close()
 				}
@@ -677,7 +677,7 @@ func FuzzLog(f *testing.F) {
 
 // FuzzReplay opens a log whose segment is anything behind its header.
 func FuzzReplay(f *testing.F) {
-	f.Add(encodeBatch(encodeBatch(nil, 1, false, []Row{version(1, 1), version(2, 2)}), 2, true, []Row{version(1, 4)}), true)
+	f.Add(encodeBatch(encodeBatch(nil, 1, false, 0, []Row{version(1, 1), version(2, 2)}), 2, true, 1, []Row{version(1, 4)}), true)
 	f.Fuzz(func(t *testing.T, b []byte, sealChecksum bool) {
 		if n := batchBytes(b); sealChecksum && n > 0 && n <= int64(len(b)) { // reaches what lies behind the check
 			rows := binary.LittleEndian.Uint32(b[4:])

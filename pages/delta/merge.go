@@ -2,12 +2,39 @@ package delta
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/tensorcache/tensorcache/pages"
 )
+
+// Merge writes the rows of the log into the next generation of the table's pages (pages.Rewrite), and removes them from the log. from is the current
+// generation. create is called if there are rows. committed, if not nil, is called when the new generation is the one that readers open; what
+// reads the log must read the new generation when it returns. Rows are appended and read meanwhile. A crash at any moment leaves the old generation and the
+// log, or the new one. One call at a time.
+func (l *Log) Merge(ctx context.Context, from pages.Store, create func() (pages.Writer, error), committed func() error, progress func(groups, of int64)) (done pages.Rewritten, err error) {
+	sealed, err := l.Seal()
+	if err != nil || len(sealed.Rows()) == 0 {
+		return done, err
+	}
+	w, err := create()
+	if err != nil {
+		return done, err
+	}
+	if _, done, err = pages.Rewrite(ctx, from, w, sealed, progress); err != nil {
+		return done, err
+	}
+	if committed != nil {
+		if err := committed(); err != nil {
+			return done, err
+		}
+	}
+	return done, l.Drop(sealed)
+}
 
 // Sealed is what the log held at a moment, to be merged into pages: it is a pages.Updates.
 type Sealed struct {

@@ -76,8 +76,8 @@ type Row struct {
 	Compressed bool
 }
 
-// encodeBatch returns a batch. REQUIRES: at least one row, and at most maxBatch bytes.
-func encodeBatch(b []byte, number uint64, durable bool, rows []Row) []byte {
+// encodeBatch returns a batch. behind is how many batches before it may not be on the drive yet. REQUIRES: at least one row, and at most maxBatch bytes.
+func encodeBatch(b []byte, number uint64, durable bool, behind uint32, rows []Row) []byte {
 	le := binary.LittleEndian
 	from := len(b)
 	body := rowEntry * len(rows)
@@ -89,9 +89,10 @@ func encodeBatch(b []byte, number uint64, durable bool, rows []Row) []byte {
 	b = le.AppendUint32(b, uint32(body))
 	b = append(b, flags(durable), 0, 0, 0)
 	b = le.AppendUint64(b, number)
+	b = le.AppendUint32(b, behind)
 	// The checksums of the rows stand in the directory, so that of the batch need not cover the rows' bytes.
 	at := len(b)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	b = append(b, 0, 0, 0, 0)
 	for _, r := range rows {
 		length := uint32(len(r.Stored))
 		if r.Compressed {
@@ -101,7 +102,7 @@ func encodeBatch(b []byte, number uint64, durable bool, rows []Row) []byte {
 		b = le.AppendUint32(b, length)
 		b = le.AppendUint32(b, checksum(r.Stored))
 	}
-	le.PutUint32(b[at+4:], update(checksum(b[from:at+4]), b[at+8:]))
+	le.PutUint32(b[at:], update(checksum(b[from:at]), b[at+4:]))
 	for _, r := range rows {
 		b = append(b, r.Stored...)
 	}
@@ -119,6 +120,7 @@ func flags(durable bool) byte {
 type batch struct {
 	number  uint64
 	durable bool
+	behind  uint32 // batches before it that may not have been on the drive when it was written
 	rows    int
 	entries []byte
 	stored  []byte
@@ -138,12 +140,12 @@ func parseBatch(b []byte, rows int64, rowBytes int) (batch, error) {
 	if n < 1 || body > maxBatch || rowEntry*n > body || batchHeader+body > int64(len(b)) {
 		return fail("%d rows in %d bytes, of which %d are there", n, body, len(b)-batchHeader)
 	}
-	x := batch{number: le.Uint64(b[16:]), durable: b[12]&durableFlag != 0, rows: int(n), bytes: batchHeader + int(body)}
+	x := batch{number: le.Uint64(b[16:]), durable: b[12]&durableFlag != 0, behind: le.Uint32(b[24:]), rows: int(n), bytes: batchHeader + int(body)}
 	x.entries, x.stored = b[batchHeader:][:rowEntry*n], b[batchHeader+rowEntry*n:][:body-rowEntry*n]
 	if update(checksum(b[:28]), x.entries) != le.Uint32(b[28:]) {
 		return fail("wrong checksum")
 	}
-	if b[12]&^durableFlag != 0 || b[13]|b[14]|b[15] != 0 || le.Uint32(b[24:]) != 0 {
+	if b[12]&^durableFlag != 0 || b[13]|b[14]|b[15] != 0 {
 		return fail("unknown flags")
 	}
 	at := 0
@@ -178,14 +180,14 @@ func (x batch) entry(i int) entry {
 	return entry{int64(le.Uint64(b)), int(length &^ entryCompressed), length&entryCompressed != 0, le.Uint32(b[12:])}
 }
 
-// durableBehind reports whether a sound durable batch with a number above that of last begins anywhere in b.
-func durableBehind(b []byte, last uint64, rows int64, rowBytes int) bool {
+// durableBehind reports whether b has, anywhere, a sound durable batch that was written when the batch of this number was on the drive.
+func durableBehind(b []byte, number uint64, rows int64, rowBytes int) bool {
 	for {
 		i := bytes.Index(b, []byte(batchMagic))
 		if i < 0 {
 			return false
 		}
-		if x, err := parseBatch(b[i:], rows, rowBytes); err == nil && x.durable && x.number > last {
+		if x, err := parseBatch(b[i:], rows, rowBytes); err == nil && x.durable && x.number > number && x.number-number > uint64(x.behind) {
 			return true
 		}
 		b = b[i+1:]

@@ -15,6 +15,12 @@ func (l *Log) replay() error {
 	if err != nil {
 		return err
 	}
+	if l.o.ReadOnly {
+		if l.othersWithoutBatches(numbers) {
+			return nil
+		}
+		return l.replaySegments(numbers)
+	}
 	if left, err := filepath.Glob(filepath.Join(globbed(l.dir), "*.log.new")); err == nil {
 		for _, path := range left {
 			os.Remove(path) // a segment that was being made
@@ -28,15 +34,16 @@ func (l *Log) replay() error {
 		}
 		numbers = nil
 	}
-	for i, number := range numbers {
-		if err := l.replaySegment(number, i == 0, i == len(numbers)-1); err != nil {
-			return fmt.Errorf("segment %d: %w", number, err)
-		}
+	if err := l.replaySegments(numbers); err != nil {
+		return err
 	}
 	if len(numbers) > 0 {
 		l.mu.written = l.mu.next - 1
 		if l.o.Durable { // batches that Append had not returned for are found from now on
-			return l.syncSegment(l.mu.segments[len(numbers)-1])
+			if err := l.syncSegment(l.mu.segments[len(numbers)-1]); err != nil {
+				return err
+			}
+			l.noteSynced(l.mu.written)
 		}
 		return nil
 	}
@@ -45,6 +52,16 @@ func (l *Log) replay() error {
 		return err
 	}
 	l.mu.segments = append(l.mu.segments, s)
+	return nil
+}
+
+// replaySegments fills the index from segments.
+func (l *Log) replaySegments(numbers []uint64) error {
+	for i, number := range numbers {
+		if err := l.replaySegment(number, i == 0, i == len(numbers)-1); err != nil {
+			return fmt.Errorf("segment %d: %w", number, err)
+		}
+	}
 	return nil
 }
 
@@ -74,7 +91,11 @@ func globbed(path string) string {
 }
 
 func (l *Log) replaySegment(number uint64, first, last bool) error {
-	f, err := os.OpenFile(filepath.Join(l.dir, segmentName(number)), os.O_RDWR, 0)
+	mode := os.O_RDWR
+	if l.o.ReadOnly {
+		mode = os.O_RDONLY
+	}
+	f, err := os.OpenFile(filepath.Join(l.dir, segmentName(number)), mode, 0)
 	if err != nil {
 		return err
 	}
@@ -99,7 +120,10 @@ func (l *Log) replaySegment(number uint64, first, last bool) error {
 		return fmt.Errorf("%w: first batch (%d) must be %d: a segment is missing", ErrCorrupt, h.first, l.mu.next)
 	}
 	r.skip(segmentHeader)
-	for {
+	if last { // the one before was synced before this one was made
+		l.noteSynced(h.first - 1)
+	}
+	for again := 0; ; {
 		x, err := r.batch(l.rows, l.rowBytes)
 		if err == io.EOF {
 			break
@@ -110,6 +134,11 @@ func (l *Log) replaySegment(number uint64, first, last bool) error {
 		if err != nil {
 			if !last {
 				return fmt.Errorf("at byte %d: %w", r.at, err)
+			}
+			if l.o.ReadOnly && again < readAgain { // whoever has the log may just have been writing here
+				again++
+				r.buf = nil
+				continue
 			}
 			if err := l.cutOff(s, r, err); err != nil {
 				return err
@@ -129,7 +158,11 @@ func (l *Log) replaySegment(number uint64, first, last bool) error {
 	return nil
 }
 
-// cutOff truncates a segment to where the reader stands, behind its last sound batch, unless what follows proves that this was no torn end.
+// readAgain is how often a log that is opened for reading alone reads bytes again that are not sound.
+const readAgain = 3
+
+// cutOff truncates a segment to where the reader stands, behind its last sound batch, unless what follows proves that this was no torn end. A log that
+// is opened for reading alone only leaves the rest out.
 func (l *Log) cutOff(s *segment, r *reader, fault error) error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -143,6 +176,9 @@ func (l *Log) cutOff(s *segment, r *reader, fault error) error {
 		return fmt.Errorf("at byte %d: %w; durable batches follow", r.at, fault)
 	}
 	l.cut.Add(info.Size() - r.at)
+	if l.o.ReadOnly {
+		return nil
+	}
 	if err := s.file.Truncate(r.at); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ from typing import Any
 
 from . import errors
 from ._open import open
+from ._pages import Pages
 from ._resident import Resident
 from ._version import __version__
 from .cache import Cache
@@ -65,6 +66,7 @@ __all__ = [
     "LibraryError",
     "OutOfMemoryError",
     "OwnerError",
+    "Pages",
     "Resident",
     "RowError",
     "Table",

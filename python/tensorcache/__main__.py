@@ -124,6 +124,9 @@ def _print_plan(found: dict[str, Any]) -> None:
         rows.append(row)
     _print_columns([head + (["fits", "hit rate with all of it"] if gpu else []), *rows])
     print("\nin all: gpu_memory, codec tables, and what batches under way take")
+    for place in found.get("placements", ()):
+        host = f", {format_size(place['host_memory'])} of host memory" if place.get("host_memory") else ""
+        print(f"layout for {format_size(place['gpu_memory'])} of GPU memory{host}: {place['choice'] or 'none'}: {place['why']}")
 
 
 def _print_bench(found: dict[str, Any]) -> None:

@@ -55,6 +55,8 @@ class Config(Structure):
         ("log_level", c_int32),
         ("no_equal_rows", c_int32),
         ("host_memory", c_int64),
+        ("shared", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -80,6 +82,12 @@ class Table(Structure):
         ("resident_buddy", c_int32),
         ("reserved", c_int32),
         ("parts", c_char_p),
+        ("cold", c_char_p),
+        ("cold_cache", c_char_p),
+        ("cold_cache_bytes", c_int64),
+        ("log", c_char_p),
+        ("durable", c_int32),
+        ("reserved2", c_int32),
     ]
 
 
@@ -92,6 +100,18 @@ class AttachConfig(Structure):
         ("workers", c_int32),
         ("host_threads", c_int32),
         ("log_level", c_int32),
+    ]
+
+
+class ListenConfig(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("max_clients", c_int32),
+        ("max_lanes", c_int32),
+        ("max_scratch", c_int64),
+        ("stopped_after", c_double),
+        ("evict_stopped", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -146,6 +166,8 @@ class Pooled(Structure):
         ("float8_block", c_int64),
         ("float8_factor", c_float),
         ("reserved2", c_int32),
+        ("first_bag", c_int64),
+        ("bags", c_int64),
     ]
 
 
@@ -161,7 +183,9 @@ STATUS = {
     "gpu_count": (POINTER(c_int32),),
     "logs_json": (_TEXT,),
     "open": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
+    "table_describe": (POINTER(Table), POINTER(TableInfo)),
     "attach": (c_char_p, POINTER(AttachConfig), POINTER(c_void_p)),
+    "listen": (c_void_p, c_char_p, POINTER(ListenConfig)),
     "open_begin": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
     "opening_wait": (c_void_p, c_double, POINTER(c_void_p)),
     "opening_progress": (c_void_p, POINTER(Progress)),
@@ -182,6 +206,7 @@ STATUS = {
     "prefetch": (c_void_p, *_IDS),
     "refresh": (c_void_p,),
     "retarget": (c_void_p, c_int32, c_int64),
+    "merge_updates": (c_void_p, c_int32),
     "set_gpu_memory": (c_void_p, c_int64),
     "snapshot": (c_void_p, c_char_p),
     "stats_json": (c_void_p, c_int32, _TEXT),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any, Optional, Union
 
 from . import _abi
@@ -15,7 +16,10 @@ from .table import Table
 _NAMES = {number: name for name, number in _abi.DTYPES.items()}
 
 
-def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, given: dict[str, Any]) -> Union[Table, Cache]:
+_SLICE = 0.5  # seconds for which the library tries to reach an owner, before it is looked at Ctrl-C
+
+
+def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, wait: float, given: dict[str, Any]) -> Union[Table, Cache]:
     """Attaches to an owner: see ``open``. ``given`` are other arguments with their defaults, which must be unchanged."""
     for argument, (value, default) in given.items():
         if value is not default and value != default:
@@ -23,8 +27,15 @@ def attach(address: str, name: Optional[bytes], workers: int, host_threads: int,
     lib = library()
     config = _abi.AttachConfig(size=ctypes.sizeof(_abi.AttachConfig), name=name, workers=workers, host_threads=host_threads, log_level=log_level())
     handle = ctypes.c_void_p()
+    until = time.monotonic() + wait
     try:
-        check(lib.tc_attach(address.encode(), ctypes.byref(config), ctypes.byref(handle)))
+        while True:
+            config.wait = min(_SLICE, max(0.0, until - time.monotonic()))
+            status = lib.tc_attach(address.encode(), ctypes.byref(config), ctypes.byref(handle))
+            unreachable = status == _abi.ERROR_OWNER and b"connect: " in lib.tc_last_error()  # else it refuses
+            if not unreachable or time.monotonic() >= until:
+                break
+        check(status)
     finally:
         forward_logs()
     try:

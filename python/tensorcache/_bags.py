@@ -22,6 +22,24 @@ if TYPE_CHECKING:
 MODES = {"sum": 0, "mean": 1, "max": 2}
 _FLOATS = ("float32", "float16", "bfloat16")
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # their sums are float32
+_SCALES = ("float8_e8m0fnu", "float32")
+
+
+def summed(table: Table) -> tuple[Element, tuple[int, ...]]:
+    """Returns the type of a table's sums, and their shape: of rows of float8 values and scales as parts, those of the values."""
+    of = table._element
+    if of.name in _FLOAT8:
+        return element("float32"), table._row_shape
+    columns = values_of(table._parts()) if of.name == "uint8" else 0
+    return (element("float32"), (columns,)) if columns else (of, table._row_shape)
+
+
+def values_of(parts: str) -> int:
+    """Returns the number of float8 values of rows of these parts, 0 if they are something else than values and then a scale for each block of them."""
+    found = [(part.partition("*")[0], int(part.partition("*")[2] or 1)) for part in parts.split(",")]
+    if len(found) != 2 or found[0][0] not in _FLOAT8 or found[1][0] not in _SCALES or found[0][1] % found[1][1]:
+        return 0
+    return found[0][1]
 
 
 @dataclass(frozen=True)
@@ -35,9 +53,7 @@ class Pooling:
 
 
 def pooling(of: Element, rows: int, mode: str, last: bool, padding: Optional[int], dtype: Any, weighted: bool) -> Pooling:
-    """Returns what is asked of the bags of a table with that element type and number of rows."""
-    if of.name in _FLOAT8:
-        of = element("float32")
+    """Returns what is asked of the bags of a table whose sums have that element type, and with that number of rows."""
     if of.name not in _FLOATS:
         raise TypeError(f"tensorcache: table ({of.name}) must have float32, float16, bfloat16 or float8 elements to be added up")
     if mode not in MODES:
@@ -81,8 +97,10 @@ def structure(
     weights: Optional[int],
     out: int,
     stride: int,
+    bags: tuple[int, int] = (0, 0),
 ) -> None:
-    """Fills the library's structure. ``ids`` and ``offsets`` are address, type and number."""
+    """Fills the library's structure. ``ids`` and ``offsets`` are address, type and number; ``bags``, if some of those that offsets describe are chosen, the first and
+    how many."""
     to.size, to.table = ctypes.sizeof(_abi.Pooled), table
     to.ids, to.id_type, to.n = ids
     to.mode, to.output = how.mode, _abi.DTYPES[how.output.name]
@@ -96,6 +114,7 @@ def structure(
     if how.padding is not None:
         to.has_padding, to.padding = 1, how.padding
     to.out, to.out_stride = out, stride
+    to.first_bag, to.bags = bags
 
 
 def row_of_float8(to: _abi.Pooled, row: RowFormat) -> None:
@@ -110,7 +129,8 @@ def embedding_bag(
 ) -> np.ndarray[Any, Any]:
     """``Table.embedding_bag`` with NumPy arrays."""
     numbers = host_ids(ids, len(table))
-    how = pooling(table._element, len(table), mode, last, padding, dtype, weights is not None)
+    of, row_shape = summed(table)
+    how = pooling(of, len(table), mode, last, padding, dtype, weights is not None)
     positions = None if offsets is None else host_ids(offsets, numbers.size + 1)
     if positions is not None and positions.ndim != 1:
         raise ArgumentError(f"tensorcache: offsets (shape {positions.shape}) must have one axis")
@@ -120,12 +140,12 @@ def embedding_bag(
         factors = np.ascontiguousarray(weights, dtype=np.float32)
         if factors.shape != numbers.shape:
             raise ArgumentError(f"tensorcache: per_sample_weights (shape {factors.shape}) must have the shape of ids, {numbers.shape}")
-    shape = (bags, *table._row_shape)
+    shape = (bags, *row_shape)
     stride = 0
     if out is None:
         out = np.zeros(shape, how.output.numpy) if size == 0 and numbers.ndim == 2 else np.empty(shape, how.output.numpy)
     else:
-        stride = table._row_stride(out, shape, how.output)
+        stride = table._row_stride(out, shape, how.output, len(row_shape))
     if numbers.ndim == 2 and size == 0:  # bags without rows
         out[...] = 0
         return out  # type: ignore[no-any-return]
@@ -143,3 +163,20 @@ def embedding_bag(
     )
     check(library().tc_gather_pooled_host(table._handle, -1, ctypes.byref(batch), 1))
     return out  # type: ignore[no-any-return]
+
+
+def gather_as(table: Table, numbers: np.ndarray[Any, Any], dtype: Any, out: Any) -> Any:
+    """``Table.gather`` with elements of another type, in NumPy arrays: each row is a bag of its own."""
+    of, row_shape = summed(table)
+    how = pooling(of, len(table), "sum", False, None, dtype, False)
+    shape, stride = (*numbers.shape, *row_shape), 0
+    if out is None:
+        out = np.empty(shape, how.output.numpy)
+    else:
+        stride = table._row_stride(out, shape, how.output, len(row_shape))
+    batch = _abi.Pooled()
+    structure(
+        batch, table._index, how, 1, (numbers.ctypes.data, id_type(numbers), numbers.size), None, None, out.ctypes.data, stride
+    )  # fmt: skip
+    check(library().tc_gather_pooled_host(table._handle, -1, ctypes.byref(batch), 1))
+    return out

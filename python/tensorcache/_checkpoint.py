@@ -1,4 +1,4 @@
-"""Tensors of a .safetensors checkpoint of one or several files, read to memory of the caller by their byte offsets."""
+"""Tensors of a .safetensors checkpoint of one or several files: what they are, and the text by which the library reads them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import fnmatch
 import json
 import os
 import re
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Union
-
-import numpy as np
 
 from ._headers import Entry, reading, safetensors_entries
 from .errors import ArgumentError, FileError
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_PIECE = 16 << 20  # bytes read at a time
-_READERS = 8  # tensors that are read at the same time
 
 
 @dataclass(frozen=True)
@@ -55,6 +49,7 @@ class Checkpoint:
         elif not os.path.exists(self.path):
             raise FileNotFoundError(f"tensorcache: checkpoint ({self.path}) does not exist")
         self._entries: dict[str, dict[str, Entry]] = {}
+        self._index = index
         if index.endswith(".json"):
             self._files = _weight_map(index)
         elif index.endswith(".safetensors"):
@@ -90,6 +85,13 @@ class Checkpoint:
         entry.check(path, name, 1)
         return Stored(name, path, entry)
 
+    def library_path(self, lists: Sequence[Sequence[Stored]]) -> str:
+        """Returns the path by which the library opens lists of tensors: the rows of a list follow each other, and row n is row n of each list."""
+        for tensor in (tensor for tensors in lists for tensor in tensors):
+            if set(tensor.name) & set("*,+"):
+                raise ArgumentError(f"tensorcache: tensor {tensor.name!r} must have a name without *, + and commas")
+        return f"{self._index}:" + "+".join(",".join(tensor.name for tensor in tensors) for tensors in lists)
+
     def _of(self, path: str) -> dict[str, Entry]:
         if path not in self._entries:
             self._entries[path] = reading(path, lambda: safetensors_entries(path))
@@ -119,36 +121,3 @@ def _weight_map(index: str) -> dict[str, str]:
 
 def _natural(name: str) -> list[Any]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def read_all(parts: Sequence[tuple[Stored, np.ndarray[Any, Any]]]) -> None:
-    """Reads tensors, several at the same time, each to an array as ``read_rows`` does. After an error or Ctrl-C nothing more is read."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(_READERS) as readers:
-        try:
-            for reading_part in as_completed([readers.submit(read_rows, tensor, out, stop) for tensor, out in parts]):
-                reading_part.result()
-        finally:
-            stop.set()  # the executor waits for its threads
-
-
-def read_rows(tensor: Stored, out: np.ndarray[Any, Any], stop: threading.Event) -> None:
-    """Reads all rows of a tensor to ``out``, uint8 of shape [rows, columns], whose rows may be apart. It ends early once ``stop`` is set."""
-
-    def read() -> None:
-        piece = np.empty((max(1, min(tensor.rows, _PIECE // tensor.columns)), tensor.columns), np.uint8)
-        with open(tensor.path, "rb", buffering=0) as f:
-            f.seek(tensor.entry.begin)
-            for first in range(0, tensor.rows, len(piece)):
-                if stop.is_set():
-                    return
-                part = piece[: min(len(piece), tensor.rows - first)]
-                into = part.data.cast("B")
-                while into:
-                    n = f.readinto(into)
-                    if not n:
-                        raise FileError(f"tensorcache: source ({tensor.path}) ends within tensor {tensor.name!r}: truncated")
-                    into = into[n:]
-                out[first : first + len(part)] = part
-
-    reading(tensor.path, read)

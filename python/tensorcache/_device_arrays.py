@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _abi
+from ._bags import pooling, structure, summed
 from ._library import check, library
 from ._strides import row_stride
 from .errors import ArgumentError
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from .table import Table
 
 
-def gather(table: Table, ids: Any, out: Any) -> Any:
-    """Returns the rows ``ids``, which are on a GPU, in a CuPy array or in ``out``.
+def gather(table: Table, ids: Any, out: Any, of: Any = None) -> Any:
+    """Returns the rows ``ids``, which are on a GPU, in a CuPy array or in ``out``, with elements of type ``of``, by default the table's.
 
     Reads run in the order of CuPy's current stream if ``ids`` are a CuPy array, else in the order of the stream that the interface of ``ids``
     names, or of the legacy default stream.
@@ -33,19 +35,24 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
         raise ArgumentError("tensorcache: ids must be contiguous")
     cupy = sys.modules.get("cupy")
     ours = cupy is not None and isinstance(ids, cupy.ndarray)
-    wanted = (*shape, *table.shape[1:])
+    how, kind, row_shape = None, table._element, table._row_shape
+    if of is not None:
+        kind, row_shape = summed(table)
+        how = pooling(kind, len(table), "sum", False, None, of, False)
+        kind = how.output
+    wanted = (*shape, *row_shape)
     if out is None:
         if cupy is None or not ours:
             raise ArgumentError(f"tensorcache: out (None) must be given for ids of type {type(ids).__name__}")
         with ids.device:
-            out = cupy.empty(wanted, table._element.numpy)
+            out = cupy.empty(wanted, kind.numpy)
     view = _view(out, "out")
     if tuple(view["shape"]) != wanted:
         raise ArgumentError(f"tensorcache: out (shape {tuple(view['shape'])}) must have shape {wanted}")
-    if np.dtype(view["typestr"]) not in (table._element.numpy, table._element.bits):
-        raise TypeError(f"tensorcache: out ({np.dtype(view['typestr'])}) must have dtype {table._element.name}")
-    size = table._element.size
-    stride = row_stride(wanted, _strides(view, size), table.ndim - 1, size)
+    if np.dtype(view["typestr"]) not in (kind.numpy, kind.bits):
+        raise TypeError(f"tensorcache: out ({np.dtype(view['typestr'])}) must have dtype {kind.name}")
+    size = kind.size
+    stride = row_stride(wanted, _strides(view, size), len(row_shape), size)
     if cupy is not None and ours:
         with ids.device:
             stream = cupy.cuda.get_current_stream().ptr
@@ -54,10 +61,13 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
     slot = _slot(table.cache.gpus, ids)
     lib = library()
     check(lib.tc_check(table._handle, 0))
-    check(lib.tc_gather(
-        table._handle, slot, table._index, numbers["data"][0], _abi.INT64 if dtype.itemsize == 8 else _abi.INT32, int(np.prod(shape)),
-        view["data"][0], stride, stream, None,
-    ))  # fmt: skip
+    rows = numbers["data"][0], _abi.INT64 if dtype.itemsize == 8 else _abi.INT32, int(np.prod(shape))
+    if how is None:
+        check(lib.tc_gather(table._handle, slot, table._index, *rows, view["data"][0], stride, stream, None))
+        return out
+    batch = _abi.Pooled()
+    structure(batch, table._index, how, 1, rows, None, None, view["data"][0], stride)
+    check(lib.tc_gather_pooled(table._handle, slot, ctypes.byref(batch), 1, stream, None))
     return out
 
 

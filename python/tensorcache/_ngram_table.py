@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,9 @@ from typing import Any, Optional, Union
 import numpy as np
 import torch
 
-from ._checkpoint import Checkpoint, read_all
+from ._checkpoint import Checkpoint
+from ._elements import element
+from ._sources import Description
 from .errors import ArgumentError
 from .table import Table
 
@@ -136,8 +137,8 @@ class NgramTable:
         options
             Those of ``tensorcache.open``, among them ``gpu_memory``.
 
-        The tensors are read by their byte offsets straight into the memory that becomes the cache's host tier, so that host memory holds the table
-        once. With ``host_tier="packed"`` or a ``capacity``, which need memory of their own, it holds the table twice until the cache is open.
+        The library reads the tensors by their byte offsets, in parts, straight into the cache's host tier, so that host memory holds the table once. The files must not change
+        meanwhile.
 
         Raises ``FileNotFoundError`` for a missing file, ``FileError`` for a damaged one, ``ArgumentError`` for tensors that are not there, or not of these
         types and shapes, and what ``tensorcache.open`` raises.
@@ -173,18 +174,9 @@ class NgramTable:
             raise ArgumentError(f"tensorcache: tensor {first.name!r} (dtype {first.entry.kind}) must be {row_format.values}, as row_format says")
         if rows is not None and total < rows:
             raise ArgumentError(f"tensorcache: checkpoint ({shards.path}) has {total} rows in {len(weights)} tensors, which must be at least {rows}")
-        memory = np.frombuffer(mmap.mmap(-1, total * row_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8).reshape(total, row_bytes)
-        jobs, at = [], 0
-        for i, w in enumerate(weights):
-            part = memory[at : at + w.rows]
-            jobs.append((w, part[:, : w.columns]))
-            if scales:
-                jobs.append((scales[i], part[:, w.columns :]))
-            at += w.rows
-        read_all(jobs)
-        # What the library adopts.
-        adopt = options.get("host_tier", "inplace") == "inplace" and not options.get("capacity") and row_bytes % 4 == 0
-        return cls(open_table(memory, adopt=adopt, dtype=row_format.dtype, **options), row_format)
+        path = shards.library_path([weights, scales] if scales else [weights])
+        source: Any = Description("features", element("uint8"), (total, row_bytes), path=path)
+        return cls(open_table(source, dtype=row_format.dtype, **options), row_format)
 
     def __getitem__(self, ids: Any) -> Any:
         """Returns rows as bytes: an array for a NumPy array, else a tensor."""
@@ -210,8 +202,8 @@ class NgramTable:
         return values if out is None else out.copy_(values)
 
     def converts(self, dtype: torch.dtype) -> bool:
-        """Whether the library converts rows to such values: to float32, float16 or bfloat16, of blocks of a multiple of 8 values or without scales. On
-        GPUs all rows of the table must lie in host memory."""
+        """Whether the library converts rows to such values: to float32, float16 or bfloat16, of blocks of a multiple of 8 values or without scales. Rows may lie on any
+        tier."""
         return self._converted and dtype in (torch.float32, torch.float16, torch.bfloat16)
 
     def _takes_format(self) -> bool:
@@ -229,6 +221,9 @@ class NgramTable:
 
         On a GPU they are read on a stream of its own, after the work of the current stream so far; in a captured graph this is a branch, which
         ``wait`` joins. On the host they are read at once. ``ids`` and ``out`` must not change before ``wait``.
+
+        Of a table of pages, whose rows may lie on a drive, row numbers in host memory are looked up there at once, before the GPU comes to the read. Replays of a graph find
+        what ``table.table.prefetch(ids)`` has had read before them.
         """
         return self._ahead(ids, lambda: self[ids] if out is None else self.read(ids, out))
 
@@ -239,6 +234,8 @@ class NgramTable:
     def _ahead(self, ids: torch.Tensor, read: Callable[[], Any]) -> Prefetch:
         if not self.table.is_cuda:
             return Prefetch(read(), None)
+        if not ids.is_cuda and self.table.paged and not torch.cuda.is_current_stream_capturing():
+            self.table.prefetch(ids)  # numbers on a GPU are there when the read is, which lists its rows itself
         device = self.table.device
         side = self._sides.get(device)
         if side is None:

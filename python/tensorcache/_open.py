@@ -13,8 +13,9 @@ import numpy as np
 from . import _abi
 from ._attach import attach
 from ._ids import TrainingSet
-from ._library import library, log_level
+from ._library import check, library, log_level
 from ._opening import Progress, open_cache
+from ._pages import Pages, is_cluster
 from ._resident import Resident
 from ._sizes import Size, parse_size
 from ._sources import Description, Source, describe_all
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
     adopt: bool
     capacity: Union[None, int, Mapping[str, int]]
     resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]]
+    pages: Union[None, Pages, Mapping[str, Optional[Pages]]]
     dtype: Any
     restore: Union[None, str, os.PathLike[str]]
     cold: bool
@@ -50,10 +52,11 @@ class Options(TypedDict, total=False):
     seed: int
     name: Optional[str]
     progress: Union[None, bool, Progress]
+    listen: Optional[str]
 
 
 @overload
-def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0) -> Any: ...
+def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0) -> Any: ...
 
 
 @overload
@@ -78,6 +81,7 @@ def open(
     adopt: bool = False,
     capacity: Union[None, int, Mapping[str, int]] = None,
     resident: Union[None, bool, int, Resident, Mapping[str, Union[None, bool, int, Resident]]] = None,
+    pages: Union[None, Pages, Mapping[str, Optional[Pages]]] = None,
     dtype: Any = None,
     restore: Union[None, str, os.PathLike[str]] = None,
     cold: bool = False,
@@ -87,19 +91,21 @@ def open(
     seed: int = 0,
     name: Optional[str] = None,
     progress: Union[None, bool, Progress] = None,
+    listen: Optional[str] = None,
+    wait: float = 0,
 ) -> Union[Table, Cache]:
     """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
 
-    ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached): reads run here on the owner's memory,
-    changes are made by the owner. Of the arguments only ``name``, ``workers`` and ``host_threads`` are taken. A cache of one table is returned as
-    ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
+    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads`` and ``wait`` are
+    taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
 
     source
         A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several), or of a directory that
-        ``cachebench pack`` wrote, whose rows are read when they are needed; a NumPy array or memmap; a
+        ``cachebench pack`` wrote, or the address of a cluster with one (``"redis://HOST:PORT/TABLE"``), whose rows are read when they are needed; a NumPy array or memmap; a
         torch tensor on the CPU, pinned or not, or on a GPU. The first axis numbers the rows. The source is read once and not kept, unless
         ``adopt`` is set, and never written.
     gpu_memory
@@ -133,6 +139,9 @@ def open(
         True keeps all rows in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond them in page-locked host memory: for
         tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
         ``tensorcache.Resident`` has more options. For several tables a dict.
+    pages
+        A ``tensorcache.Pages`` for a directory that ``cachebench pack`` wrote, or a cluster: whether updates are durable, and where pages and updates lie
+        besides. For several tables a dict.
     dtype
         Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or its rows as rows of parts, such as
         ``"float8_e4m3fn*256,float8_e8m0fnu*8"`` or a packed structured NumPy dtype, so that codecs know them. What reads rows of parts, also those of
@@ -155,6 +164,12 @@ def open(
         A function of (table index, rows read, all rows); True or False for a progress bar or none; by default there is one after two seconds if
         stderr is a terminal, by tqdm if that is installed.
 
+    listen
+        ``"unix:PATH"``: other processes of the same user can attach there once the cache is open, and until it is closed, as rank 0 of a job lets the others:
+        this process is its owner. Not with ``adopt``. Linux only.
+    wait
+        Only for attaching: seconds for which to try to reach an owner that is not there yet.
+
     It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
 
     Raises ``ArgumentError``, ``TypeError``, ``FileNotFoundError`` or ``FileError`` for bad arguments and files, ``DeviceError`` if the GPU
@@ -169,9 +184,12 @@ def open(
         given = {
             "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
             "policy": (policy, None), "host_tier": (host_tier, "inplace"), "equal_rows": (equal_rows, True), "adopt": (adopt, False), "capacity": (capacity, None),
-            "resident": (resident, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
+            "resident": (resident, None), "pages": (pages, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
+            "listen": (listen, None),
         }  # fmt: skip
-        return attach(source, _text(name), *threads, given)
+        return attach(source, _text(name), *threads, _seconds(wait), given)
+    if wait:
+        raise ArgumentError(f"tensorcache: wait ({wait!r}) must only be given for the address of another process's cache (unix:PATH)")
     if gpu_memory is None:
         raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
@@ -196,9 +214,11 @@ def open(
         config.host_memory = parse_size(host_memory, sum(table.nbytes for table in tables), "host_memory")
     config.seed = _integer(seed, "seed", 0, 2**64 - 1)
     config.log_level = log_level()
+    config.shared = int(listen is not None)
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     residents = _of_tables(resident, names, "resident", (int, np.integer, Resident), None)
+    paged = _of_tables(pages, names, "pages", Pages, None)
     structures = (_abi.Table * len(tables))()
     for structure, table in zip(structures, tables):
         structure.size = ctypes.sizeof(_abi.Table)
@@ -209,15 +229,23 @@ def open(
             if not isinstance(wanted, Resident):
                 wanted = Resident() if wanted is True else Resident(_integer(wanted, "resident", 16, 2**20))
             wanted.fill(structure)
+        if (more := paged[table.name]) is not None:
+            more.fill(structure, table.name)
     handle = open_cache(ctypes.byref(config), structures, names, progress)
     adopted = [table.owner for table in tables if adopt]
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
-        cache = Cache(handle, described, adopted, {table.name: os.path.abspath(table.path) for table in tables if table.path})
+        cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
+        if listen is not None:
+            check(lib.tc_listen(handle, _text(listen), None))
     except BaseException:
         lib.tc_close(handle)
         raise
     return cache if isinstance(source, Mapping) else cache[names[0]]
+
+
+def _absolute(path: str) -> str:
+    return path if is_cluster(path) else os.path.abspath(path)
 
 
 def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
@@ -288,6 +316,12 @@ def _integer(value: Any, what: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ArgumentError(f"tensorcache: {what} ({value}) must be between {least} and {most}")
     return number
+
+
+def _seconds(wait: Any) -> float:
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait < 1e9:
+        raise ArgumentError(f"tensorcache: wait ({wait!r}) must be 0 to 1e9 seconds")
+    return float(wait)
 
 
 def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:

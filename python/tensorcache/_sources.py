@@ -13,6 +13,7 @@ import numpy as np
 
 from ._elements import Element, element
 from ._headers import Header, read_header
+from ._pages import cluster_header, is_cluster
 from ._parts import fields, parts, structured
 from .errors import ArgumentError, GradientError
 
@@ -56,17 +57,19 @@ class Description:
 
 
 def describe(source: object, name: str = "", dtype: object = None) -> Description:
-    """Describes a source: a path, a NumPy array or memmap, or a torch tensor.
+    """Describes a source: a path, a NumPy array or memmap, or a torch tensor. What is described already is taken as it is.
 
     ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``, or the rows as rows of
     parts: a structured NumPy dtype, or a text such as ``"float8_e4m3fn*256,float8_e8m0fnu*8"``. Such a table has rows of bytes.
     """
     torch = sys.modules.get("torch")
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, Description):
+        found = source
+    elif isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         if not isinstance(path, str):
             raise TypeError(f"tensorcache: source ({path!r}) must be a text path")
-        found = _file(read_header(path), name)
+        found = _file(cluster_header(path) if is_cluster(path) else read_header(path), name)
     elif torch is not None and isinstance(source, torch.Tensor):
         found = _tensor(source, name)
     elif isinstance(source, np.ndarray):
@@ -93,7 +96,8 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
 def _file(header: Header, name: str) -> Description:
     name = name or header.inner or os.path.splitext(os.path.basename(header.path))[0]
     if len(header.shape) == 2:
-        return Description(name, header.element, header.shape, path=header.library_path, as_file=header.as_file)
+        path = header.path if is_cluster(header.path) else header.library_path
+        return Description(name, header.element, header.shape, path=path, as_file=header.as_file)
     return _memory(header.read(), name, header.element)
 
 

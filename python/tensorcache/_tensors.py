@@ -1,23 +1,23 @@
 """Reads with torch tensors. Imported only by programs that have imported torch.
 
 The eager path calls the library at once: a custom operator costs the Python thread some 10 µs more. Compiled programs, and tensors that are not
-plain ones (fake tensors, for example), go through the operator ``tensorcache::gather(Tensor ids, str table) -> Tensor``, whose fake kernel
-says shape, dtype and device.
+plain ones (fake tensors, for example), go through the operator ``tensorcache::gather(Tensor ids, str table, ...) -> Tensor``, whose fake kernel
+says shape, dtype and device; sums in bags go through those of ``_bag_tensors``.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 import numpy as np
 import torch
 
 from . import _abi
-from ._bags import bags_of, pooling, row_of_float8, structure
+from ._bags import pooling, summed
 from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
@@ -35,6 +35,17 @@ _INTEGERS = tuple(
 )
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
+
+
+def _prefetch(there: Any, host: torch.Tensor, handle: int, index: int) -> None:
+    """Prefetches row numbers on their way to the host. What is wrong with them the read says that asks for the rows."""
+    there.synchronize()
+    library().tc_prefetch(handle, index, host.data_ptr(), 8 if host.dtype is _int64 else 7, host.numel())
+
+
+@functools.cache
+def _prefetching() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="tensorcache-prefetch")
 
 
 def _current_stream(gpu: int) -> int:
@@ -55,6 +66,7 @@ class TensorReads:
         self._table = weakref.ref(table)
         self._row_shape, self._element = table._row_shape, table._element
         self._dtype = table._element.torch()
+        self._sums: Optional[tuple[Element, tuple[int, ...]]] = None  # once it is asked for
         self._cuda = table.cache.backend == "cuda" and torch.cuda.is_available()
         gpus = table.cache.gpus if self._cuda else []
         # From the GPU's ordinal to the cache's index of the device, and to the device.
@@ -91,8 +103,10 @@ class TensorReads:
             check(status)
         return out
 
-    def gather(self, ids: Any, out: Any) -> torch.Tensor:
+    def gather(self, ids: Any, out: Any, dtype: Any = None) -> torch.Tensor:
         """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
+        if dtype is not None:
+            return self._as(ids, dtype, out)
         if not isinstance(ids, _Tensor):
             ids = torch.from_numpy(np.require(host_ids(ids, self._rows()), requirements="W"))  # torch warns of read-only arrays
         ids = self._integers(ids)
@@ -127,16 +141,33 @@ class TensorReads:
         self, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
     ) -> torch.Tensor:
         """``Table.embedding_bag`` with tensors."""
-        kind = None if dtype is None else element(dtype).torch()
-        plain = all(x is None or type(x) is _Tensor for x in (ids, offsets, weights))
-        if out is None and (_is_compiling() or not plain and isinstance(ids, _Tensor)):
-            result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, self.key, mode, weights, last, padding, kind)
-            return result
-        return embedding_bags([BagRequest(self, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
+        from ._bag_tensors import embedding_bag
+
+        return embedding_bag(self, ids, offsets, mode, weights, last, padding, dtype, out)
 
     def values(self, ids: Any, row: RowFormat, dtype: torch.dtype, out: Any) -> torch.Tensor:
         """Returns rows of float8 values, ``ids`` of any shape, as that shape and ``row.elements`` of ``dtype``, converted where they are read."""
-        return embedding_bags([BagRequest(self, ids, None, "sum", None, False, None, dtype, row)], [out])[0]
+        from ._bag_tensors import BagRequest, embedding_bags
+
+        return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True, row=row)], [out])[0]
+
+    def _as(self, ids: Any, dtype: Any, out: Any) -> torch.Tensor:
+        """Returns the rows ``ids``, of any shape, with elements of another type."""
+        if out is None and isinstance(ids, _Tensor) and (_is_compiling() or type(ids) is not _Tensor):
+            result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key, element(dtype).torch())
+            return result
+        from ._bag_tensors import BagRequest, embedding_bags
+
+        return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0]
+
+    def sums(self) -> tuple[Element, tuple[int, ...]]:
+        """Returns the type and the shape of sums of rows."""
+        if self._sums is None:
+            table = self._table()
+            if table is None:
+                raise Error(f"tensorcache: table ({self._name}) is no longer there")
+            self._sums = summed(table)
+        return self._sums
 
     def _host_tensor(self, values: Any) -> torch.Tensor:
         """Returns row numbers or offsets, that are no tensor, as one."""
@@ -149,6 +180,19 @@ class TensorReads:
     def _rows(self) -> int:
         table = self._table()
         return 0 if table is None else len(table)
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Prefetches the rows of CUDA row numbers once they are known on the host."""
+        gpu = ids.device
+        if torch.cuda.is_current_stream_capturing():
+            return
+        numbers = self._integers(ids)
+        host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        with torch.cuda.device(gpu):
+            host.copy_(numbers, non_blocking=True)
+            there = torch.cuda.Event()
+            there.record()
+        _prefetching().submit(_prefetch, there, host, self._handle, self._index)
 
     def _integers(self, ids: torch.Tensor) -> torch.Tensor:
         if ids.layout != torch.strided:
@@ -165,7 +209,7 @@ class TensorReads:
             ids = ids.to(_int64)
         return ids.contiguous()
 
-    def _row_stride(self, out: Any, shape: torch.Size, device: torch.device, of: Optional[Element] = None) -> int:
+    def _row_stride(self, out: Any, shape: torch.Size, device: torch.device, of: Optional[Element] = None, row_axes: Optional[int] = None) -> int:
         of = of or self._element
         dtype = of.torch()
         if not isinstance(out, _Tensor):
@@ -179,104 +223,11 @@ class TensorReads:
         if out.device != device:
             raise ArgumentError(f"tensorcache: out (device {out.device}) must be on {device}")
         size = of.size
-        return row_stride(tuple(shape), tuple(s * size for s in out.stride()), len(self._row_shape), size)
+        return row_stride(tuple(shape), tuple(s * size for s in out.stride()), len(self._row_shape) if row_axes is None else row_axes, size)
 
     def _wrong_device(self, ids: torch.Tensor) -> NoReturn:
         where = " or ".join(["the CPU", *(str(device) for _, device in self._slots.values())])
         raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {where}, as the cache is on {self.device}")
-
-
-@dataclass(frozen=True)
-class BagRequest:
-    """One table's part of ``embedding_bags``: the arguments of ``Table.embedding_bag``."""
-
-    reads: TensorReads
-    ids: Any
-    offsets: Any
-    mode: str
-    weights: Any
-    last: bool
-    padding: Optional[int]
-    dtype: Any
-    row: Optional[RowFormat] = None  # of rows of bytes: then ids of any shape are converted, each row a bag of its own
-
-
-def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]] = None) -> list[torch.Tensor]:
-    """Reduces bags of several tables of one cache in one call of the library. All tensors are on one device."""
-    batches = (_abi.Pooled * len(requests))()
-    found, kept = [], []
-    first: Optional[tuple[int, torch.device]] = None
-    for i, (request, batch) in enumerate(zip(requests, batches)):
-        reads = request.reads
-        ids = reads._host_tensor(request.ids)
-        if reads._handle != requests[0].reads._handle:
-            raise ArgumentError("tensorcache: tables of one call must be of one cache")
-        ids = reads._integers(ids)
-        offsets = request.offsets
-        if offsets is not None:
-            offsets = offsets if isinstance(offsets, _Tensor) else torch.from_numpy(np.require(host_ids(offsets, ids.numel() + 1), requirements="W"))
-            if offsets.dtype not in _INTEGERS or offsets.dim() != 1:
-                raise TypeError(f"tensorcache: offsets ({offsets.dtype}, shape {tuple(offsets.shape)}) must be integers of one axis")
-            offsets = offsets.contiguous() if offsets.dtype in (_int64, _int32) else offsets.to(_int64)
-        row, shape_of_ids = request.row, ids.shape
-        if row is not None:
-            ids = ids.view(-1, 1)
-        how = pooling(
-            element("float32") if row else reads._element, reads._rows(), request.mode, request.last, request.padding, request.dtype,
-            request.weights is not None,
-        )
-        bags, size = bags_of(ids.shape, None if offsets is None else offsets.numel(), request.last)
-        weights = request.weights
-        if weights is not None:
-            weights = torch.as_tensor(weights)
-            if weights.requires_grad and torch.is_grad_enabled():
-                raise GradientError("tensorcache: per_sample_weights (a tensor that requires a gradient) must be constants: pass .detach()")
-            if weights.shape != ids.shape:
-                raise ArgumentError(f"tensorcache: per_sample_weights (shape {tuple(weights.shape)}) must have the shape of ids, {tuple(ids.shape)}")
-            weights = weights.detach().to(torch.float32).contiguous()
-        slot, device = -1, torch.device("cpu")
-        if ids.is_cuda:
-            slot, device = reads._slots.get(ids.get_device()) or reads._wrong_device(ids)
-        elif reads._cuda and (outs is None or outs[i] is None or outs[i].is_cuda):
-            # Row numbers in host memory, and rows on the GPU, as gather has it.
-            slot, device = reads._current() if outs is None or outs[i] is None else reads._slots.get(outs[i].get_device(), reads._current())
-            ids = ids.to(device, non_blocking=True)
-            offsets = None if offsets is None else offsets.to(device, non_blocking=True)
-            weights = None if weights is None else weights.to(device, non_blocking=True)
-        for name, of in (("offsets", offsets), ("per_sample_weights", weights)):
-            if of is not None and of.device != ids.device:
-                raise ArgumentError(f"tensorcache: {name} (device {of.device}) must be on {ids.device}, as ids are")
-        if first is None:
-            first = slot, device
-        elif first != (slot, device):
-            raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {first[1]}, as those of the first table are")
-        out, stride = None if outs is None else outs[i], 0
-        shape = torch.Size((bags, *reads._row_shape)) if row is None else torch.Size((*shape_of_ids, row.elements))
-        if out is None:
-            out = _empty(shape, dtype=how.output.torch(), device=device)
-        else:
-            stride = reads._row_stride(out, shape, device, how.output)
-        if ids.dim() == 2 and size == 0:  # bags without rows: the library would see none
-            out.zero_()
-        structure(
-            batch, reads._index, how, size, (ids.data_ptr(), _abi.INT64 if ids.dtype is _int64 else _abi.INT32, ids.numel()),
-            None if offsets is None else (offsets.data_ptr(), _abi.INT64 if offsets.dtype is _int64 else _abi.INT32, offsets.numel()),
-            None if weights is None else weights.data_ptr(), out.data_ptr(), stride,
-        )  # fmt: skip
-        if row is not None:
-            row_of_float8(batch, row)
-        found.append(out)
-        kept += [ids, offsets, weights]
-    if first is None:
-        return []
-    handle = requests[0].reads._handle
-    lib = library()
-    if first[0] < 0:
-        check(lib.tc_gather_pooled_host(handle, -1, batches, len(batches)))
-    else:
-        check(lib.tc_check(handle, 0))
-        check(lib.tc_gather_pooled(handle, first[0], batches, len(batches), _raw_stream(first[1].index), None))
-    return found
 
 
 def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
@@ -355,60 +306,30 @@ def _of_key(key: str) -> TensorReads:
     return reads
 
 
-def _op(ids: torch.Tensor, table: str) -> torch.Tensor:
-    return _of_key(table).eager(ids)
+def _op(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+    reads = _of_key(table)
+    return reads.eager(ids) if dtype is None else reads.gather(ids, None, dtype)
 
 
-def _fake(ids: torch.Tensor, table: str) -> torch.Tensor:
+def _fake(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
     reads = _of_key(table)
     if ids.dtype not in _INTEGERS:
         raise TypeError(f"tensorcache: ids ({ids.dtype}) must be integers")
-    return ids.new_empty((*ids.shape, *reads._row_shape), dtype=reads._dtype, device=ids.device if ids.is_cuda else reads._current()[1])
+    shape, kind = reads._row_shape, reads._dtype
+    if dtype is not None:
+        of, shape = reads.sums()
+        kind = pooling(of, reads._rows(), "sum", False, None, dtype, False).output.torch()
+    return ids.new_empty((*ids.shape, *shape), dtype=kind, device=ids.device if ids.is_cuda else reads._current()[1])
 
 
 def _no_gradient(context: Any, gradient: Any) -> NoReturn:
     raise GradientError("tensorcache: rows of a cache have no gradient: the table is a constant")
 
 
-def _bag_op(
-    ids: torch.Tensor,
-    offsets: Optional[torch.Tensor],
-    table: str,
-    mode: str = "mean",
-    per_sample_weights: Optional[torch.Tensor] = None,
-    include_last_offset: bool = False,
-    padding_idx: Optional[int] = None,
-    dtype: Optional[torch.dtype] = None,
-) -> torch.Tensor:
-    request = BagRequest(_of_key(table), ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype)
-    return embedding_bags([request])[0]
-
-
-def _bag_fake(
-    ids: torch.Tensor,
-    offsets: Optional[torch.Tensor],
-    table: str,
-    mode: str = "mean",
-    per_sample_weights: Optional[torch.Tensor] = None,
-    include_last_offset: bool = False,
-    padding_idx: Optional[int] = None,
-    dtype: Optional[torch.dtype] = None,
-) -> torch.Tensor:
-    reads = _of_key(table)
-    how = pooling(reads._element, reads._rows(), mode, include_last_offset, padding_idx, dtype, per_sample_weights is not None)
-    bags = ids.shape[0] if ids.dim() == 2 else bags_of(ids.shape, None if offsets is None else offsets.shape[0], include_last_offset)[0]
-    return ids.new_empty((bags, *reads._row_shape), dtype=how.output.torch(), device=ids.device if ids.is_cuda else reads._current()[1])
-
-
 _definitions = torch.library.Library("tensorcache", "DEF")
-_definitions.define("gather(Tensor ids, str table) -> Tensor")
+_definitions.define("gather(Tensor ids, str table, ScalarType? dtype=None) -> Tensor")
 _definitions.impl("gather", _op, "CompositeExplicitAutograd")
 torch.library.register_fake("tensorcache::gather", _fake)
 torch.library.register_autograd("tensorcache::gather", _no_gradient)
-_definitions.define(
-    "embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
-    "int? padding_idx=None, ScalarType? dtype=None) -> Tensor"
-)
-_definitions.impl("embedding_bag", _bag_op, "CompositeExplicitAutograd")
-torch.library.register_fake("tensorcache::embedding_bag", _bag_fake)
-torch.library.register_autograd("tensorcache::embedding_bag", _no_gradient)
+
+from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for

@@ -47,11 +47,16 @@ class Feature(_Base):
         return rows
 
     def read_async(self, ids: torch.Tensor) -> Iterator[Any]:
-        """Begins to read rows, and yields once: an object whose ``wait()`` returns the values, in the order of the stream current then.
+        """Begins to read rows, and yields an object whose ``wait()`` returns the values, in the order of the stream current then.
+
+        Of a table of pages it yields once before: then the rows that lie in pages are being prefetched.
 
         With CUDA row numbers the rows are read on a stream of the feature's own, after the work of the current stream so far. ``wait()`` is
         called once, and does not wait for the device.
         """
+        if self._paged():
+            self._table.prefetch(ids)
+            yield None
         if not ids.is_cuda:
             yield _Ready(self.read(ids))
             return
@@ -67,8 +72,11 @@ class Feature(_Base):
         yield _Recorded(values, done)
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:
-        """Returns 1: ``read_async`` yields once, on any device."""
-        return 1
+        """Returns how often ``read_async`` yields, on any device: twice for a table of pages, else once."""
+        return 2 if self._paged() else 1
+
+    def _paged(self) -> bool:
+        return bool(getattr(self._table, "paged", False))
 
     def size(self) -> torch.Size:
         """Returns the shape of one row."""

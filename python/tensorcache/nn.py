@@ -5,11 +5,14 @@ The same module would be ``torch.nn.Embedding.from_pretrained(weight)`` if the t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 import torch
 
+from ._bag_tensors import BagRequest, embedding_bags, keyed_bags
+from ._elements import element
 from .errors import ArgumentError, GradientError
 from .table import Table
 
@@ -84,9 +87,11 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
 
     ``tables`` is a dict from the name of a feature to its table, of two axes; features may share a table. ``mode`` is "sum" or "mean", for all or by
     feature. The input is a ``torchrec.KeyedJaggedTensor``, or a dict from feature to ``(ids, offsets)``, with one offset more than there
-    are samples, or to ids of two axes. The output is a ``torchrec.KeyedTensor`` for the former, and a dict from feature to a
-    tensor of shape ``(samples, columns)`` for the latter. ``dtype`` is the type of the output: float32, float16, bfloat16, or by default each
-    table's.
+    are samples, or to ids of two axes; each may have weights behind them, float32 factors for "sum". The output is a ``torchrec.KeyedTensor`` for the former, in
+    the type that holds the sums of all tables, and a dict from feature to a tensor of shape ``(samples, columns)`` for the latter, by default in each table's type.
+    ``dtype`` is the type of the output: float32, float16 or bfloat16. All features of a KeyedJaggedTensor must have as many samples.
+
+    Tensors on a GPU are read in the order of the current stream; the host does not wait. Captured graphs and ``torch.compile(fullgraph=True)`` take the module.
 
     As with ``CachedEmbedding`` the tables are constants, and the module has no parameters.
     """
@@ -104,56 +109,78 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         for feature, of in modes.items():
             if of not in ("sum", "mean"):
                 raise ArgumentError(f"tensorcache: mode ({of!r}) of feature {feature!r} must be 'sum' or 'mean'")
-        self.tables, self.modes, self.dtype = dict(tables), modes, dtype
+        self.tables, self.modes, self.dtype = dict(tables), modes, None if dtype is None else element(dtype).torch()
+        # What compiled programs may look at: names, and the operators' names of the tables; the features of each cache.
+        self._keys = {feature: table._reads().key for feature, table in tables.items()}
+        self._widths = {feature: table._reads().sums()[1][0] for feature, table in tables.items()}
+        by_cache: dict[int, list[str]] = {}
+        for feature, table in tables.items():
+            by_cache.setdefault(id(table.cache), []).append(feature)
+        self._groups = list(by_cache.values())
+        self._keyed_tensor = _of_torchrec("KeyedTensor")
 
     def forward(self, features: Any) -> Any:
         """Returns the sums or means of each feature's bags."""
-        if not hasattr(features, "offset_per_key"):
-            if features.keys() != self.tables.keys():
-                raise ArgumentError(f"tensorcache: features ({', '.join(features)}) must be {', '.join(self.tables)}")
-            parts = {name: of if isinstance(of, (tuple, list)) else (of, None) for name, of in features.items()}
-            return self._reduce({name: (of[0], of[1], of[2] if len(of) > 2 else None) for name, of in parts.items()})
-        return self._keyed(features)
+        if hasattr(features, "stride") and hasattr(features, "offsets"):
+            return self._keyed(features)
+        if features.keys() != self.tables.keys():
+            raise ArgumentError(f"tensorcache: features ({', '.join(features)}) must be {', '.join(self.tables)}")
+        parts = {name: of if isinstance(of, (tuple, list)) else (of, None) for name, of in features.items()}
+        found: dict[str, torch.Tensor] = {}
+        for names in self._groups:
+            of = [parts[name] for name in names]
+            ids, offsets, weights = [x[0] for x in of], [x[1] for x in of], [x[2] if len(x) > 2 else None for x in of]
+            modes = [self.modes[name] for name in names]
+            found.update(zip(names, self._bags(names, ids, offsets, modes, weights)))
+        return {name: found[name] for name in features}
+
+    def _bags(self, names: list[str], ids: list[Any], offsets: list[Any], modes: list[str], weights: list[Any]) -> list[torch.Tensor]:
+        """Reduces the bags of some features, of one cache."""
+        if _operators([*ids, *offsets, *weights]):
+            keys = [self._keys[name] for name in names]
+            result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, self.dtype)
+            return result
+        return embedding_bags([
+            BagRequest(self.tables[name]._reads(), of, at, mode, factors, at is not None, None, self.dtype)
+            for name, of, at, mode, factors in zip(names, ids, offsets, modes, weights)
+        ])  # fmt: skip
 
     def _keyed(self, features: Any) -> Any:
-        """``forward`` of a KeyedJaggedTensor: the row numbers of all features one behind the other, and the offsets of all bags."""
+        """``forward`` of a KeyedJaggedTensor: the row numbers of all features one behind the other, and the offsets of all bags. Nothing waits for a GPU that has
+        them."""
         keys, samples = list(features.keys()), features.stride()
         missing = [name for name in self.tables if name not in keys]
         if missing:
             raise ArgumentError(f"tensorcache: features ({', '.join(keys)}) must have {', '.join(missing)}")
-        bounds, values, offsets = features.offset_per_key(), features.values(), features.offsets()
-        weights = features.weights_or_none()
-        parts = {}
-        for i, name in enumerate(keys):
-            if name in self.tables:
-                first, end = bounds[i], bounds[i + 1]
-                of = offsets[i * samples : (i + 1) * samples + 1] - first
-                parts[name] = values[first:end], of, None if weights is None else weights[first:end]
-        found = self._reduce(parts)
-        try:
-            from torchrec import KeyedTensor
-        except ImportError:
+        if not torch.compiler.is_compiling():
+            self._keyed_tensor = _of_torchrec("KeyedTensor")
+        kind = self._keyed_tensor
+        values, offsets, weights = features.values(), features.offsets(), features.weights_or_none()
+        parts: dict[str, torch.Tensor] = {}
+        for names in self._groups:
+            first, modes = [keys.index(name) * samples for name in names], [self.modes[name] for name in names]
+            if _operators([values, offsets, weights]):
+                of = [self._keys[name] for name in names]
+                joined = torch.ops.tensorcache.keyed_bags(values, offsets, of, first, samples, modes, weights, self.dtype)
+            else:
+                joined = keyed_bags([self.tables[name]._reads() for name in names], first, samples, modes, values, offsets, weights, self.dtype)
+            if len(self._groups) == 1 and kind is not None:
+                return kind(names, [self._widths[name] for name in names], joined)
+            parts.update(zip(names, joined.split([self._widths[name] for name in names], 1)))
+        found = {name: parts[name] for name in self.tables}
+        if kind is None:
             return found
-        names = list(self.tables)
-        dims = [int(self.tables[name].shape[1]) for name in names]
-        return KeyedTensor(names, dims, torch.cat([found[name] for name in names], dim=1))
-
-    def _reduce(self, parts: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        from ._tensors import BagRequest, embedding_bags
-
-        caches: dict[int, list[str]] = {}
-        for name in parts:
-            caches.setdefault(id(self.tables[name].cache), []).append(name)
-        found: dict[str, torch.Tensor] = {}
-        for names in caches.values():
-            requests = []
-            for name in names:
-                ids, offsets, weights = parts[name]
-                requests.append(BagRequest(
-                    self.tables[name]._reads(), ids, offsets, self.modes[name], weights, offsets is not None, None, self.dtype
-                ))  # fmt: skip
-            found.update(zip(names, embedding_bags(requests)))
-        return {name: found[name] for name in parts}
+        return kind(list(found), [self._widths[name] for name in found], torch.cat(list(found.values()), dim=1))
 
     def extra_repr(self) -> str:
         return "\n".join(f"{name}: {self.modes[name]} of {table!r}" for name, table in self.tables.items())
+
+
+def _operators(tensors: list[Any]) -> bool:
+    """Whether a call must go through an operator: in programs that are being compiled, and of tensors that are not plain ones."""
+    return torch.compiler.is_compiling() or any(isinstance(x, torch.Tensor) and type(x) is not torch.Tensor for x in tensors)
+
+
+def _of_torchrec(name: str) -> Any:
+    """Returns what torchrec calls so, None if the program has not imported torchrec: it takes seconds."""
+    return getattr(sys.modules.get("torchrec"), name, None)

@@ -15,6 +15,7 @@ Either way rows are fetched in the process that opened the cache. Worker process
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Optional, Union
 
@@ -156,15 +157,31 @@ class _Fill:
                     setattr(batch[kind], self.attr, self.tables[kind][batch[kind].n_id])
         return batch if self.then is None else self.then(batch)
 
+    def prefetch(self, batch: Any) -> None:
+        """Begins to read the features of a batch."""
+        if isinstance(self.tables, Table):
+            self.tables.prefetch(batch.n_id)
+        else:
+            for kind in batch.node_types:
+                if kind in self.tables:
+                    self.tables[kind].prefetch(batch[kind].n_id)
+
 
 class _Filled:
-    """A loader whose batches get their features while they are iterated."""
+    """A loader whose batches get their features while they are iterated, and have them prefetched so many batches before."""
 
-    def __init__(self, loader: Any, fill: _Fill) -> None:
-        self._loader, self._fill = loader, fill
+    def __init__(self, loader: Any, fill: _Fill, ahead: int) -> None:
+        self._loader, self._fill, self._ahead = loader, fill, ahead
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._fill, self._loader)
+        waiting: deque[Any] = deque()
+        for batch in self._loader:
+            if self._ahead > 0:
+                self._fill.prefetch(batch)
+            waiting.append(batch)
+            if len(waiting) > self._ahead:
+                yield self._fill(waiting.popleft())
+        yield from map(self._fill, waiting)
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -175,7 +192,10 @@ class _Filled:
         return getattr(self._loader, name)
 
 
-def attach(loader: Any, tables: Tables, attr: str = "x") -> Any:
+AHEAD = 2  # batches
+
+
+def attach(loader: Any, tables: Tables, attr: str = "x", ahead: Optional[int] = None) -> Any:
     """Makes a loader set ``batch.x`` from a cache, and returns the loader.
 
     ``tables`` is one table for batches of one type of nodes (``batch.x = table[batch.n_id]``), or a dict, or a cache of several tables, from
@@ -185,16 +205,26 @@ def attach(loader: Any, tables: Tables, attr: str = "x") -> Any:
     PyG's loaders are changed in place: features are set before the loader's ``transform``, in this process (``filter_per_worker`` becomes
     False; worker processes sample). For any other iterable of batches a new one is returned. ``batch.x`` is on the cache's device, in the
     order of the stream that is current while the batch is made.
+
+    ``ahead`` is how many batches before their use ``Table.prefetch`` is called for features: by default 2 if a table is one of pages, else 0. Unless it is 0, a new
+    loader is returned for PyG's, too, to be used in place of the given one.
     """
     if not isinstance(tables, (Table, Mapping)):
         raise TypeError(f"tensorcache: tables ({type(tables).__name__}) must be a table or a dict of tables")
     if not isinstance(tables, Table) and len(tables) == 0:
         raise ArgumentError("tensorcache: tables (none) must have at least one table")
+    if ahead is None:
+        ahead = AHEAD if any(table.paged for table in ([tables] if isinstance(tables, Table) else tables.values())) else 0
+    if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
+        raise ArgumentError(f"tensorcache: ahead ({ahead!r}) must be a number of batches, or None")
+    then = None
     if hasattr(loader, "filter_per_worker") and hasattr(loader, "transform"):
         loader.filter_per_worker = False
-        loader.transform = _Fill(tables, attr, loader.transform)
-        return loader
-    return _Filled(loader, _Fill(tables, attr, None))
+        if ahead == 0:
+            loader.transform = _Fill(tables, attr, loader.transform)
+            return loader
+        then, loader.transform = loader.transform, None
+    return _Filled(loader, _Fill(tables, attr, then), ahead)
 
 
 def aggregate(

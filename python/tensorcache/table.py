@@ -44,11 +44,13 @@ class Table:
         self._source = source
         self._handle: int = cache._handle
         self._rows = shape[0]
+        self._paged: Optional[bool] = None  # not known yet
         if not cache.closed:
             self._count()
         self._gather_host: Callable[..., int] = library().tc_gather_host
         self._uses_torch = "torch" in sys.modules
         self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
+        self._of_parts: Optional[str] = None
         if self._uses_torch:
             self._reads()
 
@@ -84,6 +86,13 @@ class Table:
     def backend(self) -> str:
         """``"cuda"``, or ``"host"`` if the processors serve the rows."""
         return self._cache.backend
+
+    @property
+    def paged(self) -> bool:
+        """Whether the table is one of pages: host memory may lack rows, which ``prefetch`` brings there."""
+        if self._paged is None:
+            self._paged = "tiers" in self.stats()
+        return self._paged
 
     @property
     def ndim(self) -> int:
@@ -132,7 +141,7 @@ class Table:
             return self._reads().read(ids)
         return self.gather(ids)
 
-    def gather(self, ids: Any, out: Any = None) -> Any:
+    def gather(self, ids: Any, out: Any = None, *, dtype: Any = None) -> Any:
         """Returns the rows ``ids``: an array of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
         ``ids`` are integers of any shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
@@ -141,20 +150,28 @@ class Table:
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
 
+        ``dtype`` is the type of the result's elements: float32, float16 or bfloat16, for tables of these and of float8; by default the table's, with rows bit for bit.
+        They are rounded to nearest even where they are read; what is too large becomes an infinity, signs of zeros stay, and every NaN becomes the same
+        one. Rows of float8 values and scales as parts (``open(..., dtype="float8_e4m3fn*64,float8_e8m0fnu*2")``) become the products of both.
+
         Raises ``RowError`` (an ``IndexError``) for numbers outside the table; nothing is read then. Numbers on a GPU are checked by the GPU: their
         rows are zeros, and a later read, or ``cache.check()``, raises. ``TypeError`` and ``ArgumentError`` are for ids or out of another type,
         shape or device, ``ClosedError`` for a closed cache.
         """
         torch = sys.modules.get("torch")
         if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor)):
-            return self._reads().gather(ids, out)
+            return self._reads().gather(ids, out, dtype)
         if hasattr(ids, "__cuda_array_interface__"):
             from ._device_arrays import gather
 
-            return gather(self, ids, out)
+            return gather(self, ids, out, dtype)
         numbers = host_ids(ids, self._rows)
         if out is None and self._uses_torch and not isinstance(ids, np.ndarray):
-            return self._reads().gather(numbers, None)
+            return self._reads().gather(numbers, None, dtype)
+        if dtype is not None:
+            from ._bags import gather_as
+
+            return gather_as(self, numbers, dtype, out)
         return self._gather_array(numbers, out)
 
     def embedding_bag(
@@ -169,16 +186,16 @@ class Table:
         dtype: Any = None,
         out: Any = None,
     ) -> Any:
-        """Returns rows added up in bags, without the rows themselves being written anywhere: an array of shape ``(bags,) + shape[1:]``.
+        """Returns rows added up in bags where they are read: an array of shape ``(bags,) + shape[1:]``. The rows themselves are not returned anywhere.
 
         It takes the place of ``torch.nn.functional.embedding_bag(ids, x, offsets, ...)``, with NumPy arrays as with tensors. ``ids`` has one axis,
         and ``offsets`` says where in it each bag begins; or ``ids`` has two axes, and each of its rows is a bag. With ``include_last_offset`` the
         last offset is the end of the last bag. ``mode`` is "sum", "mean" or "max", ``per_sample_weights`` float32 factors for "sum", and
         ``padding_idx`` a row that is left out. A bag without rows gives zeros.
 
-        Sums are taken in float32 and rounded once, to ``dtype``: float32, float16, bfloat16, or by default the table's. They are the same on every
-        machine, and not always to the bit what torch computes. ``ids`` of shape ``(n, 1)`` with a dtype convert rows. ``out`` is filled
-        and returned, if it is given; its rows may be apart.
+        The table has elements of float32, float16, bfloat16 or float8, or rows of float8 values and scales as parts, whose sums are those of the products of both. Sums are
+        taken in float32 and rounded once, to ``dtype``: float32, float16, bfloat16, or by default the table's, of float8 float32. They are the same on every
+        machine, and not always to the bit what torch computes. ``out`` is filled and returned, if it is given; its rows may be apart.
 
         Raises what ``gather`` raises, and ``ArgumentError`` for offsets that are out of order or beyond the end of ``ids``. Offsets and ids on a GPU
         are checked by the GPU, and a later read, or ``cache.check()``, raises.
@@ -216,8 +233,9 @@ class Table:
             check(status)
         return out
 
-    def _row_stride(self, out: Any, shape: tuple[int, ...], of: Optional[Element] = None) -> int:
-        """Checks an output array and returns the distance of its rows in bytes. ``of`` is its element type, by default the table's."""
+    def _row_stride(self, out: Any, shape: tuple[int, ...], of: Optional[Element] = None, row_axes: Optional[int] = None) -> int:
+        """Checks an output array and returns the distance of its rows in bytes. ``of`` is its element type, and ``row_axes`` the axes of a row, by default the
+        table's."""
         of = of or self._element
         if not isinstance(out, np.ndarray):
             raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a NumPy array, as ids are in host memory")
@@ -227,7 +245,13 @@ class Table:
             raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {of.numpy}")
         if not out.flags.writeable:
             raise ArgumentError("tensorcache: out (read-only) must be writeable")
-        return row_stride(shape, tuple(out.strides), len(self._row_shape), of.size)
+        return row_stride(shape, tuple(out.strides), len(self._row_shape) if row_axes is None else row_axes, of.size)
+
+    def _parts(self) -> str:
+        """Returns the parts of a row as the library names them, or the name of the elements' type."""
+        if self._of_parts is None:
+            self._of_parts = str(self.stats()["tables"][self._index]["dtype"])
+        return self._of_parts
 
     def _reads(self) -> Any:
         """The reads with torch, made at its first use."""
@@ -295,19 +319,32 @@ class Table:
 
         Of a table of pages (``tensorcache.open("TABLE.tc")``), rows that are neither in GPU memory nor in host memory are read in the background.
         Reads that follow soon find them in host memory. Other tables have every row in host memory: there it only checks the numbers.
-        Numbers on a GPU are ignored: to read them would wait for the GPU.
+
+        CUDA tensors are copied to the host in the order of the current stream, and a thread prefetches their rows when they are there. While a graph is captured they
+        are ignored, as are CUDA arrays of other libraries.
         """
-        if getattr(ids, "is_cuda", False) or hasattr(ids, "__cuda_array_interface__"):
-            return
-        self._with_ids(library().tc_prefetch, ids)
+        if getattr(ids, "is_cuda", False):
+            if self.paged:
+                self._reads().prefetch(ids)
+        elif not hasattr(ids, "__cuda_array_interface__"):
+            self._with_ids(library().tc_prefetch, ids)
 
     def retarget(self, target: Union[int, Literal["auto"]] = "auto") -> None:
-        """Moves a resident table to slots of ``target`` bytes, a multiple of 16, or with ``"auto"`` of the length that suits the rows as they are now.
+        """Moves a resident table to slots of ``target`` bytes, a multiple of 16, or with ``"auto"`` of the length, or lengths by range of rows, that suit them now.
 
         It returns when all rows have moved. Reads go on meanwhile; updates of the table wait some milliseconds at a time. The GPU memory that the
         table takes stays the same: raises ``ArgumentError`` for a target that is longer than ``Resident.max_target``.
         """
         check(library().tc_retarget(self._handle, self._index, target_bytes(target)))
+        forward_logs()
+
+    def merge_updates(self) -> None:
+        """Writes updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile.
+
+        A cache does so by itself when the log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed
+        from the log. Other tables have nothing to merge.
+        """
+        check(library().tc_merge_updates(self._handle, self._index))
         forward_logs()
 
     def refresh(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
-from tensorcache._checkpoint import Checkpoint, read_rows  # noqa: E402
 from tensorcache.ngram import NgramTable, RowFormat  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -69,6 +67,13 @@ def test_shards(device: str, host_tier: str, checkpoint: pathlib.Path, parts: li
     table.table.close()
 
 
+def test_plan(checkpoint: pathlib.Path, ids: Array) -> None:
+    """The shards are what a plan reads."""
+    table = NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host", codec="none").table
+    found = table.plan(ids, target_hit=0.5, codec="none", policy="static-freq")
+    assert found["table"]["rows"] == 10_037 and found["table"]["dtype"] == "float8_e4m3fn*256,float8_e8m0fnu*8" and found["plans"][0]["reached"]
+
+
 def test_some_tensors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
     """Names in an order of their own, without scales, with one for all, and from the index or one file."""
     index = checkpoint / "model.safetensors.index.json"
@@ -85,7 +90,7 @@ def test_some_tensors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
 
 
 def test_odd_rows(tmp_path: pathlib.Path, parts: list[Array]) -> None:
-    """Rows that are no multiple of 4 bytes, which the library does not adopt."""
+    """Rows that are no multiple of 4 bytes."""
     shard(tmp_path / "model.safetensors", {"w": ("F8_E5M2", parts[0][:, :27]), "s": ("U8", parts[0][:, 27:28] // 2), "t": ("F8_E5M2", parts[1][:, :30])})
     table = NgramTable.from_checkpoint(tmp_path, "t", gpu_memory="10%", device="host")
     np.testing.assert_array_equal(table[np.arange(900)], parts[1][:, :30])
@@ -97,27 +102,6 @@ def test_room_for_more_rows(checkpoint: pathlib.Path, parts: list[Array]) -> Non
     table = NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host", capacity=11_000)
     table.table.update(np.arange(10_037, 10_039), parts[0][:2])
     np.testing.assert_array_equal(table[np.array([0, 10_036, 10_038])], np.stack([parts[0][0], parts[11][136], parts[0][1]]))
-
-
-def test_an_error_stops_the_other_readers(checkpoint: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = []
-
-    def fails_or_waits(tensor: Any, out: Any, stop: Any) -> None:
-        if tensor.name.endswith("shard_3.weight"):
-            raise tensorcache.FileError("a damaged file")
-        stopped.append(stop.wait(300))
-
-    monkeypatch.setattr(tensorcache._checkpoint, "read_rows", fails_or_waits)
-    with pytest.raises(tensorcache.FileError, match="damaged"):
-        NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host")
-    assert len(stopped) == 23 and all(stopped)
-    # The readers themselves end early.
-    monkeypatch.undo()
-    tensor = Checkpoint(checkpoint).tensor("model.ngram.shard_3.weight", ["F8_E4M3"])
-    out, stop = np.full((900, 256), 7, np.uint8), threading.Event()
-    stop.set()
-    read_rows(tensor, out, stop)
-    assert (out == 7).all()
 
 
 def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
@@ -169,24 +153,34 @@ def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
         refused(file, "model.safetensors.index.json")
 
 
+def test_names_that_are_no_list(tmp_path: pathlib.Path, parts: list[Array]) -> None:
+    shard(tmp_path / "model.safetensors", {"a+b": ("U8", parts[0])})
+    with pytest.raises(tensorcache.ArgumentError, match=r"'a\+b' must have a name without"):
+        NgramTable.from_checkpoint(tmp_path, ["a+b"], row_format=RowFormat(256, block=32), gpu_memory="10%", device="host")
+
+
 @pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="no /proc")
-def test_memory_holds_the_table_once(tmp_path: pathlib.Path, python: Callable[..., Any]) -> None:
-    """A table of 192 MB: the process takes that at most once more, and what the cache keeps of rows beside."""
-    rows = np.random.default_rng(2).integers(0, 256, (250_000, 256), np.uint8)
+@pytest.mark.parametrize("options", [{}, {"host_tier": "packed"}, {"capacity": 95_000}], ids=str)
+def test_memory_holds_the_table_once(tmp_path: pathlib.Path, python: Callable[..., Any], options: dict[str, Any]) -> None:
+    """A table of 96 MB whose rows compress by half: the process takes its bytes once while it loads, and what the cache keeps of rows beside."""
+    rows = np.random.default_rng(2).integers(0, 256, (31_250, 1024), np.uint8)
+    rows[:, ::2] = 7
     for i in range(3):
         shard(tmp_path / f"{i}.safetensors", {f"w{i}": ("F8_E4M3", rows)})
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {f"w{i}": f"{i}.safetensors" for i in range(3)}}))
     done = python(
         """
-import sys, tensorcache.ngram
+import json, sys, numpy, tensorcache.ngram
+tensorcache.open(numpy.zeros((8, 1024), numpy.uint8), "1MB", device="host", codec="none").close()  # loads the library
 def kilobytes(what):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what))
 before = kilobytes("VmRSS")
-t = tensorcache.ngram.NgramTable.from_checkpoint(sys.argv[1], "w*", gpu_memory="1MB", device="host", codec="none")
-assert len(t.table) == 750_000
+t = tensorcache.ngram.NgramTable.from_checkpoint(sys.argv[1], "w*", gpu_memory="1MB", device="host", codec="ibp4", **json.loads(sys.argv[2]))
+assert len(t.table) == 93_750
 print(kilobytes("VmHWM") - before)
 """,
         str(tmp_path),
+        json.dumps(options),
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) * 1024 < 1.6 * 750_000 * 256, f"{int(done.stdout):,} kB for a table of 192,000"
+    assert int(done.stdout) * 1024 < 1.4 * 93_750 * 1024, f"{int(done.stdout):,} kB for a table of 96,000"

@@ -137,6 +137,78 @@ def test_odd_numbers_as_torch_has_them() -> None:
                 torch.testing.assert_close(functional(given, x, mode=mode), functional(given, table, mode=mode), rtol=0, atol=0, equal_nan=True)
 
 
+def test_sums_of_minus_zeros() -> None:
+    """Where all elements are -0, torch's sums and means are +0, as it begins with +0, and ours are -0: rows that are only converted keep their signs."""
+    table = torch.tensor([[-0.0], [0.0]])
+    functional = torch.nn.functional.embedding_bag
+    with tensorcache.open(table, "1MB", device="host") as x:
+        for ids in ([0], [0, 0]):
+            for mode in ("sum", "mean", "max"):
+                given = torch.tensor([ids])
+                assert functional(given, table, mode=mode).signbit().item() == (mode == "max")
+                assert functional(given, x, mode=mode).signbit().item()
+        assert not functional(torch.tensor([[0, 1]]), x, mode="sum").signbit().item()
+        assert x.gather(torch.tensor([0]), dtype=torch.bfloat16).signbit().item()
+
+
+@pytest.mark.parametrize("as_", ["float32", "float16", "bfloat16"])
+def test_gather_of_another_type(device: str, rows: Array, ids: Array, as_: str) -> None:
+    table = torch.from_numpy(rows * 1000).reshape(5000, 4, 8)
+    dtype = getattr(torch, as_)
+    with tensorcache.open(table, "25%", device=device) as x:
+        numbers = torch.from_numpy(ids[:600]).reshape(20, 30)
+        want = table[numbers].to(dtype)
+        got = x.gather(numbers, dtype=dtype)
+        assert got.dtype is dtype and got.device == x.device and torch.equal(got.cpu(), want)
+        out = torch.empty((600, 4, 8), dtype=dtype, device=x.device)
+        assert x.gather(numbers.view(-1).int().to(x.device), out=out, dtype=as_) is out and torch.equal(out.cpu(), want.view(600, 4, 8))
+        assert torch.equal(torch.as_tensor(x.gather([5, 7], dtype=dtype)).cpu(), table[[5, 7]].to(dtype))
+        assert torch.equal(x.gather(numbers.to(x.device)[:0], dtype=dtype).cpu(), want[:0])
+        array = x.gather(ids[:600].reshape(20, 30), dtype=as_)
+        assert isinstance(array, np.ndarray) and array.tobytes() == want.contiguous().view(torch.uint8).numpy().tobytes()
+        into = np.zeros((20, 30, 4, 8), array.dtype)
+        assert x.gather(ids[:600].reshape(20, 30), out=into, dtype=as_) is into and into.tobytes() == array.tobytes()
+        compiled = torch.compile(lambda i: x.gather(i, dtype=dtype) * 2, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(numbers).cpu(), want * 2)
+        torch.library.opcheck(torch.ops.tensorcache.gather, (numbers, x._reads().key, dtype), test_utils=["test_schema", "test_faketensor"])
+        with pytest.raises(TypeError, match="dtype .int8."):
+            x.gather(numbers, dtype=torch.int8)
+        with pytest.raises(TypeError, match="out .* must have dtype"):
+            x.gather(numbers.view(-1), out=torch.empty((600, 4, 8), dtype=torch.int32), dtype=dtype)
+        with pytest.raises(tensorcache.RowError):
+            x.gather(ids[:3] + 5000, dtype=as_)
+        x.cache.check()
+
+
+@pytest.mark.parametrize("values", ["float8_e4m3fn", "float8_e5m2"])
+def test_float8_with_scales(device: str, ids: Array, values: str) -> None:
+    """The type of rows of parts says what their bytes are."""
+    torch.manual_seed(2)
+    numbers = torch.from_numpy(ids[:600])
+    eights = torch.randn(5000, 64).to(getattr(torch, values))
+    scales = torch.randint(120, 134, (5000, 2), dtype=torch.uint8)
+    wide = eights.float() * (2.0 ** (scales.float() - 127)).repeat_interleave(32, 1)
+    table = torch.cat([eights.view(torch.uint8), scales], 1)
+    of = f"{values}*64,float8_e8m0fnu*2"
+    with tensorcache.open(table, "25%", device=device, dtype=of) as x:
+        assert x.dtype is torch.uint8 and torch.equal(x[numbers].cpu(), table[numbers])
+        assert torch.equal(x.gather(numbers, dtype=torch.float32).cpu(), wide[numbers])
+        assert torch.equal(x.gather(numbers.view(20, 30), dtype=torch.bfloat16).cpu(), wide[numbers].bfloat16().view(20, 30, 64))
+        assert x.gather(ids[:600], dtype="float32").tobytes() == wide[numbers].numpy().tobytes()
+        for mode in ("sum", "mean", "max"):
+            want = torch.nn.functional.embedding_bag(numbers.view(60, 10), wide, mode=mode)
+            got = x.embedding_bag(numbers.view(60, 10), mode=mode)
+            assert got.dtype is torch.float32 and got.shape == (60, 64)
+            torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-4)
+            array = x.embedding_bag(ids[:600].reshape(60, 10), mode=mode)
+            assert array.tobytes() == got.cpu().numpy().tobytes()
+        compiled = torch.compile(lambda i: x.embedding_bag(i, mode="sum"), fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(numbers.view(60, 10)), x.embedding_bag(numbers.view(60, 10), mode="sum"))
+        x.cache.check()
+    with tensorcache.open(table, "25%", device="host") as y, pytest.raises(TypeError, match="table .uint8. must have float32"):
+        y.embedding_bag(numbers.view(60, 10))
+
+
 def test_compiled_and_without_gradient(rows: Array, ids: Array) -> None:
     numbers, offsets = torch.from_numpy(ids[:100]), torch.tensor([0, 10, 10, 60])
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
@@ -162,7 +234,7 @@ class Jagged:
     def __init__(self, keys: list[str], values: Any, lengths: Any, weights: Any = None) -> None:
         self._keys, self._values, self._weights = keys, values, weights
         self._samples = len(lengths) // len(keys)
-        self._offsets = torch.cat([torch.zeros(1, dtype=lengths.dtype), lengths.cumsum(0)])
+        self._offsets = torch.cat([torch.zeros(1, dtype=lengths.dtype, device=lengths.device), lengths.cumsum(0)])
 
     def keys(self) -> list[str]:
         return self._keys
@@ -176,45 +248,184 @@ class Jagged:
     def offsets(self) -> Any:
         return self._offsets
 
-    def offset_per_key(self) -> list[int]:
-        return [int(self._offsets[i * self._samples]) for i in range(len(self._keys) + 1)]
-
     def weights_or_none(self) -> Any:
         return self._weights
 
 
-def test_collection(device: str, monkeypatch: Any) -> None:
+class Features:
+    """Three features of two tables, and what torch makes of them."""
+
+    def __init__(self, device: str, weighted: bool = False, dtype: Any = None) -> None:
+        from tensorcache.nn import CachedEmbeddingBagCollection
+
+        torch.manual_seed(1)
+        self.small, self.large = torch.randn(100, 8), torch.randn(1000, 16)
+        self.lengths = torch.tensor([2, 0, 3, 1, 4, 0, 0, 0, 9])
+        self.values = torch.randint(0, 100, (19,))
+        self.weights = torch.rand(19) if weighted else None
+        self.cache = tensorcache.open({"small": self.small, "large": self.large}, "50%", device=device)
+        self.tables = {"a": self.cache["small"], "b": self.cache["large"], "c": self.cache["small"]}
+        modes = {"a": "sum", "b": "sum" if weighted else "mean", "c": "sum"}
+        self.bags = CachedEmbeddingBagCollection(self.tables, modes, dtype)
+        self.keyed = Jagged(["a", "b", "c"], self.values, self.lengths, self.weights)
+        self.parts, self.want = {}, {}
+        for i, (name, of) in enumerate({"a": self.small, "b": self.large, "c": self.small}.items()):
+            at = self.keyed.offsets()[3 * i : 3 * i + 4]
+            numbers, weights = self.values[at[0] : at[3]], self.weights[at[0] : at[3]] if weighted else None
+            self.parts[name] = (numbers, at - at[0], *([weights] if weighted else []))
+            self.want[name] = torch.nn.functional.embedding_bag(
+                numbers, of, at - at[0], mode=modes[name], include_last_offset=True, per_sample_weights=weights
+            )
+
+    def close(self, got: Any) -> None:
+        for name, want in self.want.items():
+            assert got[name].shape == want.shape
+            torch.testing.assert_close(got[name].cpu().float(), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_collection(device: str, weighted: bool, monkeypatch: Any) -> None:
     from tensorcache.nn import CachedEmbeddingBagCollection
 
-    torch.manual_seed(1)
-    small, large = torch.randn(100, 8), torch.randn(1000, 16)
-    lengths = torch.tensor([2, 0, 3, 1, 4, 0, 0, 0, 9])
-    values = torch.randint(0, 100, (19,))
-    cache = tensorcache.open({"small": small, "large": large}, "50%", device=device)
-    tables = {"a": cache["small"], "b": cache["large"], "c": cache["small"]}
-    weights_of = {"a": small, "b": large, "c": small}
-    bags = CachedEmbeddingBagCollection(tables, {"a": "sum", "b": "mean", "c": "sum"})
-    assert list(bags.parameters()) == [] and "mean of" in repr(bags)
-    keyed = Jagged(["a", "b", "c"], values, lengths)
-    want = {}
-    for i, name in enumerate(tables):
-        at = keyed.offsets()[3 * i : 3 * i + 4]
-        of = values[at[0] : at[3]]
-        want[name] = torch.nn.functional.embedding_bag(of, weights_of[name], at - at[0], mode=bags.modes[name], include_last_offset=True)
-    for got in (bags(keyed), bags({n: (values[k[0] : k[3]], k - k[0]) for n, k in ((n, keyed.offsets()[3 * i : 3 * i + 4]) for i, n in enumerate(tables))})):
-        for name in tables:
-            torch.testing.assert_close(got[name].cpu(), want[name], rtol=1e-5, atol=1e-6)
+    f = Features(device, weighted)
+    assert list(f.bags.parameters()) == [] and "sum of" in repr(f.bags)
+    for got in (f.bags(f.keyed), f.bags(f.parts)):
+        f.close(got)
+    f.close({name: x.cpu() for name, x in f.bags({name: f.parts[name] for name in "cab"}).items()})
+    for dtype in (torch.float16, "float32"):
+        half = CachedEmbeddingBagCollection(f.tables, f.bags.modes, dtype)
+        for got in (half(f.keyed), half(f.parts)):
+            for name, want in f.want.items():
+                torch.testing.assert_close(got[name].cpu(), want.to(half.dtype), rtol=1e-3, atol=1e-3)
 
     torchrec = types.ModuleType("torchrec")
     torchrec.KeyedTensor = lambda keys, dims, values: (keys, dims, values)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchrec", torchrec)
-    keys, dims, joined = bags(keyed)
+    keys, dims, joined = f.bags(f.keyed)
     assert keys == ["a", "b", "c"] and dims == [8, 16, 8]
-    torch.testing.assert_close(joined.cpu(), torch.cat([want[n] for n in keys], 1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(joined.cpu(), torch.cat([f.want[n] for n in keys], 1), rtol=1e-5, atol=1e-6)
+    other = tensorcache.open(f.large, "50%", device=device)  # of another cache
+    keys, dims, joined = CachedEmbeddingBagCollection({**f.tables, "b": other}, f.bags.modes)(f.keyed)
+    assert keys == ["a", "b", "c"] and dims == [8, 16, 8]
+    torch.testing.assert_close(joined.cpu(), torch.cat([f.want[n] for n in keys], 1), rtol=1e-5, atol=1e-6)
+    other.close()
     with pytest.raises(tensorcache.ArgumentError, match="must have c"):
-        bags(Jagged(["a", "b"], values, lengths[:6]))
+        f.bags(Jagged(["a", "b"], f.values, f.lengths[:6]))
     with pytest.raises(tensorcache.ArgumentError, match="mode .'max'."):
-        CachedEmbeddingBagCollection(tables, "max")
+        CachedEmbeddingBagCollection(f.tables, "max")
+    if not weighted:
+        with pytest.raises(tensorcache.ArgumentError, match="per_sample_weights must come with mode 'sum'"):
+            f.bags(Jagged(["a", "b", "c"], f.values, f.lengths, torch.rand(19)))
+    assert f.bags(Jagged(["a", "b", "c"], f.values[:0], f.lengths[:0]))[2].shape == (0, 32)
+    f.cache.close()
+
+
+def test_collection_compiled() -> None:
+    f = Features("host")
+    torch._dynamo.reset()
+    compiled = torch.compile(f.bags, fullgraph=True, backend="aot_eager")
+    for got in (compiled(f.parts), compiled(f.keyed)):
+        f.close(got)
+
+    class Doubled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bags = f.bags
+
+        def forward(self, parts: Any) -> Any:
+            return {name: 2 * x for name, x in self.bags(parts).items()}
+
+    exported = torch.export.export(Doubled(), (f.parts,))
+    assert "tensorcache.embedding_bags" in str(exported.graph)
+    f.close({name: x / 2 for name, x in exported.module()(f.parts).items()})
+    keys = [t._reads().key for t in f.tables.values()]
+    ids, offsets = [x[0] for x in f.parts.values()], [x[1] for x in f.parts.values()]
+    modes = ["sum", "mean", "sum"]
+    for operator, arguments in (
+        (torch.ops.tensorcache.embedding_bags, (ids, offsets, keys, modes, [None] * 3, True, torch.bfloat16)),
+        (torch.ops.tensorcache.embedding_bags, ([i[:4].view(2, 2) for i in ids], [None] * 3, keys, ["max"] * 3, [None] * 3, True)),
+        (torch.ops.tensorcache.keyed_bags, (f.values, f.keyed.offsets(), keys, [0, 3, 6], 3, modes)),
+        (torch.ops.tensorcache.keyed_bags, (f.values, f.keyed.offsets(), keys, [0, 3, 6], 3, ["sum"] * 3, torch.rand(19), torch.float16)),
+    ):
+        torch.library.opcheck(operator, arguments, test_utils=["test_schema", "test_faketensor"])
+    with pytest.raises(tensorcache.GradientError):
+        weights = torch.rand(19, requires_grad=True)
+        torch.ops.tensorcache.keyed_bags(f.values, f.keyed.offsets(), keys, [0, 3, 6], 3, ["sum"] * 3, weights).sum().backward()
+    f.cache.close()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_collection_of_torchrec(device: str, weighted: bool) -> None:
+    torchrec = pytest.importorskip("torchrec", reason="torchrec is not installed")
+    f = Features(device, weighted)
+    keyed = torchrec.KeyedJaggedTensor(["a", "b", "c"], f.values, lengths=f.lengths, weights=f.weights)
+    got = f.bags(keyed)
+    assert isinstance(got, torchrec.KeyedTensor) and list(got.keys()) == ["a", "b", "c"] and got.length_per_key() == [8, 16, 8]
+    f.close(got.to_dict())
+    f.close(f.bags(torchrec.KeyedJaggedTensor(["a", "b", "c"], f.values, offsets=f.keyed.offsets().int(), weights=f.weights)).to_dict())
+    ours = torchrec.EmbeddingBagCollection(
+        [
+            torchrec.EmbeddingBagConfig(name="small", embedding_dim=8, num_embeddings=100, feature_names=["a", "c"]),
+            torchrec.EmbeddingBagConfig(name="large", embedding_dim=16, num_embeddings=1000, feature_names=["b"]),
+        ],
+        is_weighted=weighted,
+    )
+    with torch.no_grad():
+        ours.embedding_bags["small"].weight.copy_(f.small)
+        ours.embedding_bags["large"].weight.copy_(f.large)
+        if weighted:
+            for name, of in ours(keyed).to_dict().items():
+                torch.testing.assert_close(got[name].cpu(), of, rtol=1e-5, atol=1e-6)
+    f.cache.close()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has no CUDA device")
+def test_captured(rows: Array) -> None:
+    """Bags of one table, rows of another type, and a collection, in a captured graph, and from row numbers on the GPU without a wait of the host."""
+    from tensorcache.nn import CachedEmbeddingBagCollection
+
+    table = torch.from_numpy(rows)
+    cache = tensorcache.open({"x": table, "y": table.bfloat16()}, "50%", device="cuda")
+    x = cache["x"]
+    bags = CachedEmbeddingBagCollection({"p": x, "q": cache["y"], "r": x}, "sum", torch.float32)
+    ids, offsets = torch.zeros(1000, dtype=torch.int64, device="cuda"), torch.arange(0, 1000, 10, device="cuda")
+    weights = torch.ones(1000, device="cuda")
+    lengths = torch.full((30,), 20, device="cuda")
+    keyed = Jagged(["p", "q", "r"], ids, lengths, weights)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            x.embedding_bag(ids, offsets, "sum", weights), x.gather(ids, dtype=torch.float16), bags(keyed)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        summed = x.embedding_bag(ids, offsets, "sum", weights)
+        half = x.gather(ids, dtype=torch.float16)
+        found = bags(keyed)
+        found = found if isinstance(found, dict) else found.to_dict()
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        numbers, factors = torch.randint(0, 5000, (1000,), generator=generator), torch.rand(1000, generator=generator)
+        ids.copy_(numbers)
+        weights.copy_(factors)
+        graph.replay()
+        want = torch.nn.functional.embedding_bag(numbers, table, offsets.cpu(), mode="sum", per_sample_weights=factors)
+        torch.testing.assert_close(summed.cpu(), want, rtol=1e-5, atol=1e-5)
+        assert torch.equal(half.cpu(), table[numbers].half())
+        for i, (name, of) in enumerate({"p": table, "q": table.bfloat16().float(), "r": table}.items()):
+            part = slice(200 * i, 200 * i + 200)
+            want = torch.nn.functional.embedding_bag(numbers[part].view(10, 20), of, mode="sum", per_sample_weights=factors[part].view(10, 20))
+            torch.testing.assert_close(found[name].cpu(), want, rtol=1e-5, atol=1e-5)
+    cache.check()
+    busy = torch.ones(6000, 6000, device="cuda")
+    for _ in range(40):
+        busy = busy @ busy.clamp(max=1e-3)
+    done = torch.cuda.Event()
+    done.record()
+    bags(keyed)
+    assert not done.query(), "the host waited for the GPU"
+    torch.cuda.synchronize()
+    del graph
     cache.close()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import graphbolt_stand_in  # noqa: E402
+from pages_writer import write_pages  # noqa: E402
 
 import tensorcache  # noqa: E402
 
@@ -63,6 +66,23 @@ def test_stages(gb: Any, rows: Array) -> None:
         futures = list(feature.read_async(ids))
         assert len(futures) == feature.read_async_num_stages(ids.device)
         assert torch.equal(futures[-1].wait(), torch.from_numpy(rows)[ids])
+
+
+def test_stages_of_pages(gb: Any, device: str, rows: Array, tmp_path: Path) -> None:
+    """The first stage prefetches."""
+    with tensorcache.open(write_pages(tmp_path / "features.tc", rows), "60KB", host_memory="400KB", device=device) as x:
+        feature = gb.Feature(x)
+        absent = [entry["row"] for entry in x.explain(np.arange(len(rows))) if entry["tier"] == "pages"]
+        batches = [{KEY: torch.tensor(absent[i : i + 20])} for i in range(0, 100, 20)]
+        store = graphbolt_stand_in.BasicFeatureStore({KEY: feature})
+        for batch, values in zip(batches, graphbolt_stand_in.FeatureFetcher(batches, store, True)):
+            np.testing.assert_array_equal(values[KEY].cpu(), rows[batch[KEY]])
+        for _ in range(6000):
+            if x.stats()["tiers"]["prefetch"]["rows"] >= 20:
+                break
+            time.sleep(0.01)
+        assert x.stats()["tiers"]["prefetch"]["rows"] >= 20
+        assert feature.read_async_num_stages(torch.device("cpu")) == len(list(feature.read_async(batches[0][KEY]))) == 2
 
 
 def test_without_graphbolt(rows: Array) -> None:

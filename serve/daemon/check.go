@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
 )
 
@@ -40,6 +42,8 @@ type PlannedTable struct {
 	Capacity int64  `json:"capacity"`
 	RowBytes int    `json:"row_bytes"`
 	RawBytes int64  `json:"raw_bytes"`
+	// Resident says how long the slots of a resident table are, "" for others.
+	Resident string `json:"resident,omitempty"`
 }
 
 // PlannedMemory is memory that would be taken.
@@ -50,6 +54,8 @@ type PlannedMemory struct {
 	Bytes int64  `json:"bytes"`
 	// AtMost says that the compressed rows decide, and that it is less if they compress.
 	AtMost bool `json:"at_most,omitempty"`
+	// Of is "budget" for a part of the budget, which is not to be counted again.
+	Of string `json:"of,omitempty"`
 }
 
 // rowBytes is about what the policy, the statistics and the index keep of a row in host memory.
@@ -61,7 +67,8 @@ const scratch = 32 << 20
 // Check says what the program would do, and with how much memory. It opens the tables' files and reads their headers. An error is one of reading the files;
 // what else would keep the program from working is in Problems.
 func (c *Config) Check() (p *Plan, err error) {
-	tables, err := c.openTables()
+	// A folder for pages of a cluster belongs to one opening at a time: to that of the cache.
+	tables, err := c.openTables(context.Background(), func(p *pagetable.Place) { p.Cache, p.CacheBytes = "", 0 })
 	if err != nil {
 		return nil, err
 	}
@@ -118,19 +125,26 @@ func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
 	if p.Backend == "host" {
 		hostKind, deviceKind = "host", "host" // devices are emulated
 	}
-	raw, atMost := int64(0), false
-	for _, t := range p.Tables {
+	raw, resident, atMost := int64(0), int64(0), false
+	for i, t := range p.Tables {
+		if c.Tables[i].Resident {
+			resident += t.RawBytes
+			continue
+		}
 		raw += t.RawBytes
 		atMost = atMost || t.Codec != string(cache.CodecNone) && c.HostTier == string(cache.Packed)
 	}
 	n := int64(p.Devices)
 	add := func(kind, what string, bytes int64, atMost bool) {
-		p.Memory = append(p.Memory, PlannedMemory{kind, what, bytes, atMost})
+		p.Memory = append(p.Memory, PlannedMemory{kind, what, bytes, atMost, ""})
 	}
 	if o.Host.Memory > 0 && o.Host.Memory < raw {
 		add(hostKind, "host tier, of which --host-memory is the limit", o.Host.Memory, true)
-	} else {
+	} else if raw > 0 || resident == 0 {
 		add(hostKind, "host tier: every row", raw, atMost)
+	}
+	if resident > 0 {
+		add(hostKind, "rows of resident tables, until they are on the devices", resident, false)
 	}
 	add(hostKind, "overlay: updated rows on their way", o.Host.Overlay, false)
 	add("host", "bookkeeping: policy, index, statistics", bookkeeping*rows, false)
@@ -141,6 +155,9 @@ func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
 	if p.Backend == "cuda" {
 		add(deviceKind, fmt.Sprintf("scratch of batches under way, %d ×, up to", n), n*scratch, true)
 	}
+	if err := c.planResident(p, hostKind, deviceKind); err != nil {
+		return err
+	}
 	c.compareMemory(p)
 	return nil
 }
@@ -150,6 +167,9 @@ func (c *Config) compareMemory(p *Plan) {
 	var needs []memlimit.Need
 	device := int64(0)
 	for _, m := range p.Memory {
+		if m.Of != "" {
+			continue
+		}
 		if m.Kind == "device" {
 			device += m.Bytes
 		} else {
@@ -236,11 +256,14 @@ func (p *Plan) Write(w io.Writer) error {
 	t := table.NewWriter()
 	t.AppendHeader(table.Row{"table", "file", "rows", "row", "type", "codec", "raw"})
 	for _, one := range p.Tables {
-		rows := humanize.Comma(one.Rows)
+		rows, codec := humanize.Comma(one.Rows), one.Codec
+		if one.Resident != "" {
+			codec += ", resident, " + one.Resident
+		}
 		if one.Capacity > one.Rows {
 			rows += " of " + humanize.Comma(one.Capacity)
 		}
-		t.AppendRow(table.Row{one.Name, one.File, rows, fmt.Sprintf("%d B", one.RowBytes), one.DType, one.Codec, humanize.IBytes(uint64(one.RawBytes))})
+		t.AppendRow(table.Row{one.Name, one.File, rows, fmt.Sprintf("%d B", one.RowBytes), one.DType, codec, humanize.IBytes(uint64(one.RawBytes))})
 	}
 	m := table.NewWriter()
 	m.AppendHeader(table.Row{"memory", "for", "bytes"})
@@ -249,6 +272,10 @@ func (p *Plan) Write(w io.Writer) error {
 		text := humanize.IBytes(uint64(one.Bytes))
 		if one.AtMost {
 			text = "at most " + text
+		}
+		if one.Of != "" { // of what is a line of its own
+			m.AppendRow(table.Row{one.Kind, "  of the " + one.Of + ": " + one.What, text})
+			continue
 		}
 		m.AppendRow(table.Row{one.Kind, one.What, text})
 		sum[one.Kind] += one.Bytes

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/flagfile"
@@ -38,6 +39,8 @@ type Config struct {
 
 	Listen       string
 	MaxAttached  int
+	MaxLanes     int
+	MaxScratch   string
 	StoppedAfter time.Duration
 	EvictStopped bool
 
@@ -48,6 +51,7 @@ type Config struct {
 	HTTP, HTTPToken             string // address, file
 	Insecure                    bool
 	LogLevel, Name              string
+	Telemetry                   telemetry.Settings
 	Force                       bool
 
 	set *pflag.FlagSet // that the fields are the values of
@@ -125,6 +129,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 10*time.Second, "how long work under way may take to end when the program ends")
 	f.StringVar(&c.Listen, "listen", "", "where processes of this machine attach: unix:PATH")
 	f.IntVar(&c.MaxAttached, "max-attached", 64, "most processes that are attached, 1 to 1024")
+	f.IntVar(&c.MaxLanes, "max-lanes", 64, "most reads that an attached process runs at a time on one device, 1 to 1024")
+	f.StringVar(&c.MaxScratch, "max-scratch", "", "most memory that an attached process may allocate on each device for its reads, such as 64MiB (default: no limit)")
 	f.DurationVar(&c.StoppedAfter, "stopped-after", 10*time.Second, "how long an attached process may hold back changes before they fail")
 	f.BoolVar(&c.EvictStopped, "evict-stopped", false, "kill an attached process that holds back changes for longer than --stopped-after")
 	f.StringVar(&c.RESP, "resp", "", "serve clients of Redis at [HOST]:PORT; without HOST from this machine only")
@@ -137,6 +143,11 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.HTTPToken, "http-token-file", "", "FILE with the bearer token that --http asks for")
 	f.BoolVar(&c.Insecure, "insecure", false, "let other machines connect without a password or token")
 	f.StringVar(&c.LogLevel, "log-level", "info", "log on stderr from this level on: debug, info, warn, error or off")
+	f.StringVar(&c.Telemetry.Endpoint, "otlp-endpoint", "", "send traces and metrics to this receiver of OTLP: http://localhost:4318 (default: what OTEL_* variables say, else nowhere)")
+	f.StringVar(&c.Telemetry.Protocol, "otlp-protocol", "", "by http/protobuf or grpc (default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf)")
+	f.StringVar(&c.Telemetry.Traces, "traces-exporter", "", "where traces go: otlp, console (stderr) or none (default: OTEL_TRACES_EXPORTER, else otlp if there is an endpoint)")
+	f.StringVar(&c.Telemetry.Metrics, "metrics-exporter", "", "where metrics go besides --http: otlp, console (stderr) or none (default: OTEL_METRICS_EXPORTER, else otlp if there is an endpoint)")
+	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of the traces that begin here which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
 	f.StringVar(&c.Name, "name", "tensorcached", "name of the cache in metrics and traces")
 	f.BoolVar(&c.Force, "force", false, "go on where the memory is estimated not to suffice")
 	c.set = f

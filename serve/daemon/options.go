@@ -50,8 +50,14 @@ func (c *Config) Validate() error {
 			f.Addf("--snapshot (%s) must be in a folder that there is", c.Snapshot)
 		}
 	}
+	f.Add(c.Telemetry.Validate(func(field string) string { return telemetryFlags[field] }))
 	c.validateListeners(&f)
 	return f.Err()
+}
+
+// telemetryFlags are the names of settings of package telemetry.
+var telemetryFlags = map[string]string{
+	"Traces": "--traces-exporter", "Metrics": "--metrics-exporter", "Endpoint": "--otlp-endpoint", "Protocol": "--otlp-protocol", "Ratio": "--trace-ratio",
 }
 
 // fields returns what package cache finds wrong with the options, apart from the tables, by the names of flags.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/serve/resp"
 	"github.com/tensorcache/tensorcache/serve/web"
 )
@@ -104,7 +105,7 @@ func Run(c *Config, p Program) (err error) {
 	r.level.Set(level)
 	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
 	r.unready("loading the tables")
-	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Console: p.Stderr})
+	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Console: p.Stderr})
 	if err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ func closed(l net.Listener) error {
 // open loads the cache. A signal to end ends the loading.
 func (r *running) open(signals <-chan os.Signal) error {
 	c := r.config
-	tables, err := c.openTables()
+	tables, err := c.openTables(r.life, func(p *pagetable.Place) { p.Logger = r.log })
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -27,6 +30,8 @@ type TableSpec struct {
 	// Resident has all rows in device memory, in slots as Slots says.
 	Resident bool
 	Slots    cache.ResidentOptions
+	// Place says more of a File that is a directory of pages, or the address of a cluster.
+	Place pagetable.Place
 }
 
 // parseTable reads a table as --table has it: key=value between commas, with CSV's quotes.
@@ -68,12 +73,16 @@ func parseTable(text string) (t TableSpec, err error) {
 			if t.Columns, err = strconv.Atoi(value); err != nil || t.Columns < 1 {
 				return t, fmt.Errorf("columns (%q) must be a number of elements", value)
 			}
+		case "durable", "log", "cold", "cold_cache", "cold_cache_bytes":
+			if err := t.parsePlace(key, value); err != nil {
+				return t, err
+			}
 		case "resident", "max_target", "max_overflow", "retarget", "buddy":
 			if err := t.parseResident(key, value); err != nil {
 				return t, err
 			}
 		default:
-			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype, columns, resident, max_target, max_overflow, retarget or buddy", key)
+			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy", key)
 		}
 	}
 	if !t.Resident && t.Slots != (cache.ResidentOptions{}) {
@@ -84,8 +93,35 @@ func parseTable(text string) (t TableSpec, err error) {
 		return t, errors.New("a table with a file must have no dtype and no columns")
 	case t.File == "" && (t.DType == "" || t.Columns == 0 || t.Capacity == 0 || t.Name == ""):
 		return t, errors.New("a table must have a file, or else name, dtype, columns and capacity")
+	case t.File == "" && t.Place.Given():
+		return t, errors.New("durable, log, cold and cold_cache must be of a table with a file")
 	}
-	return t, nil
+	place := t.Place
+	place.Path = t.File
+	return t, place.Check()
+}
+
+// parsePlace reads one of the keys of a table of pages.
+func (t *TableSpec) parsePlace(key, value string) (err error) {
+	switch key {
+	case "durable":
+		if t.Place.Durable, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("durable (%q) must be true or false", value)
+		}
+	case "log":
+		t.Place.Log = value
+	case "cold":
+		t.Place.Cold = value
+	case "cold_cache":
+		t.Place.Cache = value
+	case "cold_cache_bytes":
+		n, err := humanize.ParseBytes(value)
+		if err != nil || n == 0 || n > math.MaxInt64 {
+			return fmt.Errorf("cold_cache_bytes (%q) must be a size, such as 200GiB", value)
+		}
+		t.Place.CacheBytes = int64(n)
+	}
+	return nil
 }
 
 // parseResident reads one of the keys of a resident table.
@@ -146,10 +182,12 @@ func (t *TableSpec) name() string {
 }
 
 // open returns the table for a cache. Table.Close closes it.
-func (t *TableSpec) open() (cache.Table, error) {
+func (t *TableSpec) open(ctx context.Context) (cache.Table, error) {
 	var table cache.Table
 	var err error
-	if t.File != "" {
+	if t.Place.Path = t.File; t.Place.Given() {
+		table, err = t.Place.Open(ctx)
+	} else if t.File != "" {
 		table, err = cache.Open(t.File)
 	} else {
 		of := dtypeOf(t.DType)
@@ -164,11 +202,13 @@ func (t *TableSpec) open() (cache.Table, error) {
 	return table.WithName(t.name()).WithCodec(cache.Codec(t.Codec)).WithCapacity(t.Capacity), nil
 }
 
-// openTables opens all tables. After an error it has closed them.
-func (c *Config) openTables() (tables []cache.Table, err error) {
+// openTables opens all tables. change may change where their pages are. After an error it has closed them.
+func (c *Config) openTables(ctx context.Context, change func(*pagetable.Place)) (tables []cache.Table, err error) {
 	var errs []error
 	for i := range c.Tables {
-		t, err := c.Tables[i].open()
+		spec := c.Tables[i]
+		change(&spec.Place)
+		t, err := spec.open(ctx)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
@@ -26,8 +27,20 @@ func (c *Config) checkListen() error {
 		f.Addf("--listen: %s", strings.TrimPrefix(err.Error(), "wire: "))
 	}
 	f.If(c.MaxAttached < 1 || c.MaxAttached > 1024, "--max-attached (%d) must be 1 to 1024", c.MaxAttached)
+	f.If(c.MaxLanes < 1 || c.MaxLanes > 1024, "--max-lanes (%d) must be 1 to 1024", c.MaxLanes)
+	scratch, err := c.maxScratch()
+	f.Add(err)
+	f.If(err == nil && scratch != 0 && scratch < 1<<20, "--max-scratch (%s) must be at least 1MiB", c.MaxScratch)
 	f.If(c.StoppedAfter < 100*time.Millisecond, "--stopped-after (%v) must be at least 100ms", c.StoppedAfter)
 	return f.Err()
+}
+
+// maxScratch returns --max-scratch in bytes, 0 for no limit.
+func (c *Config) maxScratch() (int64, error) {
+	if c.MaxScratch == "" {
+		return 0, nil
+	}
+	return setting.Bytes("--max-scratch", c.MaxScratch)
 }
 
 // free returns an error if --listen cannot be served.
@@ -44,8 +57,12 @@ func (a *attachments) listen(r *running) (err error) {
 	if c.Listen == "" {
 		return nil
 	}
+	scratch, err := c.maxScratch()
+	if err != nil {
+		return err
+	}
 	a.server, err = serve.Listen(r.cache, serve.Options{
-		Address: c.Listen, MaxClients: c.MaxAttached, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log,
+		Address: c.Listen, MaxClients: c.MaxAttached, MaxLanes: c.MaxLanes, MaxScratch: scratch, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log,
 		Commands: serve.Commands{Snapshot: r.snapshot, Drain: r.drainCommand},
 	})
 	return err

@@ -50,13 +50,6 @@ func (c *Choice) SlotsBytes() (n int64) {
 	return n
 }
 
-// Times are the times that a row takes. Slots and overflow places are read at the same time: the longer of the sums of both counts.
-type Times struct {
-	// Hit is the seconds of a row without overflow. Overflow returns the seconds of the bytes in an overflow place.
-	Hit      float64
-	Overflow func(bytes int) float64
-}
-
 // Of returns what a target amounts to.
 func (h *Histogram) Of(target int, t Times) Choice {
 	over, seconds := int64(0), 0.0
@@ -64,7 +57,7 @@ func (h *Histogram) Of(target int, t Times) Choice {
 		if n := h.steps[i]; n > 0 {
 			over += n
 			if t.Overflow != nil {
-				seconds += float64(n) * t.Overflow(min((i+1)*MinTarget, h.rowBytes)-target)
+				seconds += float64(n) * t.Overflow(min((i+1)*MinTarget, h.rowBytes)-target, Over(target, h.rowBytes))
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // times are those of a row of 256 bytes on a GPU with host memory at 50 GB/s.
-var times = Times{Hit: 0.2e-9, Overflow: func(n int) float64 { return max(9.5e-9, float64(n)/50e9) }}
+var times = Times{Hit: 0.2e-9, Overflow: func(n, _ int) float64 { return max(9.5e-9, float64(n)/50e9) }}
 
 func TestHistogram_ChoosesByThresholdAndTime(t *testing.T) {
 	h := NewHistogram(256)

@@ -6,37 +6,53 @@ import (
 )
 
 const (
-	// worth is the share of what a table takes, in bytes and in time, that each further range must save. Batches of a table of several ranges look up each
-	// row's target, which was not measured and is taken to cost less than this. A share of one twelfth also bounds the ranges to twelve, so that Retarget finds numbers for others.
-	worth = 1. / 12
+	// MostParts is the most parts of a choice: fewer than MaxRanges, so that Retarget finds numbers for others.
+	MostParts = 12
 	// The border of two parts is that of two blocks. A table has up to mostBlocks blocks of at least leastBlock local numbers: fewer say little of a class of rows.
 	mostBlocks, leastBlock = 64, 64
 	// Up to mostTargets targets are tried for a part, from the shortest stored length to the longest.
 	mostTargets = 64
 )
 
-// ChooseParts chooses the targets of a table, by part, for slots of at most most bytes on a device. l.Target is not looked at. stored are the lengths of
+// Limits bound the parts of a choice.
+type Limits struct {
+	// Bytes is the most bytes of slots on a device.
+	Bytes int64
+	// Overflow is the largest share of the rows of a part, 0 to 1, that may have overflow.
+	Overflow float64
+	// Parts is the most parts, 1 to MostParts; 0: MostParts. Each beyond the first must save one in so many of what one part takes, in bytes or in time:
+	// that bounds them, and outweighs that batches of several ranges look up each row's target.
+	Parts int
+}
+
+// ChooseParts chooses the targets of a table, by part. l.Target is not looked at. stored are the lengths of
 // its first rows, 1 to l.RowBytes; the others, up to l.Rows, are taken for rows like these. One target is what Histogram.Choose returns. There are several if that saves
-// enough, or if no single one does. In each part at most the given share of rows has overflow. If nothing fits, ok is false, and the choice is the one that takes
-// least.
-func ChooseParts(l Layout, stored []int32, most int64, share float64, t Times) (c Choice, ok bool) {
+// enough, or if no single one fits. If nothing fits, ok is false, and the choice is the one that takes least.
+func ChooseParts(l Layout, stored []int32, lim Limits, t Times) (c Choice, ok bool) {
 	local, h := l.LocalRows(0), histogramOf(l, stored)
-	target := MaxTarget(l.RowBytes)
-	if local > 0 {
-		target = int(min(int64(target), most/local))
+	target, parts := MaxTarget(l.RowBytes), lim.Parts
+	if parts == 0 {
+		parts = MostParts
 	}
-	one, fits := h.Choose(target, share, t)
+	if local > 0 {
+		target = int(min(int64(target), lim.Bytes/local))
+	}
+	one, fits := h.Choose(target, lim.Overflow, t)
 	if !fits {
-		one = h.Of(h.Least(share).Target, t)
+		one = h.Of(h.Least(lim.Overflow).Target, t)
 	}
 	one.Parts = []Part{{To: local, Target: one.Target}}
-	b := newBlocks(l, stored, share, t)
+	if parts == 1 {
+		return one, fits
+	}
+	b := newBlocks(l, stored, lim.Overflow, t)
 	if b == nil {
 		return one, fits
 	}
-	cuts, ok := b.choose(most)
+	b.parts = parts
+	cuts, ok := b.choose(lim.Bytes)
 	several := b.exact(l, stored, cuts, t)
-	bytes, longer := float64(several.SlotsBytes()), float64(one.SlotsBytes())
+	bytes, longer, worth := float64(several.SlotsBytes()), float64(one.SlotsBytes()), 1/float64(parts)
 	switch {
 	case !fits && (ok || bytes < longer):
 		return several, ok
@@ -74,6 +90,7 @@ type blocks struct {
 	seconds [][]float64 // and their time
 	share   float64
 	hit     float64 // seconds of a row without overflow
+	parts   int     // that there may be
 }
 
 // newBlocks returns nil for a table that is too short for several parts.
@@ -123,7 +140,7 @@ func newBlocks(l Layout, stored []int32, share float64, t Times) *blocks {
 			for j := range k {
 				over[j] += n
 				if n > 0 && t.Overflow != nil {
-					seconds[j] += n * t.Overflow(min(b.targets[k], l.RowBytes)-b.targets[j])
+					seconds[j] += n * t.Overflow(min(b.targets[k], l.RowBytes)-b.targets[j], Over(b.targets[j], l.RowBytes))
 				}
 			}
 		}
@@ -151,7 +168,7 @@ func (b *blocks) best(from, to int, price float64) (c cut, cost float64) {
 	return c, cost
 }
 
-// cheapest returns the parts that cost least, each beyond the first counted as worth of what one part costs.
+// cheapest returns the parts that cost least, each beyond the first counted as its share, one in b.parts, of what one part costs.
 func (b *blocks) cheapest(price float64) []cut {
 	n := len(b.from) - 1
 	_, one := b.best(0, n, price)
@@ -161,7 +178,7 @@ func (b *blocks) cheapest(price float64) []cut {
 		for from := range to {
 			c, cost := b.best(from, to, price)
 			if cost += costs[from]; from > 0 {
-				cost += worth * one
+				cost += one / float64(b.parts)
 			}
 			if cost < costs[to] {
 				costs[to], last[to] = cost, c
@@ -221,7 +238,7 @@ func (b *blocks) between(low, high []cut, most int64) []cut {
 	for at := 1; at < len(b.from)-1; at++ {
 		for _, all := range [][]cut{join(low, high, at), join(high, low, at)} {
 			bytes, over, seconds := b.sum(all)
-			if bytes <= most && over <= b.share*b.rows[len(b.rows)-1] && float64(len(all)) <= 1/worth &&
+			if bytes <= most && over <= b.share*b.rows[len(b.rows)-1] && len(all) <= b.parts &&
 				(seconds < least || seconds == least && len(all) < len(best)) {
 				best, least = all, seconds
 			}

@@ -56,15 +56,15 @@ func TestChooseParts_FindsClasses(t *testing.T) {
 		"rows to come":     {lengths(r, [3]int{32_000, 33, 64}, [3]int{32_000, 241, 256}), 1, 96_000, math.MaxInt64, Threshold, times, parts{{0, 32_000, 64}, {32_000, 96_000, 256}}, 0},
 	} {
 		rows := max(c.rows, int64(len(c.stored)))
-		got, ok := ChooseParts(layout(t, 256, rows, c.devices), c.stored, c.most, c.share, c.times)
+		got, ok := ChooseParts(layout(t, 256, rows, c.devices), c.stored, Limits{Bytes: c.most, Overflow: c.share}, c.times)
 		if !ok || !slices.Equal(got.Parts, c.want) || math.Abs(got.Overflow-c.overflow) > 1e-9 {
 			t.Errorf("%s: %+v, %v; want %v and %v of the rows longer", name, got, ok, c.want, c.overflow)
 		}
 	}
-	if got, ok := ChooseParts(layout(t, 256, 100, 3), nil, math.MaxInt64, Threshold, times); !ok || !slices.Equal(got.Parts, []Part{{0, 34, 256}}) {
+	if got, ok := ChooseParts(layout(t, 256, 100, 3), nil, Limits{Bytes: math.MaxInt64, Overflow: Threshold}, times); !ok || !slices.Equal(got.Parts, []Part{{0, 34, 256}}) {
 		t.Errorf("no rows yet: %+v, %v", got, ok)
 	}
-	if got, ok := ChooseParts(layout(t, 256, 0, 3), nil, 0, Threshold, times); !ok || !slices.Equal(got.Parts, []Part{{0, 0, 256}}) {
+	if got, ok := ChooseParts(layout(t, 256, 0, 3), nil, Limits{Bytes: 0, Overflow: Threshold}, times); !ok || !slices.Equal(got.Parts, []Part{{0, 0, 256}}) {
 		t.Errorf("no rows ever: %+v, %v", got, ok)
 	}
 }
@@ -75,15 +75,15 @@ func TestChooseParts_NamesTheLeastThatFits(t *testing.T) {
 	for range 30 {
 		stored := lengths(r, [3]int{100 + r.IntN(3000), 1, 1 + r.IntN(1000)}, [3]int{100 + r.IntN(3000), 500, 500 + r.IntN(500)})
 		l := layout(t, 1000, int64(len(stored)), 1+r.IntN(3))
-		least, ok := ChooseParts(l, stored, 0, Threshold, times)
+		least, ok := ChooseParts(l, stored, Limits{Bytes: 0, Overflow: Threshold}, times)
 		if ok {
 			t.Fatalf("nothing fits into no bytes: %+v", least)
 		}
 		bytes := least.SlotsBytes()
-		if again, ok := ChooseParts(l, stored, bytes, Threshold, times); !ok || again.SlotsBytes() > bytes {
+		if again, ok := ChooseParts(l, stored, Limits{Bytes: bytes, Overflow: Threshold}, times); !ok || again.SlotsBytes() > bytes {
 			t.Fatalf("%+v, %v in %d bytes", again, ok, bytes)
 		}
-		if c, ok := ChooseParts(l, stored, bytes-1, Threshold, times); ok {
+		if c, ok := ChooseParts(l, stored, Limits{Bytes: bytes - 1, Overflow: Threshold}, times); ok {
 			t.Fatalf("%+v fits in %d bytes, and %+v was said to take least", c, bytes-1, least)
 		}
 	}
@@ -106,7 +106,7 @@ func TestChooseParts_KeepsTheTerms(t *testing.T) {
 		local := l.LocalRows(0)
 		most := int64(float64(local*int64(MaxTarget(rowBytes))) * (0.2 + r.Float64()))
 		times := Times{times.Hit * math.Exp2(8*r.Float64()-2), times.Overflow}
-		got, ok := ChooseParts(l, stored, most, share, times)
+		got, ok := ChooseParts(l, stored, Limits{Bytes: most, Overflow: share}, times)
 		h := NewHistogram(rowBytes)
 		for _, n := range stored {
 			h.Add(int(n), 1)
@@ -125,7 +125,7 @@ func TestChooseParts_KeepsTheTerms(t *testing.T) {
 			for row := p.From * int64(devices); row < min(int64(len(stored)), p.To*int64(devices)); row++ {
 				if n := int(stored[row]); n > p.Target {
 					over++
-					seconds += times.Overflow(min((n+15)/16*16, rowBytes) - p.Target)
+					seconds += times.Overflow(min((n+15)/16*16, rowBytes)-p.Target, Over(p.Target, rowBytes))
 				}
 			}
 		}
@@ -142,7 +142,7 @@ func TestChooseParts_KeepsTheTerms(t *testing.T) {
 			continue
 		}
 		several++
-		if got.Seconds > slower*one.Seconds*(1+1e-9) || got.Seconds > (1-worth)*one.Seconds && float64(got.SlotsBytes()) > (1-worth)*float64(local*int64(one.Target)) {
+		if got.Seconds > slower*one.Seconds*(1+1e-9) || got.Seconds > (1-(1./MostParts))*one.Seconds && float64(got.SlotsBytes()) > (1-(1./MostParts))*float64(local*int64(one.Target)) {
 			t.Fatal(what)
 		}
 	}
@@ -156,7 +156,7 @@ func TestChooseParts_SpendsTheBudget(t *testing.T) {
 	stored := slices.Concat(slices.Repeat([]int32{64}, 32_000), slices.Repeat([]int32{256}, 32_000))
 	l := layout(t, 256, int64(len(stored)), 1)
 	for most := 130; most < 160; most += 3 {
-		c, ok := ChooseParts(l, stored, int64(most*len(stored)), Threshold, times)
+		c, ok := ChooseParts(l, stored, Limits{Bytes: int64(most * len(stored)), Overflow: Threshold}, times)
 		// Each raw row in a short slot saves 192 bytes and costs 9.5 ns. A block is a 64th of the table.
 		least := (160 - float64(most)) / 192 * 9.5e-9
 		if !ok || c.Seconds < max(times.Hit, least*0.999) || c.Seconds > max(times.Hit, least)*1.01+9.5e-9/64 {
@@ -170,7 +170,7 @@ func BenchmarkChooseParts(b *testing.B) {
 	stored := lengths(r, [3]int{300_000, 1, 700}, [3]int{400_000, 100, 900}, [3]int{300_000, 300, 1024})
 	l := Layout{Target: 16, RowBytes: 1024, Rows: int64(len(stored)), Devices: 1}
 	for b.Loop() {
-		ChooseParts(l, stored, 500<<20, 0.1, times)
+		ChooseParts(l, stored, Limits{Bytes: 500 << 20, Overflow: 0.1}, times)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestChooseParts_HasFewRanges(t *testing.T) {
 	for i := range stored {
 		stored[i] = int32(1 + i*256/len(stored))
 	}
-	c, ok := ChooseParts(layout(t, 256, int64(len(stored)), 1), stored, math.MaxInt64, 0, Times{})
+	c, ok := ChooseParts(layout(t, 256, int64(len(stored)), 1), stored, Limits{Bytes: math.MaxInt64}, Times{})
 	if !ok || len(c.Parts) < 2 || len(c.Parts) > 4 || c.Target > 192 {
 		t.Errorf("%+v, %v", c, ok)
 	}

@@ -83,6 +83,8 @@ func TestCollect_Merges(t *testing.T) {
 {"package":"cache","name":"TestNever","result":""}
 {"package":"kernels","name":"TestK","tool":"memcheck","result":""}
 {"package":"kernels","name":"TestL","tool":"memcheck","result":""}
+{"package":"kernels","name":"TestL","tool":"synccheck","result":""}
+{"package":"kernels","name":"TestK","tool":"synccheck","result":"pass","summary":"ERROR SUMMARY: 0 errors"}
 {"package":"kernels","name":"TestM","tool":"memcheck","result":"skip"}
 {"package":"cache","name":"TestA","result":"pass","seconds":1}
 {"package":"kernels","name":"TestK","tool":"memcheck","result":"pass","summary":"ERROR SUMMARY: 0 errors"}
@@ -110,8 +112,13 @@ func TestCollect_Merges(t *testing.T) {
 		if err := r.gaps(nil); err == nil || !strings.Contains(err.Error(), "2 tests did not run, among them cache.TestNever") {
 			t.Errorf("gaps: %v", err)
 		}
-		if s := r.Sanitizer; len(s) != 1 || !s[0].Clean || s[0].Tests != 1 || s[0].Summary != "ERROR SUMMARY: 0 errors" {
+		if s := r.Sanitizer; len(s) != 2 || s[0].Tool != "memcheck" || s[1].Tool != "synccheck" {
 			t.Errorf("%+v", s)
+		}
+		for _, s := range r.Sanitizer {
+			if !s.Clean || s.Tests != 1 || s.Summary != "ERROR SUMMARY: 0 errors" {
+				t.Errorf("%+v", s)
+			}
 		}
 	}
 	other := folder(t, map[string]string{sourcesFile: `{"ptx":"q","go":"g"}`, machineFile: `{}`})

@@ -15,7 +15,8 @@ import (
 // OpenHost opens devices of the host backend. Tests replace it.
 var OpenHost = host.Open
 
-// hidden stands in for a GPU of the owner that this process does not see. No batch runs on it. Rows that lie on it are read by the GPUs that the process sees.
+// hidden stands in for a GPU of the owner that this process does not see, or that has failed. No batch runs on it. Rows that lie on one that has not failed are
+// read by the GPUs that the process sees.
 type hidden struct {
 	device.Device // of the host backend
 	info          device.Info
@@ -28,8 +29,8 @@ func (h *hidden) Info() device.Info { return h.info }
 var errHidden = errors.New("this process does not see the GPU")
 
 // openDevices opens the devices of this process that are those of the owner: for a GPU, the one with the same PCI address, whatever number it has
-// here, or a hidden one.
-func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
+// here, or a hidden one. Those that the owner has lost are hidden: they might not open.
+func openDevices(of []wire.Device, lost []bool, workers int) ([]device.Device, error) {
 	kinds := map[string]bool{}
 	for _, d := range of {
 		kinds[d.Kind] = true
@@ -43,11 +44,11 @@ func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
 	if err := cuda.Usable(); err != nil {
 		return nil, fmt.Errorf("cache: owner's devices are GPUs: %w", err)
 	}
-	have, err := cuda.List()
+	have, err := cuda.Seen()
 	if err != nil {
 		return nil, err
 	}
-	numbers, err := numbersHere(of, have)
+	numbers, err := numbersHere(of, lost, have)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +67,14 @@ func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
 	return devices, nil
 }
 
-// numbersHere returns the numbers that the owner's GPUs have in this process, -1 for those that it does not see.
-func numbersHere(of []wire.Device, have []cuda.GPU) (numbers []int, err error) {
+// numbersHere returns the numbers that the owner's GPUs have in this process, -1 for those that it does not see, and those that are lost.
+func numbersHere(of []wire.Device, lost []bool, have []cuda.GPU) (numbers []int, err error) {
 	seen := false
-	for _, d := range of {
+	for k, d := range of {
+		if lost[k] {
+			numbers = append(numbers, -1)
+			continue
+		}
 		i := slices.IndexFunc(have, func(g cuda.GPU) bool { return d.Address != "" && strings.EqualFold(g.PCIBusID, d.Address) })
 		if i < 0 {
 			numbers = append(numbers, -1)
@@ -78,7 +83,7 @@ func numbersHere(of []wire.Device, have []cuda.GPU) (numbers []int, err error) {
 		numbers, seen = append(numbers, have[i].Index), true
 	}
 	if !seen {
-		return nil, fmt.Errorf("cache: owner's GPUs (%v) must not all be out of sight of this process, which sees %d others: see CUDA_VISIBLE_DEVICES, or have an owner for each GPU",
+		return nil, fmt.Errorf("cache: owner's GPUs (%v) must not all be out of sight of this process, which sees %d others, or lost: see CUDA_VISIBLE_DEVICES, or have an owner for each GPU",
 			of, len(have))
 	}
 	return numbers, nil

@@ -22,13 +22,16 @@ func (s *Session) loseLocked(l *wire.Layout) {
 	pausedHere := s.pauseLocked()
 	for i, d := range l.Devices {
 		if d.Lost != "" {
-			s.Set.Devices[i].SetLost(errors.New("the owner has lost it: " + d.Lost))
+			s.Set.Devices[i].SetLost(lostBy(d.Lost))
 		}
 	}
 	if pausedHere && !l.Paused {
 		s.resumeLocked()
 	}
 }
+
+// lostBy is the error of a device with which it has failed in the owner.
+func lostBy(why string) error { return errors.New("the owner has lost it: " + why) }
 
 // lose is read.Set.Lose: it gives up a device that has failed in this process.
 func (s *Session) lose(d *read.Device) bool {

@@ -7,6 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -60,10 +61,13 @@ func (s *Session) takeLocked(m *wire.Message) error {
 	return nil
 }
 
-// mapped returns the memory of a region, which it maps if it must.
-func (s *Session) mapped(id uint64) (device.Buffer, error) {
+// mapped returns the memory of a region, which it maps if it must: memory of the host or of a device, that this process may write or need not.
+func (s *Session) mapped(id uint64, host, writable bool) (device.Buffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r := s.mu.regions[id]; r != nil && (r.Host != host || writable && !r.Writable) {
+		return device.Buffer{}, fmt.Errorf("cache: region %d (%s) must be memory of the kind that it is for", id, r.What)
+	}
 	return s.mappedLocked(id)
 }
 
@@ -122,13 +126,16 @@ func (s *Session) openRing(d *read.Device, i int) error {
 	if s.welcome.Rings[i].Records == 0 || s.isHidden(i) {
 		return nil // no batch runs on it
 	}
-	records, err := s.mapped(s.welcome.Rings[i].Records)
+	records, err := s.mapped(s.welcome.Rings[i].Records, false, true)
 	if err != nil {
 		return err
 	}
-	head, err := s.mapped(s.welcome.Rings[i].Head)
+	head, err := s.mapped(s.welcome.Rings[i].Head, false, true)
 	if err != nil {
 		return err
+	}
+	if n := records.Size() / abi.SampleRecordBytes; n < 1 || n&(n-1) != 0 || n*abi.SampleRecordBytes != records.Size() || head.Size() < 8 {
+		return fmt.Errorf("cache: sample ring (%d bytes) and its head (%d) must be of a power of two of records", records.Size(), head.Size())
 	}
 	d.Ring = new(kernels.SampleRing)
 	d.Ring.Attach(d.Device, records, head)
@@ -177,7 +184,11 @@ func (s *Session) readByLocked(l *wire.Layout) (err error) {
 				Mem: at(t.Mem), Stride: t.Stride, Compressed: at(t.Compressed), Index: at(t.Index), RowBytes: s.welcome.Tables[j].RowBytes,
 				Ahead: t.Ahead, Common: t.Common,
 			}
-			tables[i] = append(tables[i], &read.TableView{Rows: rows, Rejected: at(t.Rejected), Oversize: at(t.Oversize)})
+			view := &read.TableView{Rows: rows, Rejected: at(t.Rejected), Oversize: at(t.Oversize)}
+			tables[i] = append(tables[i], view)
+			if failed == nil && d.Lost == "" && !s.isHidden(i) {
+				failed = checkRows(&s.welcome.Tables[j], view)
+			}
 		}
 	}
 	residents := make([]*kernels.Resident, len(s.Set.Tables))
@@ -193,6 +204,14 @@ func (s *Session) readByLocked(l *wire.Layout) (err error) {
 	}
 	if failed != nil {
 		return failed
+	}
+	for j, t := range residents {
+		if t == nil {
+			continue
+		}
+		if err := checkResident(&s.welcome.Tables[j], t, l); err != nil {
+			return err
+		}
 	}
 	for _, id := range others { // its descriptor would hold the memory
 		if r := s.mu.regions[id]; r != nil && !named[id] && r.file != nil {

@@ -28,10 +28,12 @@ import (
 
 // Options configure a Session.
 type Options struct {
-	Name    string // of this client, for the owner's statistics and errors
-	Lanes   int    // most batches at a time on one device
-	Workers int    // goroutines of the host backend's kernels
-	Share   transfer.ShareOptions
+	Name  string // of this client, for the owner's statistics and errors
+	Lanes int    // most batches at a time on one device
+	// FewerLanes says that the owner may allow fewer.
+	FewerLanes bool
+	Workers    int // goroutines of the host backend's kernels
+	Share      transfer.ShareOptions
 	// Absent returns who reads the absent rows of a table with rows of so many bytes.
 	Absent func(table, rowBytes int) read.Absentees
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
@@ -91,7 +93,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 			s.Close()
 		}
 	}()
-	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes}, nil, &s.welcome); err != nil {
+	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes}, nil, &s.welcome); err != nil {
 		return nil, err
 	}
 	if err := s.check(o.Before); err != nil {
@@ -103,7 +105,9 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 	if err := s.join(ctx); err != nil {
 		return nil, err
 	}
-	s.setLengths()
+	if err := s.setLengths(); err != nil {
+		return nil, err
+	}
 	for _, d := range s.Set.Devices {
 		s.tasks.Go(func() { d.SettleEnqueued(s.stop) })
 	}
@@ -113,8 +117,13 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 // check returns an error for what this process cannot read.
 func (s *Session) check(before *Session) error {
 	w := &s.welcome
-	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || len(w.Views.Devices) != len(w.Devices) {
+	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || w.Scratch < 0 || len(w.Views.Devices) != len(w.Devices) {
 		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
+	}
+	for i := range w.Tables {
+		if err := checkTable(&w.Tables[i]); err != nil {
+			return err
+		}
 	}
 	if before != nil {
 		same := func(a, b wire.Table) bool {
@@ -130,20 +139,32 @@ func (s *Session) check(before *Session) error {
 // openSet makes the set: devices, tables and lanes.
 func (s *Session) openSet(ctx context.Context, o Options) error {
 	w := &s.welcome
-	devices, err := openDevices(w.Devices, o.Workers)
+	lost := make([]bool, len(w.Devices))
+	for i, v := range w.Views.Devices {
+		lost[i] = v.Lost != ""
+	}
+	devices, err := openDevices(w.Devices, lost, o.Workers)
 	if err != nil {
 		return err
+	}
+	for _, d := range devices {
+		if l, ok := d.(device.Limiter); ok {
+			l.Limit(w.Scratch, "the owner's limit for a client")
+		}
 	}
 	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
 	s.Set.Lose = s.lose
 	for i, d := range s.Set.Devices {
-		if s.isHidden(i) {
+		if lost[i] {
+			d.SetLost(lostBy(w.Views.Devices[i].Lost))
+		} else if s.isHidden(i) {
 			d.SetHidden(errHidden)
-		} else if s.seen == nil {
+		}
+		if !s.isHidden(i) && s.seen == nil {
 			s.seen = d.Device
 		}
 	}
-	metadata, err := s.mapped(w.Codecs)
+	metadata, err := s.mapped(w.Codecs, true, false)
 	if err != nil {
 		return err
 	}
@@ -177,7 +198,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 		}
 	}
 	s.Set.SetTables(tables)
-	memory, err := s.mapped(w.Board)
+	memory, err := s.mapped(w.Board, true, true)
 	if err != nil {
 		return err
 	}
@@ -253,15 +274,19 @@ func (s *Session) join(ctx context.Context) error {
 }
 
 // setLengths has the tables' numbers of rows read where the owner writes them.
-func (s *Session) setLengths() {
-	sheet, err := s.mapped(s.welcome.Sheet)
+func (s *Session) setLengths() error {
+	sheet, err := s.mapped(s.welcome.Sheet, true, false)
+	if err == nil && sheet.Size() < int64(len(s.Set.Tables))*8 {
+		err = fmt.Errorf("cache: numbers of rows (%d bytes) must be those of %d tables", sheet.Size(), len(s.Set.Tables))
+	}
 	if err != nil {
-		return
+		return err
 	}
 	words := unsafe.Slice((*atomic.Int64)(unsafe.Pointer(unsafe.SliceData(sheet.Bytes()))), len(s.Set.Tables))
 	for i, t := range s.Set.Tables {
 		t.Tier.SetLength(&words[i])
 	}
+	return nil
 }
 
 // codecOf returns a table's codec, nil if all rows are raw.

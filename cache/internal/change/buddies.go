@@ -10,14 +10,13 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// newRange returns a range that all rows of a resident table are to move to, with overflow places in host memory, or on peers if the table wants them
+// newRange returns a range like that of a span, with overflow places for the span's rows in host memory, or on peers if the table wants them
 // there and the budget has room for them beside those that the rows have now.
-func (w *Writer) newRange(t *read.Table, target int) (*kernels.Range, error) {
+func (w *Writer) newRange(t *read.Table, s read.Span) (*kernels.Range, error) {
 	r, places := t.Resident, read.BuddyPlaces{Nodes: w.store.Nodes.Tier}
-	local := r.Rows.LocalRows(0)
-	bytes := r.RangeBytes(target, local)
+	bytes := r.RangeBytes(s.Target, s.To-s.From)
 	if t.WantResident.Buddy == read.BuddyHost || r.Rows.Devices == 1 || bytes == 0 {
-		return r.NewRange(w.set, places, target, 0, local, 0)
+		return r.NewRange(w.set, places, s.Target, s.From, s.To, s.SlotOf(s.From))
 	}
 	w.cycle.Lock() // while it changes the budget's division
 	defer w.cycle.Unlock()
@@ -27,7 +26,7 @@ func (w *Writer) newRange(t *read.Table, target int) (*kernels.Range, error) {
 		return nil, fmt.Errorf("%w: table %s: overflow places on peers need %d B for those of each of the %d devices, until the rows have moved beside the old ones: at most %d B of a budget are left",
 			place.ErrBudget, t.Name, bytes, len(room), max(0, most))
 	}
-	n, err := r.NewRange(w.set, places, target, 0, local, 0)
+	n, err := r.NewRange(w.set, places, s.Target, s.From, s.To, s.SlotOf(s.From))
 	w.countBuddies()
 	return n, err
 }

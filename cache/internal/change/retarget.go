@@ -16,19 +16,18 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// A table of resident rows moves to another target in place: the slots of the new range take the memory of the old ones, window by window, from one
-// end of the table to the other. Slots become shorter from the front and longer from the back, so that a new slot covers only old ones of its window and
-// of windows that have moved. Overflow places lie in buddy memory of the new range's own; that of the old one is freed at the end.
+// A table of resident rows moves to another target, or to several by range of rows, in place: the slots of the new ranges take the memory of the old ones,
+// window by window, in an order (legs) in which a new slot covers only old ones of its window and of windows that have moved. Overflow places lie in buddy
+// memory of the new ranges' own; that of the old ones is freed at the end.
 //
 // A window is a batch, like one of updates: its rows are put in the overlay, as they are, and their words say so. It lands as batches do, an epoch after
 // each step: the rows are written to their places, which are in the new range now; their words name these. Rows that are in the overlay as a window
 // comes to them are waited for, and updates wait until the window is in the overlay.
 
-// Retarget moves a resident table to a target, 0 for the one with the least expected time of a row. After an error, and when it is cut short, some
+// Retarget moves a resident table to a target, 0 for those with the least expected time of a row. After an error, and when it is cut short, some
 // rows have moved, and the table is read and updated as before; the next Retarget moves the others.
 func (w *Writer) Retarget(ctx context.Context, table, target int) error {
-	t := w.set.Tables[table]
-	r := t.Resident
+	r := w.set.Tables[table].Resident
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(w.moving, stop)()
@@ -39,140 +38,157 @@ func (w *Writer) Retarget(ctx context.Context, table, target int) error {
 		return err
 	}
 	defer r.Mover.Unlock()
-	most := r.MostTarget()
-	if target == 0 {
-		c, ok := w.targetNow(table, most)
-		if !ok {
-			return fmt.Errorf("%w: table %s needs slots of more than %d B for at most %g %% of overflowing rows: MaxTarget says how much device memory is taken",
-				place.ErrBudget, t.Name, most, 100*t.WantResident.MaxOverflow)
-		}
-		target = c.Target
-	}
-	if target > most {
-		return fmt.Errorf("%w: table %s: target (%d B) must be at most %d B, for which device memory was taken (MaxTarget)", place.ErrBudget, t.Name, target, most)
-	}
-	// Where neither direction is safe, because the table has longer and shorter slots than wanted, it goes by way of its shortest ones.
-	spans, err := r.Spans(), error(nil)
-	least := slices.MinFunc(spans, func(a, b read.Span) int { return a.Target - b.Target }).Target
-	if !fits(spans, target, true) && !fits(spans, target, false) {
-		err = w.move(ctx, table, least)
-	}
-	if err == nil {
-		err = w.move(ctx, table, target)
-	}
+	err := w.retarget(ctx, table, target)
 	if err != nil && w.moving.Err() != nil {
 		return w.o.Closed
 	}
 	return err
 }
 
-// Interrupt ends calls of Retarget, after the window that they are moving.
-func (w *Writer) Interrupt() { w.endMoves() }
-
-// targetNow chooses a target of at most most bytes for the rows as they are now.
-func (w *Writer) targetNow(table, most int) (buddy.Choice, bool) {
+// retarget is Retarget. REQUIRES: Resident.Mover is held.
+func (w *Writer) retarget(ctx context.Context, table, target int) error {
 	t := w.set.Tables[table]
-	h := buddy.NewHistogram(t.Tier.RowBytes())
-	for row := range t.Tier.Rows() {
-		h.Add(t.Resident.Stored(row), 1)
+	r := t.Resident
+	if err := w.dropUnused(ctx, table); err != nil { // of a call that was held back
+		return err
 	}
-	cost := w.store.Costs[table]
-	return h.Choose(most, t.WantResident.MaxOverflow, buddy.Times{Hit: cost.Hit, Overflow: cost.Miss})
-}
-
-// fits says whether rows can move one after the other to slots of a target, from the first local number on or, if up is false, from the last: whether no
-// new slot covers an old one of a row that has not moved.
-func fits(spans []read.Span, target int, up bool) bool {
-	safe := func(local int64, s read.Span, next bool) bool {
-		if up {
-			return !next || (local+1)*int64(target) <= s.SlotOf(local+1)
-		}
-		return !next || local*int64(target) >= s.SlotOf(local-1)+int64(s.Target)
-	}
-	// Offsets grow evenly within a span, so its ends show it.
-	for i, s := range spans {
-		if up {
-			if !safe(s.From, s, s.To-s.From > 1) || !safe(s.To-2, s, s.To-s.From > 1) || i+1 < len(spans) && s.To*int64(target) > spans[i+1].SlotOf(s.To) {
-				return false
-			}
-			continue
-		}
-		if !safe(s.From+1, s, s.To-s.From > 1) || !safe(s.To-1, s, s.To-s.From > 1) || i > 0 && s.From*int64(target) < spans[i-1].SlotOf(s.From-1)+int64(spans[i-1].Target) {
-			return false
-		}
-	}
-	return true
-}
-
-// move moves all rows to one range. REQUIRES: Resident.Mover is held.
-func (w *Writer) move(ctx context.Context, table, target int) error {
-	r := w.set.Tables[table].Resident
-	spans := r.Spans()
-	if len(spans) == 1 && spans[0].Target == target && r.Rows.Ranges.Only() >= 0 {
-		return w.dropUnused(ctx, table)
-	}
-	up, local := fits(spans, target, true), r.Rows.LocalRows(0)
-	to, err := w.rangeFor(ctx, table, target)
+	free := r.Rows.Ranges.Unset()
+	parts, err := w.partsFor(table, target, max(1, free))
 	if err != nil {
 		return err
 	}
-	for done := int64(0); done < local; {
-		next := done
-		if !up {
-			next = local - 1 - done
+	if missingRanges(w.spansOf(r, parts)) > free { // the move that ended early, whose ranges have numbers, is completed before: it gives others back
+		if r.Moving == nil {
+			return fmt.Errorf("cache: table %s: ranges must be at most %d", t.Name, buddy.MaxRanges)
 		}
-		if s := r.At(next); s.Range == to.Range { // it was on its way when an earlier call ended
-			if done = s.To; !up {
-				done = local - s.From
-			}
-			continue
-		}
-		if err := ctx.Err(); err != nil {
+		if err := w.move(ctx, table, r.Moving); err != nil {
 			return err
 		}
-		n, err := w.moveWindow(ctx, table, to, done, up)
-		if err != nil {
-			return err
-		}
-		done += n
 	}
-	return w.endMove(ctx, table, to)
+	return w.move(ctx, table, parts)
 }
 
-// rangeFor returns the range that rows are to move to, and lets batches know that words name several. It is a new one, unless an earlier call was
-// moving rows there, or back.
-func (w *Writer) rangeFor(ctx context.Context, table, target int) (read.Span, error) {
+// partsFor returns the parts that a table is to have: one of a given target or, if that is 0, at most so many, for the rows as they are now.
+func (w *Writer) partsFor(table, target, most int) ([]buddy.Part, error) {
 	t := w.set.Tables[table]
 	r := t.Resident
-	for _, s := range r.Spans() {
-		if s.Target == target && s.All {
-			return s, nil
+	if longest := r.MostTarget(); target > longest {
+		return nil, fmt.Errorf("%w: table %s: target (%d B) must be at most %d B, for which device memory was taken (MaxTarget)", place.ErrBudget, t.Name, target, longest)
+	}
+	if target != 0 {
+		return []buddy.Part{{To: r.Rows.LocalRows(0), Target: target}}, nil
+	}
+	stored := make([]int32, t.Tier.Rows())
+	for row := range stored {
+		stored[row] = int32(r.Stored(int64(row)))
+	}
+	lim := buddy.Limits{Bytes: r.SlotsRoom(), Overflow: t.WantResident.MaxOverflow, Parts: min(most, buddy.MostParts)}
+	c, ok := buddy.ChooseParts(r.Rows.Layout, stored, lim, w.store.OverflowTimes(table, t, r.Rows.Devices, r.Rows.LocalRows(0)))
+	if !ok {
+		return nil, fmt.Errorf("%w: table %s needs slots of more than %d B for at most %g %% of overflowing rows: MaxTarget says how much device memory is taken",
+			place.ErrBudget, t.Name, r.MostTarget(), 100*t.WantResident.MaxOverflow)
+	}
+	return c.Parts, nil
+}
+
+// Interrupt ends calls of Retarget, after the window that they are moving.
+func (w *Writer) Interrupt() { w.endMoves() }
+
+// spansOf returns the spans of parts whose slots lie back to back. Their ranges are those of the table that have such slots; the others, without one yet,
+// have the number -1.
+func (w *Writer) spansOf(r *read.Resident, parts []buddy.Part) (want []read.Span) {
+	at := int64(0)
+	for _, p := range parts {
+		s := read.Span{From: p.From, To: p.To, Number: -1, Range: &kernels.Range{Target: p.Target, Slot: at - p.From*int64(p.Target)}}
+		for n := range buddy.MaxRanges {
+			of := r.Rows.Ranges.Of(n)
+			if of != nil && of.Target == s.Target && of.Slot == s.Slot && r.Covers(of, p.From, p.To) {
+				s.Number, s.Range = n, of
+				break
+			}
+		}
+		want, at = append(want, s), at+(p.To-p.From)*int64(p.Target)
+	}
+	return want
+}
+
+// missingRanges returns how many of the spans have no range of the table yet.
+func missingRanges(want []read.Span) (n int) {
+	for _, s := range want {
+		n += max(0, -s.Number)
+	}
+	return n
+}
+
+// move moves all rows to parts. REQUIRES: Resident.Mover is held; there are numbers for the ranges that are missing.
+func (w *Writer) move(ctx context.Context, table int, parts []buddy.Part) error {
+	r := w.set.Tables[table].Resident
+	now, want := r.Spans(), w.spansOf(r, parts)
+	if slices.Equal(now, want) && (r.Rows.Ranges.Only() >= 0) == (len(now) == 1) {
+		r.Moving = nil
+		return w.dropUnused(ctx, table)
+	}
+	if err := w.takeRanges(ctx, table, want); err != nil {
+		return err
+	}
+	r.Moving = parts
+	for _, l := range legs(now, want) {
+		for l.from < l.end {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n, err := w.moveWindow(ctx, table, l)
+			if err != nil {
+				return err
+			}
+			if l.down {
+				l.end -= n
+			} else {
+				l.from += n
+			}
 		}
 	}
-	if err := w.dropUnused(ctx, table); err != nil { // of a call that was held back
-		return read.Span{}, err
+	return w.endMove(ctx, table, want)
+}
+
+// takeRanges makes the ranges that spans are missing, and lets batches know that words name several.
+func (w *Writer) takeRanges(ctx context.Context, table int, want []read.Span) error {
+	t := w.set.Tables[table]
+	r, only := t.Resident, t.Resident.Rows.Ranges.Only()
+	if missingRanges(want) == 0 && only < 0 {
+		return nil
 	}
-	number := r.Rows.Ranges.Free()
-	if number < 0 {
-		return read.Span{}, fmt.Errorf("cache: table %s: ranges must be at most %d: call Retarget for one of the targets that it has", t.Name, buddy.MaxRanges)
+	var taken []int // indices in want
+	give := func() {
+		for _, i := range taken {
+			r.Rows.Ranges.Set(want[i].Number, nil)
+			w.dropRange(r, want[i].Range) // no word names it
+		}
 	}
-	to, err := w.newRange(t, target)
-	if err != nil {
-		return read.Span{}, err
+	for i, s := range want {
+		if s.Number >= 0 {
+			continue
+		}
+		of, err := w.newRange(t, s)
+		if err != nil {
+			give()
+			return err
+		}
+		want[i].Number, want[i].Range = r.Rows.Ranges.Free(), of
+		r.Rows.Ranges.Set(want[i].Number, of)
+		taken = append(taken, i)
 	}
-	r.Rows.Ranges.Set(number, to)
-	err = w.showRanges(table, -1)
+	err := w.showRanges(table, -1)
 	// Batches that have begun read by other ranges, and kernels that began meanwhile may have found those in caches.
 	for range 2 {
 		if err == nil {
 			err = w.epoch(ctx)
 		}
 	}
-	if err != nil && !w.set.Shared { // else other processes may have mapped it: dropUnused of a later call frees it
-		r.Rows.Ranges.Set(number, nil)
-		w.dropRange(r, to) // no word names it
+	if err != nil && !w.set.Shared { // else other processes may have mapped them: dropUnused of a later call frees them
+		give()
 	}
-	return read.Span{Number: number, Range: to, All: true}, err
+	return err
 }
 
 // showRanges has all devices read the ranges as they are, and batches that begin from now on read by the only one, or by what words say if that is -1.
@@ -197,13 +213,15 @@ func (w *Writer) showRanges(table, only int) error {
 	}))
 }
 
-// endMove has batches read by the one range, and gives back what the others had. REQUIRES: all rows are there or on their way.
-func (w *Writer) endMove(ctx context.Context, table int, to read.Span) error {
+// endMove has batches read by the ranges that rows have moved to, and gives back what the others had. REQUIRES: all rows are there or on their way.
+func (w *Writer) endMove(ctx context.Context, table int, want []read.Span) error {
 	r := w.set.Tables[table].Resident
-	to.From, to.To = 0, r.Rows.LocalRows(0)
-	r.SetSpans([]read.Span{to})
-	if err := w.showRanges(table, to.Number); err != nil {
-		return err
+	r.Moving = nil
+	r.SetSpans(want)
+	if len(want) == 1 {
+		if err := w.showRanges(table, want[0].Number); err != nil {
+			return err
+		}
 	}
 	return w.dropUnused(ctx, table)
 }
@@ -268,18 +286,19 @@ func (w *Writer) epoch(ctx context.Context) error {
 // windowShare is the share of the overlay, one in so much, that a window takes.
 const windowShare = 4
 
-// moveWindow takes rows to another range, behind so many local numbers that have been taken there: from the first on or, if up is false, from the last.
-// It returns how many. The rows are then in the overlay, in batches that land in the other range.
-func (w *Writer) moveWindow(ctx context.Context, table int, to read.Span, done int64, up bool) (int64, error) {
+// moveWindow takes the next rows of a leg to its span's range. It returns how many local numbers. The rows are then in the overlay, in batches that land in
+// the other range.
+func (w *Writer) moveWindow(ctx context.Context, table int, l leg) (int64, error) {
 	r := w.set.Tables[table].Resident
-	local, devices, stride := r.Rows.LocalRows(0), int64(r.Rows.Devices), int64(place.OverlayBytes(r.Rows.RowBytes))
+	devices, stride := int64(r.Rows.Devices), int64(place.OverlayBytes(r.Rows.RowBytes))
 	places := min(w.store.Overlay.Slots.Capacity()/windowShare/stride, residentBytes/stride, residentRows)
-	n, together := min(local-done, max(1, places/devices)), int(devices)
+	n, together := min(l.end-l.from, max(1, places/devices)), int(devices)
 	if places < devices { // one device's row at a time
 		together = 1
 	}
-	if to.From, to.To = done, done+n; !up {
-		to.From, to.To = local-done-n, local-done
+	to := l.to
+	if to.From, to.To = l.from, l.from+n; l.down {
+		to.From, to.To = l.end-n, l.end
 	}
 	r.Gate.Lock()
 	defer r.Gate.Unlock()
@@ -451,7 +470,7 @@ func (w *Writer) respan(t *read.Table, to read.Span) {
 	for _, s := range r.Spans() {
 		first, end := max(s.From, to.From)*int64(r.Rows.Devices), min(min(s.To, to.To)*int64(r.Rows.Devices), r.Rows.Rows)
 		for row := first; row < end; row++ {
-			by.Moved(r.Stored(row), s.Target, to.Target)
+			by.Moved(r.Stored(row), s, to)
 		}
 		before, behind := s, s
 		before.To, behind.From = min(s.To, to.From), max(s.From, to.To)
@@ -472,7 +491,7 @@ func (w *Writer) respan(t *read.Table, to read.Span) {
 // retargetInterval is how often it is looked whether a table should be moved.
 const retargetInterval = time.Second
 
-// retargeting moves a table by itself when more of its rows have overflow than it wants. What did not succeed is tried again when there are a tenth more.
+// retargeting moves a table by itself when more rows of a range have overflow than it wants. What did not succeed is tried again when there are a tenth more.
 func (w *Writer) retargeting(table int) {
 	t, failed := w.set.Tables[table], int64(0)
 	w.every("retarget", retargetInterval, func() {
@@ -490,6 +509,6 @@ func (w *Writer) retargeting(table int) {
 			return
 		}
 		failed = 0
-		w.watch.Log.Info("resident table moved to another target", "table", t.Name, "from", before, "to", t.Resident.Target())
+		w.watch.Log.Info("resident table moved to another target", "table", t.Name, "from", before, "to", t.Resident.Target(), "ranges", len(t.Resident.Spans()))
 	})
 }

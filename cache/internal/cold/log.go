@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -36,6 +37,11 @@ func (t *Table) readLog(ctx context.Context, rows []int64, visit func(i int, sto
 	if len(in) == 0 {
 		return rest, at
 	}
+	begun := time.Now()
+	defer func() {
+		t.Counts.LogReads.Add(1)
+		t.Counts.LogNanos.Add(int64(time.Since(begun)))
+	}()
 	wanted := make([]int64, len(in)) // rows is the caller's again when visit has been called for all
 	for n, i := range in {
 		wanted[n] = rows[i]

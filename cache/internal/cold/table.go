@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,18 @@ type Source interface {
 	ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) Reads
 }
 
-// Reads are what a Source has read.
-type Reads struct{ Pages, Bytes int64 }
+// Reads are what a Source has read, from all stores together and from each.
+type Reads struct {
+	Pages, Bytes int64
+	Stores       []StoreReads
+}
+
+// StoreReads are what was read from one store. Reads is how many times something was asked of it, and Took how long that took together.
+type StoreReads struct {
+	Name                        string
+	Reads, Pages, Bytes, Failed int64
+	Took                        time.Duration
+}
 
 // Log holds the newest versions of updated rows.
 type Log interface {
@@ -70,6 +81,34 @@ type Table struct {
 	waiting  atomic.Int64  // bytes of the flights in landings
 	logReads chan struct{} // has room for the reads of the log that are under way
 	updating sync.Mutex
+	stores   struct {
+		sync.Mutex
+		all []StoreReads
+	}
+}
+
+// Stores returns what was read from each store so far.
+func (t *Table) Stores() []StoreReads {
+	t.stores.Lock()
+	defer t.stores.Unlock()
+	return slices.Clone(t.stores.all)
+}
+
+// count notes what a call of Source.ReadRows has read.
+func (t *Table) count(r Reads) {
+	t.Counts.Pages.Add(r.Pages)
+	t.Counts.Bytes.Add(r.Bytes)
+	t.stores.Lock()
+	defer t.stores.Unlock()
+	for _, s := range r.Stores {
+		i := slices.IndexFunc(t.stores.all, func(known StoreReads) bool { return known.Name == s.Name })
+		if i < 0 {
+			t.stores.all = append(t.stores.all, s)
+			continue
+		}
+		to := &t.stores.all[i]
+		to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+s.Reads, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+s.Took
+	}
 }
 
 // Updating locks updates until done is called: rows must come to the overlay in the order in which the log has them.
@@ -81,7 +120,7 @@ func (t *Table) Updating() (done func()) {
 // Counts are the counters of a Table.
 type Counts struct {
 	Rows, Pages, Bytes, Nanos, Reads, Failed atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
-	FromLog                                  atomic.Int64 // rows that the log had
+	FromLog, LogReads, LogNanos              atomic.Int64 // rows that the log had, reads that found some there, and how long these took
 	FromFlight                               atomic.Int64 // rows that were on their way
 	Prefetched, Unused, Dropped              atomic.Int64 // rows that Prefetch has moved up; those that left unread; those for which there was no room
 	Promoted, Demoted                        atomic.Int64 // rows that cycles have moved to the host tier, and off it
@@ -169,8 +208,7 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	})
 	t.Counts.Reads.Add(1)
 	t.Counts.Rows.Add(int64(len(below)))
-	t.Counts.Pages.Add(reads.Pages)
-	t.Counts.Bytes.Add(reads.Bytes)
+	t.count(reads)
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 

@@ -145,17 +145,17 @@ func (f *filler) cachedLeast() (int64, error) {
 
 // targetsOf returns the targets of a table whose slots may take room bytes of each device or, if that is less than they need at least, most bytes.
 func (f *filler) targetsOf(t *read.Table, l buddy.Layout, lengths []int32, room, most float64) (buddy.Choice, error) {
-	cost := f.store.Costs[slices.Index(f.set.Tables, t)]
-	times := buddy.Times{Hit: cost.Hit, Overflow: cost.Miss}
+	times := f.store.OverflowTimes(slices.Index(f.set.Tables, t), t, l.Devices, l.LocalRows(0))
 	if want := t.WantResident.Target; want != 0 {
 		if want%buddy.MinTarget != 0 || want < buddy.MinTarget {
 			return buddy.Choice{}, fmt.Errorf("cache: table %s: target (%d B) must be a positive multiple of %d", t.Name, want, buddy.MinTarget)
 		}
 		return buddy.ChooseOne(l, lengths, want, times), nil
 	}
-	c, ok := buddy.ChooseParts(l, lengths, int64(max(0, room)), t.WantResident.MaxOverflow, times)
-	if least := c.SlotsBytes(); !ok && float64(least) <= most {
-		c, ok = buddy.ChooseParts(l, lengths, least, t.WantResident.MaxOverflow, times)
+	lim := buddy.Limits{Bytes: int64(max(0, room)), Overflow: t.WantResident.MaxOverflow}
+	c, ok := buddy.ChooseParts(l, lengths, lim, times)
+	if lim.Bytes = c.SlotsBytes(); !ok && float64(lim.Bytes) <= most {
+		c, ok = buddy.ChooseParts(l, lengths, lim, times)
 	}
 	if !ok {
 		others, err := f.cachedLeast()

@@ -44,6 +44,7 @@ const (
 	KeyRow          = attribute.Key("tensorcache.row")
 	KeyReason       = attribute.Key("tensorcache.miss.reason")
 	KeyTier         = attribute.Key("tensorcache.tier")
+	KeyStore        = attribute.Key("tensorcache.store.name")
 	KeyStored       = attribute.Key("tensorcache.row.stored_bytes")
 	KeyFrequency    = attribute.Key("tensorcache.policy.frequency")
 	KeyScore        = attribute.Key("tensorcache.policy.score")

@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // Store is the data store: the slabs of all devices, the overlay, and what says where rows may lie. Package change guards the slabs
@@ -23,6 +24,17 @@ type Store struct {
 	Nodes    *HostNodes
 	// Costs is the time that lookups of each table's rows take, as admission.Problem has it. Policies and placement weigh rows by it.
 	Costs []admission.Cost
+	// Link is the rate of a device's reads of host memory in bytes a second; 0 or less: a default.
+	Link float64
+}
+
+// OverflowTimes returns the times of the rows of a resident table, of which a device has so many.
+func (s *Store) OverflowTimes(table int, t *read.Table, devices int, rows int64) buddy.Times {
+	link := buddy.HostLink(s.Link)
+	if t.WantResident.Buddy == read.BuddyPeer && devices > 1 || t.Resident != nil && t.Resident.Rows.Ranges != nil && t.Resident.Rows.OnPeers() {
+		link = buddy.PeerLink()
+	}
+	return link.Times(s.cost(table).Hit, rows)
 }
 
 // cost returns the cost of a table's rows.

@@ -180,6 +180,9 @@ func (b *Batch) unuse() {
 // Release gives back what a batch in a captured graph holds. It waits for replays that run; none may begin any more. For other batches it does
 // nothing.
 func (b *Batch) Release() {
+	for _, p := range b.parts {
+		p.Release()
+	}
 	if b.captured != nil {
 		b.captured.release()
 	}
@@ -221,15 +224,19 @@ func (b *Batch) Wait() error {
 		l.answered()
 		b.mu.Lock()
 		first, at := !b.mu.settled, time.Time{}
+		var ends []partEnd
 		if first {
 			b.mu.settled = true
 			if failure != nil {
 				b.mu.err = b.wrap(l, failure)
-			} else {
+			}
+			if l.route.tables != nil {
+				b.mu.err, ends = l.tables.report(l, b.mu.err)
+			} else if failure == nil {
 				var o Outcome
 				o.add(kernels.CountersView(l.result), l.route.from)
 				o.addAbsent(&l.below, l.route.from)
-				if l.route.gathers {
+				if l.route.gathers && !l.route.summed {
 					o.outOfRange = 0
 				}
 				b.mu.err = o.report(l, b.table, b.rows)
@@ -245,6 +252,9 @@ func (b *Batch) Wait() error {
 		if first && b.watcher != nil {
 			b.watcher.End(err, at)
 			b.watcher = nil
+		}
+		for _, e := range ends {
+			e.watcher.End(e.err, at)
 		}
 	}
 	b.mu.Lock()

@@ -20,6 +20,11 @@ type capture struct {
 	counters    device.Buffer    // of a resident table, and of a table of pages
 	absent      *replayAbsent    // of a table of pages
 	sums        *kernels.SumRows // not nil: adds up the rows that kernel writes
+	// Of a batch of several tables each has a capture. The leader's replays are those of all: it is what the others' fields of replays are read from, and the others go
+	// with it.
+	leader    *capture
+	followers []*capture
+	tables    *kernels.PooledTables // the leader's: the kernel of all
 
 	// The device's captures.mu guards what follows.
 	hold         device.Hold // nil where the driver does not say when a graph is destroyed
@@ -28,9 +33,11 @@ type capture struct {
 	begun, ended uint64      // numbers of the last replays when somebody looked last: ended ones read nothing any more that changes
 	over         uint64      // number of the last replay whose rows are written; of tables of pages that is later
 	counted      kernels.ReplayCounts
+	hits         uint64 // counted, if the rows of a replay are not known
 	settled      struct {
 		replays uint64
 		counts  kernels.ReplayCounts
+		hits    uint64
 	}
 	err error // of replays, not yet returned by Wait
 }
@@ -38,8 +45,8 @@ type capture struct {
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
 func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	t, n := d.Table(table), int(rows.Len())
-	if t.long() {
-		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
+	if t.long() && t.Resident == nil {
+		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch of a cached table in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
 	c := &capture{owner: d, table: table, rows: n}
@@ -47,12 +54,7 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 	if err := d.captures.add(c, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
-	var hold device.Hold
-	if of, ok := s.(device.Capturer); ok {
-		if h, err := of.HoldCapture(); err == nil { // else the caller can still release it
-			hold = h
-		}
-	}
+	hold := holdOf(s)
 	partly, err := c.launch(s)
 	d.captures.join(c, hold)
 	if err != nil {
@@ -99,6 +101,9 @@ func (c *capture) settle() {
 	}
 	o, counts := outcomeOf(replays*int64(c.rows), replays*int64(offsets), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.over, counts
+	if pool := c.kernel.Serve.Pool; pool != nil && pool.Whole.Size() > 0 {
+		o.Hits, c.settled.hits = int64(c.hits-c.settled.hits), c.hits
+	}
 	if c.absent != nil {
 		below := c.absent.outcome()
 		o.addAbsent(&below, 0)
@@ -179,15 +184,20 @@ func (c *capture) poll() (done bool, err error) {
 // is locked.
 func (c *capture) verdict(err error) error {
 	s := &c.owner.captures
-	if !c.gone {
-		c.settle()
+	var first error // of the tables
+	for _, of := range append([]*capture{c}, c.followers...) {
+		if !c.gone {
+			of.settle()
+		}
+		if first == nil {
+			first = of.err
+		}
+		if of.err = nil; err == nil && !c.gone {
+			err = s.shown[of.table].err
+		}
 	}
-	if c.err != nil {
-		err, c.err = c.err, nil
-		return err
-	}
-	if err == nil && !c.gone {
-		err = s.shown[c.table].err
+	if first != nil {
+		return first
 	}
 	if old := c.owner.set.superseded.Load(); old != nil && err == nil {
 		err = *old

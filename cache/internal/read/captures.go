@@ -86,7 +86,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 	k := &c.kernel
 	pool := k.Serve.Pool
 	k.Serve, k.Views = d.serveNow(c.table), s.shown[c.table].views
-	if k.Serve.Pool = pool; pool != nil && pool.PartialBytes() > 0 && d.Device.NeedsStaging() {
+	if k.Serve.Pool = pool; pool != nil && pool.PartialBytes() > 0 && d.Device.NeedsStaging() && c.tables == nil && c.leader == nil {
 		if k.Serve.Partials, err = d.Device.Alloc(pool.PartialBytes(), "a captured batch"); err != nil {
 			return err
 		}
@@ -235,6 +235,9 @@ func (s *captures) drop(of ...*capture) (x dead) {
 	defer s.looking.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, leader := range slices.Clone(of) {
+		of = append(of, leader.followers...)
+	}
 	for _, c := range of {
 		if c.gone {
 			continue
@@ -264,6 +267,10 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		if partials := c.kernel.Serve.Partials; partials.Size() > 0 {
 			x.buffers = append(x.buffers, partials)
 			s.bytes.Add(-partials.Size())
+		}
+		if c.tables != nil {
+			x.buffers = append(x.buffers, c.tables.Partials, c.tables.Args)
+			s.bytes.Add(-c.tables.Partials.Size())
 		}
 		if c.sums != nil {
 			x.buffers = append(x.buffers, c.sums.Mem)

@@ -57,7 +57,9 @@ type Device struct {
 		unused  []Batch  // made several at a time
 	}
 	stagings chan *staging // as many as may be used at once; nil for one not made yet
-	staged   atomic.Int64  // bytes of all stagings
+	staged   atomic.Int64  // bytes of all stagings, and of page-locked memory of batches of several tables
+	// tableBytes is the device memory of batches of several tables, but for their lists.
+	tableBytes atomic.Int64
 }
 
 // Sampling says which accesses batches append to the sample rings, as shares of all accesses, of those that miss, and of all keys.
@@ -137,6 +139,7 @@ func (d *Device) ServeOn(p BoardPart, batch uint32) {
 	d.places = newPlaces(d.Index, p)
 	d.enqueued = make(chan struct{}, 1)
 	d.sampled.Store(batch)
+	d.mu.scratch.client = true
 	d.serve(p.Lanes)
 }
 
@@ -170,7 +173,7 @@ func (d *Device) ScratchBytes() int64 {
 	d.mu.Lock()
 	n := d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
 	d.mu.Unlock()
-	return n + d.captures.bytes.Load()
+	return n + d.captures.bytes.Load() + d.tableBytes.Load()
 }
 
 // StagingBytes is documented at ScratchBytes.

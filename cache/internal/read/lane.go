@@ -50,6 +50,7 @@ type lane struct {
 	decode kernels.Decode
 	plan   transfer.Plan
 	add    kernels.SumRows
+	tables laneTables // of batches of several tables
 
 	ctx    context.Context // of the batch, if some of its rows may be absent
 	from   Absentees       // who reads them
@@ -201,6 +202,8 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			return nil
 		case others:
 			d.progress.notify()
+		case l.route.tables != nil:
+			return fmt.Errorf("cache: %w", err)
 		case l.route.fuse():
 			if bytes = l.route.lists(0); bytes == 0 {
 				return nil
@@ -246,14 +249,32 @@ func (d *Device) idleLane() *lane {
 	return nil
 }
 
-// begin announces the lane's batch, once batches may begin, and loads the views that it reads.
+// begin announces the lane's batch of a table, once batches may begin, and loads the views that it reads.
 func (l *lane) begin(ctx context.Context, table int) error {
+	if err := l.announce(ctx, table); err != nil {
+		return err
+	}
+	if err := l.owner.set.residentOn(l.route.table); err != nil {
+		l.end()
+		return err
+	}
+	l.mayBeAbsent(ctx, table)
+	return nil
+}
+
+// announce announces the lane's batch of a table, or of the tables of its route, and loads the views that it reads.
+func (l *lane) announce(ctx context.Context, table int) error {
 	d := l.owner
 	for {
 		l.running.Store(true)
 		l.words.Begun.Add(1)
 		// Whoever pauses, or replaces a view, from now on waits for this batch.
-		l.view, l.route.table = d.view.Load(), d.Table(table)
+		l.view = d.view.Load()
+		if l.route.tables != nil {
+			l.tables.loadViews(d)
+		} else {
+			l.route.readBy(d.Table(table))
+		}
 		if d.set.paused.Load() == nil && d.view.Load() == l.view {
 			break
 		}
@@ -266,11 +287,6 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.end()
 		return d.LostError()
 	}
-	if err := d.set.residentOn(l.route.table); err != nil {
-		l.end()
-		return err
-	}
-	l.mayBeAbsent(ctx, table)
 	return nil
 }
 
@@ -358,11 +374,15 @@ func (l *lane) abandon(s device.Stream) error {
 	if l.route.absent {
 		l.abandonRounds()
 	}
-	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0), l.stream.Synchronize())
+	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0),
+		l.stream.Fill(l.tables.counters, 0), l.stream.Synchronize())
 }
 
 // published says whether the lane's last batch is finished or about to be, without a call of the driver.
 func (l *lane) published() bool {
+	if l.route.tables != nil {
+		return l.tables.kernel.Published()
+	}
 	return kernels.Ending{Result: l.result, Batch: l.batch}.Published()
 }
 
@@ -370,7 +390,7 @@ func (l *lane) published() bool {
 func (d *Device) release(l *lane, b *Batch) {
 	l.answered()
 	l.end()
-	l.trace, l.route, l.ctx, l.from = nil, route{}, nil, nil
+	l.trace, l.route, l.ctx, l.from, l.tables.parts = nil, route{}, nil, nil, nil
 	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does
 		l.after.Synchronize()
 		l.after = nil
@@ -402,6 +422,7 @@ func (l *lane) close() {
 		}
 	}
 	l.rounds.close(l.owner)
+	l.tables.free(l.owner)
 	for _, b := range []device.Buffer{l.counters, l.buckets, l.sums, l.part, l.result} {
 		l.owner.Device.Free(b)
 	}

@@ -74,7 +74,7 @@ func (o *Outcome) report(l *lane, table, n int) error {
 		return o.verdict(d.set.Tables[table], int64(n))
 	}
 	d.Table(table).learn(o)
-	o.pooled = l.route.pool != nil
+	o.pooled = l.route.pool != nil || l.route.summed || l.route.tables != nil
 	if d.board != nil {
 		d.board.Record(d.boardFirst+l.index, table).Add(&board.Totals{
 			Gathers: 1, Hits: o.Hits, PeerHits: o.PeerHits, HostBytes: o.HostBytes, Reasons: o.Reasons,
@@ -154,6 +154,9 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 		}
 	}
 }
+
+// AddAbsent counts rows that the host tier did not hold, of batches of another process, whose misses count there.
+func (c *TableCounts) AddAbsent(rows int64) { c.absent.Add(rows) }
 
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {

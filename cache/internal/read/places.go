@@ -78,11 +78,7 @@ func (c *capture) launch(s device.Stream) (partly bool, err error) {
 		if err := s.Launch(kernel); err != nil {
 			return false, err
 		}
-		err := c.enqueueAbsent(s)
-		if err == nil && c.sums != nil {
-			return true, s.Launch(c.sums)
-		}
-		return c.absent != nil, err
+		return true, c.enqueueRest(s)
 	}
 	if err := s.Launch(c.kernel.Begins()); err != nil {
 		return false, err
@@ -95,5 +91,5 @@ func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	if err = errors.Join(err, s.Launch(ends)); err != nil {
 		return true, err
 	}
-	return true, c.enqueueAbsent(s)
+	return true, c.enqueueRest(s)
 }

@@ -21,16 +21,14 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
 	}
 	rowBytes := t.Tier.RowBytes()
-	if !b.Float8.Is() && (t.DType == dtype.Float8E4M3FN || t.DType == dtype.Float8E5M2) {
-		b.Float8.Values = t.DType
-	}
+	b.Float8.Complete(t.DType)
 	if b.Float8.Is() {
 		if err := checkFloat8(t, b); err != nil {
 			return 0, err
 		}
 	} else {
 		if !reduce.Float(t.DType) {
-			return fail("elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
+			return fail("elements (%s) of table %s must be float32, float16, bfloat16 or float8", t.DType, t.Name)
 		}
 		b.Row, b.Columns = t.DType, rowBytes/t.DType.Size()
 		if rowBytes%b.Row.Size() != 0 {
@@ -209,37 +207,17 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	return nil
 }
 
-// GatherPooledDevice enqueues a pooled batch on the caller's stream, as GatherDevice does for a plain one. b has passed CheckPooled.
-func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, b reduce.Batch, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
-	t := d.set.Tables[table]
-	for _, m := range []struct {
-		what  string
-		b     device.Buffer
-		align int64
-	}{{"row numbers", rows.Buffer, rows.bytes()}, {"offsets", b.Offsets, b.OffsetBytes()}, {"weights", b.Weights, 4}, {"output", out, int64(b.Out.Size())}} {
-		if m.b.Size()%m.align != 0 || m.b.Addr()%uint64(m.align) != 0 {
-			return nil, fmt.Errorf("cache: %s (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", m.what, m.b.Size(), m.b.Addr(), m.align, m.align)
-		}
-		if m.b.Size() > 0 && d.Device.NeedsStaging() && m.b.Addr() == 0 {
-			return nil, fmt.Errorf("cache: %s must be memory that device %d addresses", m.what, d.Index)
-		}
+// gatherPooled enqueues the pooled batch of one table on a stream. It is no window.
+func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bool, p *PooledPart) (*Batch, error) {
+	b := &p.Pool
+	switch {
+	case b.Bags == 0:
+		return ended(p.Watcher), nil
+	case capturing:
+		return d.capture(s, p.Table, p.Rows, p.Out, b, p.Watcher)
+	case d.set.Tables[p.Table].Absent != nil:
+		return d.gatherThenPool(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher, p.Trace)
 	}
-	s, capturing, err := d.callersStream(stream)
-	if err != nil {
-		return nil, err
-	}
-	if capturing && t.Absent != nil {
-		return nil, fmt.Errorf("%w: rows of table %s, which may be absent from host memory, cannot be added up in a graph", ErrCapturing, t.Name)
-	}
-	if capturing && b.Bags > 0 {
-		return d.capture(s, table, rows, out, &b, w)
-	}
-	if b.Bags == 0 {
-		return ended(w), nil
-	}
-	if t.Absent != nil {
-		return d.gatherThenPool(ctx, s, table, rows, &b, out, w, trace)
-	}
-	r, planned := d.pooledRoute(table, &b, trace != nil)
-	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
+	r, planned := d.pooledRoute(p.Table, b, p.Trace != nil)
+	return d.gather(ctx, s, r, planned, p.Table, p.Rows, p.Out, p.Watcher, p.Trace)
 }

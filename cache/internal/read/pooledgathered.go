@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 	"unsafe"
@@ -48,21 +47,14 @@ func (d *Device) gatherThenPool(ctx context.Context, s device.Stream, table int,
 	t, width := d.set.Tables[table], rows.bytes()
 	rowBytes := t.Tier.RowBytes()
 	most := int(min(mostGathered, mostGatheredBytes/int64(rowBytes)))
-	switch {
-	case rowBytes >= longRow:
-		return nil, fmt.Errorf("%w: rows (%d bytes) of table %s, which may be absent from host memory, must be shorter than %d on a GPU", ErrPooling, rowBytes, t.Name, longRow)
-	case rowBytes%4 != 0:
-		return nil, fmt.Errorf("%w: rows (%d bytes) of table %s, which may be absent from host memory, must be a multiple of 4 bytes", ErrPooling, rowBytes, t.Name)
-	case b.Size == 0 && b.Rows > most:
-		return nil, fmt.Errorf("%w: rows (%d) of table %s, which may be absent from host memory, must be at most %d in a batch with offsets on a GPU", ErrPooling, b.Rows, t.Name, most)
-	case b.Size > most:
-		return nil, fmt.Errorf("%w: bags (%d rows) of table %s, which may be absent from host memory, must be at most %d on a GPU", ErrPooling, b.Size, t.Name, most)
-	}
 	select { // two calls that hold lanes while they wait for others could wait for each other
 	case d.gathering <- struct{}{}:
 		defer func() { <-d.gathering }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if b.Rows > 0 && (rowBytes >= longRow || rowBytes%4 != 0 || b.Size == 0 && b.Rows > most || b.Size > most) {
+		return d.gatherThenSum(ctx, s, table, rows, b, out, w, trace)
 	}
 	bags := b.Bags
 	if b.Size != 0 {

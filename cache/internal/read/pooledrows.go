@@ -28,7 +28,7 @@ func (d *Device) pooledRoute(table int, b *reduce.Batch, traced bool) (r route, 
 	if !d.writesPooled(t, b) {
 		return d.fusedRoute(table, b), OneLaunch
 	}
-	rows := min(b.Rows, max(leastPooledRows, pooledRowsBytes/t.Rows.RowBytes))
+	rows := max(1, min(b.Rows, max(leastPooledRows, pooledRowsBytes/t.Rows.RowBytes)))
 	r, planned = d.decide(table, int64(rows), traced)
 	r.rows, r.pool, r.partial = rows, b, true
 	return r, planned
@@ -44,20 +44,20 @@ func (d *Device) fusedRoute(table int, b *reduce.Batch) route {
 // docs/notebook/pooled.md.
 func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 	switch {
-	case !d.Device.NeedsStaging() || b.Rows == 0:
+	case !d.Device.NeedsStaging():
 		return false
 	case t.Resident != nil || t.long() || alwaysWritten:
 		return true
 	case b.Rows <= togetherRows:
 		return false
 	}
-	return !t.Codec.AddsFromRegisters() || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
+	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
 }
 
 // fuse makes a pooled batch whose rows were to be written first one launch, for which there is memory where there is none for the rows. It says whether
 // one launch serves the table.
 func (r *route) fuse() bool {
-	if r.rows == 0 || r.table.Resident != nil || r.table.long() {
+	if r.rows == 0 || r.gathered || r.table.Resident != nil || r.table.long() {
 		return false
 	}
 	*r = route{table: r.table, launches: OneLaunch, pool: r.pool, partial: true}
@@ -97,10 +97,21 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 	mem := func(from, to int) device.Buffer { // of positions of the part, kept ones being negative
 		return l.lists.Slice(parts.rows+int64(from*rowBytes), parts.rows+int64(to*rowBytes))
 	}
-	for at, kept, from := 0, 0, 0; at < b.Rows; {
-		n := min(r.rows, b.Rows-at)
+	if b.Rows == 0 { // only offsets to check, and empty bags
+		l.batch++
+		if l.after != nil {
+			if err := s.Wait(l.after); err != nil {
+				return err
+			}
+			l.after = nil
+		}
+	}
+	for at, kept, from := 0, 0, 0; at < b.Rows || at == 0; {
+		n, round := min(r.rows, b.Rows-at), l.part
 		numbers := RowNumbers{rows.Buffer.Slice(int64(at)*width, int64(at+n)*width), rows.Int32}
-		if err := l.enqueue(s, table, numbers, mem(0, n)); err != nil {
+		if n == 0 {
+			round = l.counters // zeros
+		} else if err := l.enqueue(s, table, numbers, mem(0, n)); err != nil {
 			return err
 		}
 		next := at + n
@@ -110,12 +121,15 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 		l.add = kernels.SumRows{
 			Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Limit: l.limit, RowBytes: rowBytes, Base: at - kept, End: at + n, From: from, Next: next,
 			Mem: l.lists.Slice(parts.rows-int64(kept*rowBytes), parts.partials), Partials: l.lists.Slice(parts.partials, parts.bytes), Out: out,
-			Round: l.part, Counters: l.sums, Added: at, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1},
+			Round: round, Counters: l.sums, Added: at, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1},
 		}
 		if err := s.Launch(&l.add); err != nil {
 			return err
 		}
 		at, kept, from = at+n, keptRows, next
+		if n == 0 {
+			break
+		}
 		if at < b.Rows {
 			if err := s.Copy(mem(-keptRows, 0), mem(n-keptRows, n)); err != nil {
 				return err
@@ -129,16 +143,16 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 // capturedPooledBytes is the most bytes of rows that a captured batch writes to memory to add them up.
 const capturedPooledBytes = 1 << 30
 
-// writesPooled gives a captured pooled batch memory for its rows if its kernel is to write them. Those of resident tables are all written at once.
+// writesPooled gives a captured pooled batch memory for its rows if its kernel is to write them. Those of resident tables and of tables of pages are all written at once.
 func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
 	d, serve := c.owner, &c.kernel.Serve
 	b, l := serve.Pool, &serve.Lookup
-	if b == nil || serve.Resident == nil || !d.Device.NeedsStaging() {
+	if b == nil || serve.Resident == nil && !d.readsAbsent(c.table) || !d.Device.NeedsStaging() {
 		return nil
 	}
 	size := int64(b.Rows) * int64(l.RowBytes)
 	if size > capturedPooledBytes {
-		return fmt.Errorf("%w: rows (%d, %d bytes each) of a resident table that a graph adds up must be at most %d bytes", ErrPooling, b.Rows, l.RowBytes, capturedPooledBytes)
+		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, b.Rows, l.RowBytes, d.set.Tables[c.table].Name, capturedPooledBytes)
 	}
 	mem, err := d.Device.Alloc(size+kernels.SumRowsSlack, "a captured batch")
 	if err != nil {

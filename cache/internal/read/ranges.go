@@ -1,6 +1,7 @@
 package read
 
 import (
+	"math"
 	"slices"
 	"sort"
 	"unsafe"
@@ -16,7 +17,6 @@ type Span struct {
 	From, To int64
 	Number   int
 	*kernels.Range
-	All bool // the range has room for all rows of the table, the slot of local number 0 at the beginning
 }
 
 // Spans returns where the rows of the table lie: in the order of local numbers, without gaps. The result is not changed later.
@@ -69,20 +69,47 @@ func (r *Resident) Target() float64 {
 	return float64(sum) / float64(rows)
 }
 
-// MostTarget returns the largest target for which every device has memory for slots.
+// SlotsRoom returns how many bytes every device has memory for slots for.
+func (r *Resident) SlotsRoom() int64 {
+	most := int64(math.MaxInt64)
+	for d := range r.Rows.Devices {
+		most = min(most, r.Rows.Slots[d].Size()-slab.TailSlack)
+	}
+	return most
+}
+
+// MostTarget returns the largest target of all rows for which every device has memory for slots.
 func (r *Resident) MostTarget() int {
 	most := int64(buddy.MaxTarget(r.Rows.RowBytes))
-	for d := range r.Rows.Devices {
-		if rows := r.Rows.LocalRows(0); rows > 0 {
-			most = min(most, (r.Rows.Slots[d].Size()-slab.TailSlack)/rows)
-		}
+	if rows := r.Rows.LocalRows(0); rows > 0 {
+		most = min(most, r.SlotsRoom()/rows)
 	}
 	return int(most / buddy.MinTarget * buddy.MinTarget)
 }
 
-// Past says whether more of so many rows have overflow than the table wants.
+// Past says whether, of a table of so many rows, more rows of some range have overflow than the table wants.
 func (r *Resident) Past(rows int64) bool {
-	return float64(r.overflowRows.Load()) > r.MaxOverflow*float64(rows)
+	var of [buddy.MaxRanges]int64
+	for _, s := range r.Spans() {
+		devices := int64(r.Rows.Devices)
+		of[s.Number] += max(0, min(s.To*devices, rows)-s.From*devices)
+	}
+	for i, n := range of {
+		if float64(r.overflowRows[i].Load()) > r.MaxOverflow*float64(n)*(1+1e-9) {
+			return true
+		}
+	}
+	return false
+}
+
+// Covers says whether a range has overflow places for local numbers from to to-1.
+func (r *Resident) Covers(of *kernels.Range, from, to int64) bool {
+	over := int64(buddy.Over(of.Target, r.Rows.RowBytes))
+	if over == 0 {
+		return true
+	}
+	first := -of.Overflow / over
+	return from >= first && to <= first+(of.Buddy[0].Size()-slab.TailSlack)/over
 }
 
 // BuddyPlaces say where buddy memory is taken.

@@ -182,13 +182,20 @@ func (a *replayAbsent) outcome() cold.Outcome {
 	return o
 }
 
-// enqueueAbsent enqueues what follows the kernel that replays.
-func (c *capture) enqueueAbsent(s device.Stream) error {
-	if c.absent == nil {
+// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the adding up of rows.
+func (c *capture) enqueueRest(s device.Stream) error {
+	var sums device.Kernel
+	if c.sums != nil {
+		sums = c.sums
+	}
+	if c.absent != nil {
+		if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out, sums); err != nil {
+			return fmt.Errorf("rows below the host tier: %w", err)
+		}
 		return nil
 	}
-	if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out); err != nil {
-		return fmt.Errorf("rows below the host tier: %w", err)
+	if sums != nil {
+		return s.Launch(sums)
 	}
 	return nil
 }

@@ -55,13 +55,15 @@ func (s *captures) look(d *Device) error {
 		state := c.place.of(c.place.in.stage).Bytes()
 		if c.onBoard != nil { // a replay ends there when its kernel has, and what was counted behind it
 			c.begun, c.ended = c.onBoard.Begun.Load()-c.kernel.BoardFrom, ended[i]
+		} else if c.leader != nil {
+			c.begun, c.ended = c.leader.begun, c.leader.ended
 		} else {
 			c.begun, c.ended = c.kernel.Progress(state)
 		}
 		if c.over = c.ended; c.absent != nil {
 			c.over = over[i]
 		}
-		c.counted = c.kernel.Counts(state)
+		c.counted, c.hits = c.kernel.Counts(state), c.kernel.Hits(state)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ const (
 // Resident is where the rows of a resident table lie. Batches read Rows; the writer changes the rest.
 type Resident struct {
 	Rows *kernels.Resident
-	// MaxOverflow is the share of rows that may have overflow before the table should be moved to another target.
+	// MaxOverflow is the share of the rows of a range that may have overflow before the table should be moved to other targets.
 	MaxOverflow float64
 	// rows has 32 bits for each row up to the capacity. The lower 20 are its stored length; raw rows have the row bytes. The others are the number of the
 	// batch of updates whose place in the overlay has the row's newest version, 0 if the row lies in its own places.
@@ -42,13 +42,15 @@ type Resident struct {
 	spans  atomic.Pointer[[]Span]
 	// Gate is held for reading while updates are published, and for writing while a window of rows is taken to another range.
 	Gate sync.RWMutex
-	// Mover is held by a move to another target.
-	Mover sync.Mutex
+	// Mover is held by a move to other targets. It guards Moving, the parts that a move which ended early was to make: nil if all rows have moved.
+	Mover  sync.Mutex
+	Moving []buddy.Part
 
 	deviceBytes, hostBytes atomic.Int64
 	peerBytes              [slab.MaxSlabs]atomic.Int64 // buddy memory on each device
-	// Of the rows of the table: those with overflow, and its bytes.
-	overflowRows, overflowBytes atomic.Int64
+	// Of the rows of the table: those with overflow, by the number of their range, and its bytes.
+	overflowRows  [buddy.MaxRanges]atomic.Int64
+	overflowBytes atomic.Int64
 }
 
 type ownedBuffer struct {
@@ -63,7 +65,7 @@ func NewResident(layout buddy.Layout, choice buddy.Choice, maxOverflow float64) 
 	r := &Resident{Rows: &kernels.Resident{Layout: layout}, MaxOverflow: maxOverflow}
 	spans := make([]Span, len(choice.Parts))
 	for i, p := range choice.Parts {
-		spans[i] = Span{From: p.From, To: p.To, Number: i, Range: &kernels.Range{Target: p.Target}, All: len(spans) == 1}
+		spans[i] = Span{From: p.From, To: p.To, Number: i, Range: &kernels.Range{Target: p.Target}}
 	}
 	r.spans.Store(&spans)
 	r.rows, r.memory = numa.Make[uint32](layout.Rows)
@@ -106,35 +108,45 @@ const (
 func (r *Resident) Set(row int64, stored int) (old int) {
 	old = int(atomic.SwapUint32(&r.rows[row], uint32(stored)) & storedMask)
 	var by ResidentChange
-	by.add(r.Rows.RowBytes, r.Of(row).Target, old, stored)
+	by.add(r.Rows.RowBytes, r.Of(row), old, stored)
 	r.count(by)
 	return old
 }
 
 // ResidentChange is what updates change of a table's totals.
 type ResidentChange struct {
-	Totals                      transfer.Totals
-	overflowRows, overflowBytes int64
+	Totals        transfer.Totals
+	overflowRows  [buddy.MaxRanges]int64
+	overflowBytes int64
 	// Overlay is how many rows have come to the overlay.
 	Overlay int64
 }
 
-func (c *ResidentChange) add(rowBytes, target, old, stored int) {
+func (c *ResidentChange) add(rowBytes int, of Span, old, stored int) {
 	if old == stored {
 		return
 	}
-	before, now := max(0, old-target), max(0, stored-target)
-	c.overflowBytes += int64(now - before)
-	c.overflowRows += int64(min(now, 1) - min(before, 1))
+	c.overflow(of, old, -1)
+	c.overflow(of, stored, 1)
 	c.Totals.RawRows += raw(stored, rowBytes) - raw(old, rowBytes)
 	c.Totals.StoredBytes += int64(stored - old)
 	c.Totals.SlotBytes += int64(slab.SlotBytes(stored) - slab.SlotBytes(old))
 }
 
+// overflow counts n rows of a stored length in a span.
+func (c *ResidentChange) overflow(of Span, stored, n int) {
+	if more := stored - of.Target; more > 0 {
+		c.overflowRows[of.Number] += int64(n)
+		c.overflowBytes += int64(n * more)
+	}
+}
+
 // Add adds what another part of a batch changes.
 func (c *ResidentChange) Add(by ResidentChange) {
+	for i, n := range by.overflowRows {
+		c.overflowRows[i] += n
+	}
 	c.overflowBytes += by.overflowBytes
-	c.overflowRows += by.overflowRows
 	c.Totals.RawRows += by.Totals.RawRows
 	c.Totals.StoredBytes += by.Totals.StoredBytes
 	c.Totals.SlotBytes += by.Totals.SlotBytes
@@ -149,9 +161,13 @@ func raw(stored, rowBytes int) int64 {
 }
 
 func (r *Resident) count(by ResidentChange) {
-	if by.overflowBytes != 0 || by.overflowRows != 0 {
+	if by.overflowBytes != 0 {
 		r.overflowBytes.Add(by.overflowBytes)
-		r.overflowRows.Add(by.overflowRows)
+	}
+	for i, n := range by.overflowRows {
+		if n != 0 {
+			r.overflowRows[i].Add(n)
+		}
 	}
 }
 
@@ -161,7 +177,7 @@ func (r *Resident) Put(row int64, stored int, batch uint32, length int64, by *Re
 	old := atomic.SwapUint32(&r.rows[row], batch<<storedBits|uint32(stored))
 	if of := int(old & storedMask); of != stored {
 		totals := by.Totals
-		by.add(r.Rows.RowBytes, r.Of(row).Target, of, stored)
+		by.add(r.Rows.RowBytes, r.Of(row), of, stored)
 		if row >= length {
 			by.Totals = totals
 		}
@@ -180,11 +196,10 @@ func (t *Table) Apply(by ResidentChange) {
 // Enter notes that a row which lies in its own places has gone to the overlay as it is, in a batch.
 func (r *Resident) Enter(row int64, batch uint32) { atomic.OrUint32(&r.rows[row], batch<<storedBits) }
 
-// Moved counts a row that has moved from one target to another.
-func (c *ResidentChange) Moved(stored, from, to int) {
-	before, now := max(0, stored-from), max(0, stored-to)
-	c.overflowBytes += int64(now - before)
-	c.overflowRows += int64(min(now, 1) - min(before, 1))
+// Moved counts a row that has moved from one span to another.
+func (c *ResidentChange) Moved(stored int, from, to Span) {
+	c.overflow(from, stored, -1)
+	c.overflow(to, stored, 1)
 }
 
 // Batch returns the number of the batch that has the row's newest version, 0 if it lies in its own places.
@@ -198,7 +213,10 @@ func (r *Resident) Stored(row int64) int { return int(atomic.LoadUint32(&r.rows[
 
 // Overflow returns how many rows have overflow, and its bytes.
 func (r *Resident) Overflow() (rows, bytes int64) {
-	return r.overflowRows.Load(), r.overflowBytes.Load()
+	for i := range r.overflowRows {
+		rows += r.overflowRows[i].Load()
+	}
+	return rows, r.overflowBytes.Load()
 }
 
 // DeviceBytes returns the bytes of slots and words on all devices.
@@ -230,12 +248,12 @@ func (t *Table) GrownResident(from int64) {
 	r, rowBytes := t.Resident, t.Tier.RowBytes()
 	var by, unwritten ResidentChange
 	for row := from; row < t.Tier.Rows(); row++ {
-		target := r.Of(row).Target
+		of := r.Of(row)
 		if n := r.Stored(row); n != 0 {
-			by.add(rowBytes, target, rowBytes, n)
+			by.add(rowBytes, of, rowBytes, n)
 		} else {
 			atomic.OrUint32(&r.rows[row], uint32(rowBytes)) // the number of the batch stays
-			unwritten.add(rowBytes, target, 0, rowBytes)
+			unwritten.add(rowBytes, of, 0, rowBytes)
 		}
 	}
 	r.count(unwritten)

@@ -191,11 +191,11 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	if err := s.Record(g.tierEnd); err != nil {
 		return err
 	}
-	return g.enqueue(s, lookup.Out)
+	return g.enqueue(s, lookup.Out, nil)
 }
 
-// enqueue enqueues the rounds of a batch, and its end.
-func (r *rounds) enqueue(s device.Stream, out device.Buffer) error {
+// enqueue enqueues the rounds of a batch, then a kernel that uses the rows, unless it is nil, and the batch's end.
+func (r *rounds) enqueue(s device.Stream, out device.Buffer, then device.Kernel) error {
 	b := &r.batch
 	for i := range r.count {
 		h := &r.halves[i%2]
@@ -207,6 +207,11 @@ func (r *rounds) enqueue(s device.Stream, out device.Buffer) error {
 			Tier: kernels.HostRows{Mem: h.rows, Index: h.words, RowBytes: r.table.Rows.RowBytes},
 		}
 		if err := s.Launch(&r.fetch); err != nil {
+			return err
+		}
+	}
+	if then != nil {
+		if err := s.Launch(then); err != nil {
 			return err
 		}
 	}

@@ -64,9 +64,10 @@ type route struct {
 	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
 	// Of a pooled batch whose rows are gathered first. gathered: this one adds them up; gathers: this one gathers them, and row numbers out of range are the
-	// other's. from is the position of its first row in the whole batch.
-	gathered, gathers bool
-	from              int
+	// other's, unless summed is set: then SumRows adds up parts. from is the position of its first row in the whole batch.
+	gathered, gathers, summed bool
+	from                      int
+	tables                    []PooledPart // not nil: of a batch of several tables, which has no table of its own
 }
 
 // onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
@@ -113,10 +114,18 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 	return r, planned
 }
 
+// readBy sets the view of the table that the batch reads by, which may have been replaced since its route was decided. The host's processors must read
+// misses from the same memory.
+func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
+
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
-	case r.gathered:
+	case r.tables != nil && !r.partial:
+		return 0
+	case r.tables != nil:
+		return kernels.PooledPartialBytes(len(r.tables), func(i int) *reduce.Batch { return &r.tables[i].Pool })
+	case r.gathered && !r.summed:
 		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
 	case r.rows > 0:
 		return r.pooledParts().bytes

@@ -63,3 +63,23 @@ func TestDecide_Misses(t *testing.T) {
 		}
 	}
 }
+
+// TestLane_BeginSharesByTheViewItReads: a packed tier may be packed anew after a batch's route was decided and before the batch begins. The host's
+// processors must not gather its misses from the old memory: the batch reads by the new view.
+func TestLane_BeginSharesByTheViewItReads(t *testing.T) {
+	s := serving(t, 1)
+	s.SetTables([]*Table{{}})
+	d := s.Devices[0]
+	before, after := &TableView{Share: new(transfer.ShareTable)}, &TableView{Share: new(transfer.ShareTable)}
+	d.SetTable(0, before)
+	l := d.lanes[0].Load()
+	l.route, _ = decide(d.Table(0), togetherRows+1, false)
+	d.SetTable(0, after)
+	if err := l.begin(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer l.end()
+	if l.route.table != after || l.route.misses.Share != after.Share {
+		t.Error("the batch reads rows by the new view and shares misses by the old one")
+	}
+}

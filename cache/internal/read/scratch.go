@@ -6,8 +6,12 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// scratchSpare is what the lists of a device may take beside those of the largest batch so far.
-const scratchSpare = 32 << 20
+// What the lists of a device may take beside those of the largest batch so far: of a client of a shared cache less, as there may be many on a device. Batches
+// of more than some 100,000 rows share lists there.
+const (
+	scratchSpare = 32 << 20
+	clientSpare  = 4 << 20
+)
 
 // lists is device memory for the hits and misses of a batch. Device.mu guards its fields.
 type lists struct {
@@ -27,6 +31,7 @@ type scratch struct {
 	largest int64  // the most that a batch has needed
 	most    int64  // what the device had memory for, 0 if it never refused
 	takings uint64 // calls of take
+	client  bool   // of a client of a shared cache
 }
 
 // take gives a lane lists of at least so many bytes. They are idle, or lane.after is the event that the batch has to wait for. If size is
@@ -55,7 +60,10 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 		step *= 2
 	}
 	size = (bytes + step - 1) / step * step
-	limit := scratchSpare + s.largest
+	limit := s.largest + scratchSpare
+	if s.client {
+		limit = s.largest + clientSpare
+	}
 	if s.most > 0 {
 		limit = min(limit, s.most)
 	}

@@ -25,6 +25,7 @@ func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.
 		}
 		positions[i] = uint32(i)
 	}
+	t.Counts.AddAbsent(int64(len(rows)))
 	answer := &wire.AbsentRows{Data: make([]byte, len(rows)*n)}
 	if o := t.Cold.Gather(ctx, rows, positions, answer.Data); o.Failed > 0 {
 		answer.Failed, answer.Reason = o.FailedAt, o.Err.Error()

@@ -2,6 +2,7 @@ package share
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
@@ -22,6 +24,7 @@ type Guest struct {
 	process sharing.Process
 	name    string
 	lanes   int // of each device
+	home    int // the device by which its board was allocated
 	memory  device.Buffer
 	board   *board.Board // readable until gone
 	boardID uint64
@@ -43,20 +46,25 @@ type Guest struct {
 }
 
 // Admit implements sharing.Owner. It closes p, after an error too.
-func (w *Owner) Admit(p sharing.Process, lanes int, send func(*wire.Message) error) (sharing.Guest, *wire.Welcome, error) {
-	home, err := device.SharerOf(w.set.Devices[0].Device)
+func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send func(*wire.Message) error) (sharing.Guest, *wire.Welcome, error) {
+	if err := w.settled(ctx); err != nil {
+		p.Close()
+		return nil, nil, err
+	}
+	home := max(0, slices.IndexFunc(w.set.Devices, func(d *read.Device) bool { return !d.IsLost() }))
+	sharer, err := device.SharerOf(w.set.Devices[home].Device)
 	if err != nil {
 		p.Close()
 		return nil, nil, err
 	}
 	shape := board.Shape{Lanes: lanes * len(w.set.Devices), Captures: captures * len(w.set.Devices), Tables: len(w.set.Tables)}
-	memory, err := home.AllocSharedHost(nil, shape.Bytes(), boardName)
+	memory, err := sharer.AllocSharedHost(nil, shape.Bytes(), boardName)
 	if err != nil {
 		p.Close()
 		return nil, nil, err
 	}
 	g := &Guest{
-		owner: w, process: p, name: p.String(), lanes: lanes, memory: memory, board: board.New(memory.Bytes(), shape), sent: map[uint64]bool{},
+		owner: w, process: p, name: p.String(), lanes: lanes, home: home, memory: memory, board: board.New(memory.Bytes(), shape), sent: map[uint64]bool{},
 		kick: make(chan struct{}, 1), since: time.Now(),
 	}
 	for range w.set.Devices {
@@ -82,12 +90,26 @@ func (w *Owner) Admit(p sharing.Process, lanes int, send func(*wire.Message) err
 	return g, welcome, nil
 }
 
+// settled waits while rows of a lost device are withdrawn: the layout names the device's memory until then, which may not be exported any more.
+func (w *Owner) settled(ctx context.Context) error {
+	for w.set.Paused() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.life:
+			return errClosed
+		case <-time.After(20 * poll):
+		}
+	}
+	return nil
+}
+
 // enter makes a guest known, and returns its welcome with the messages that bring the memory.
 func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.closed {
-		w.set.Devices[0].Device.Free(g.memory)
+		w.set.Devices[g.home].Device.Free(g.memory)
 		g.process.Close()
 		g.gone = true
 		return nil, nil, errClosed
@@ -96,7 +118,7 @@ func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
 	g.number = w.mu.last
 	w.mu.guests[g.number] = g
 	r := &w.mu.regions
-	g.boardID = r.ref(g.memory, 0, true, true, boardName, forever)
+	g.boardID = r.ref(g.memory, g.home, true, true, boardName, forever)
 	welcome := &wire.Welcome{
 		Client: g.number, Tables: w.tables, Lanes: g.lanes, Captures: captures, Sampled: w.sampled, Views: w.layoutLocked(), Board: g.boardID,
 		Sheet:  r.ref(w.sheet, 0, true, false, "lengths of tables", forever),
@@ -200,7 +222,7 @@ func (g *Guest) leaveLocked() {
 	g.gone, g.live = true, false
 	delete(w.mu.guests, g.number)
 	delete(w.mu.regions.all, placeOf(g.memory))
-	w.set.Devices[0].Device.Free(g.memory)
+	w.set.Devices[g.home].Device.Free(g.memory)
 	g.wake() // ends send
 	g.process.Close()
 	w.o.Log.Info("client has left", slog.String("client", g.name))

@@ -15,7 +15,7 @@ EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/l
 EMULATOR_SOURCES := $(wildcard kernels/*.cu kernels/*.h $(EMULATOR_DIR)/lib/* device/cuda/internal/driver/include/*)
 EMULATOR_LIB     := $(patsubst $(EMULATOR_DIR)/lib/%.cc,$(EMULATOR)/lib/%.o,$(wildcard $(EMULATOR_DIR)/lib/*.cc)) $(EMULATOR)/lib/fiber.o
 
-# A module's flags are a file, too, and so are those of all.
+# A module's flags are a file, too, and so are those of all. Where they have changed, so may have the source: what make knew of the module's sources is forgotten.
 .PHONY: emulator
 emulator: # build/emulator/libcuda.so.1 and its modules
 	@mkdir -p $(EMULATOR)/lib $(EMULATOR)/modules $(sort $(dir $(EMULATOR_SOURCES:%=$(EMULATOR_SRC)/%)))
@@ -25,7 +25,9 @@ emulator: # build/emulator/libcuda.so.1 and its modules
 	{ echo '$(EMULATOR_KERNEL)'; $(CLANG) --version; } >$(EMULATOR)/flags.new; renew $(EMULATOR)/flags; \
 	{ kernels/build.sh list; echo tests ../$(EMULATOR_DIR)/lib/tests; } | \
 	while read -r module source macros; do \
-		echo "$$source $$macros" >$(EMULATOR)/modules/$$module.flags.new; renew $(EMULATOR)/modules/$$module.flags; \
+		echo "$$source $$macros" >$(EMULATOR)/modules/$$module.flags.new; \
+		cmp -s $(EMULATOR)/modules/$$module.flags.new $(EMULATOR)/modules/$$module.flags || rm -f $(EMULATOR)/modules/$$module.d; \
+		renew $(EMULATOR)/modules/$$module.flags; \
 		printf 'EMULATOR_MODULES += %s\n$$(EMULATOR)/modules/%s.o: $$(EMULATOR_SRC)/kernels/%s.cu $$(EMULATOR)/modules/%s.flags\n\t@echo emulator: %s; $$(EMULATOR_KERNEL) %s -c -o $$@ $$<\n' \
 			"$$module" "$$module" "$$source" "$$module" "$$module" "$$macros"; \
 	done >$(EMULATOR)/modules.mk.new; renew $(EMULATOR)/modules.mk; \
@@ -56,7 +58,7 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR)/lib/dynamic.o | $(
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Tests of packages that others do without a GPU, by name.
-EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached
+EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/drive
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)

@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [early] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [compared] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -32,9 +32,9 @@ const raw = "raw"
 // coder is a KERNELS line.
 type coder struct {
 	name, header, class string
-	numbers             map[string]string // lanes, quads, one
+	numbers             map[string]string // lanes, quads, one, shifts
 	bytes, bits, built  string
-	words               map[string]bool // fill, encode, pairs, two, fixed, early
+	words               map[string]bool // fill, encode, pairs, two, fixed, compared
 	macros              []string
 }
 
@@ -139,7 +139,7 @@ func parse(line, header string) (coder, error) {
 	for _, word := range words[2:] {
 		key, value, has := strings.Cut(word, "=")
 		switch {
-		case has && slices.Contains([]string{"lanes", "quads", "one"}, key):
+		case has && slices.Contains([]string{"lanes", "quads", "one", "shifts"}, key):
 			c.numbers[key] = value
 		case has && key == "bytes":
 			c.bytes = value
@@ -149,7 +149,7 @@ func parse(line, header string) (coder, error) {
 			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "early"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "compared"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -223,14 +223,17 @@ func (c *coder) modules() (lines []string) {
 			add("decodeFixed", decode, "-DROW_KIND=1")
 			add("buddyFixed", decode, "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
-			add("findFixedDouble", "find_double", "-DROW_KIND=1")
+			add("findFixedDouble", "decode_double", "-DROW_KIND=1")
+			add("buddyFixedDouble", "decode_double", "-DROW_KIND=1", "-DROW_BUDDY")
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
-		if c.words["early"] {
+		if c.words["compared"] {
 			add("buddyEarly", decode, "-DROW_BUDDY", "-DROW_EARLY")
+			add("buddySealed", decode, "-DROW_BUDDY", "-DROW_SEALED")
 		}
-		add("findDouble", "find_double")
+		add("findDouble", "decode_double")
+		add("buddyDouble", "decode_double", "-DROW_BUDDY")
 	}
 	add("decode", decode, hits...)
 	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
@@ -244,11 +247,27 @@ func (c *coder) modules() (lines []string) {
 	add("share", "share")
 	if floats := c.floats() &^ 1; floats != 0 {
 		add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
-		add("pooledReplay", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_REPLAY")
+		add("pooledTables", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_TABLES", "-DROW_REPLAY")
+		if c.words["pairs"] {
+			add("pooledPairs", "pooled_pairs")
+			add("pooledPairsTables", "pooled_pairs", "-DROW_TABLES", "-DROW_REPLAY")
+			if c.name == raw { // to be measured
+				add("pooledPairsV1", "pooled_pairs", "-DPOOL_MORE=1")
+			}
+		}
+		if c.bytes != "" {
+			add("pooledBytes", "pooled_bytes")
+			add("pooledBytesTables", "pooled_bytes", "-DROW_TABLES", "-DROW_REPLAY")
+		}
+		if shifts := c.numbers["shifts"]; shifts != "" {
+			add("pooledShifts", "pooled_pairs", "-DROW_SHIFTS="+shifts)
+			add("pooledShiftsTables", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DROW_TABLES", "-DROW_REPLAY")
+			add("pooledShiftsV1", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DPOOL_MORE=1")
+		}
 	}
 	if c.floats()&1 != 0 {
 		add("pooledFloat8", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8")
-		add("pooledFloat8Replay", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_REPLAY")
+		add("pooledFloat8Tables", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_TABLES", "-DROW_REPLAY")
 	}
 	if c.words["encode"] {
 		add("encode", encode)
@@ -264,7 +283,7 @@ func coderTable(coders []coder) []byte {
 	out.WriteString(generated + "package kernels\n\n// coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.\nvar coders = map[string]coder{\n")
 	for _, c := range coders {
 		fmt.Fprintf(&out, "%q: {lanes: %s", c.name, c.numbers["lanes"])
-		for _, key := range []string{"quads", "one"} {
+		for _, key := range []string{"quads", "one", "shifts"} {
 			if c.numbers[key] != "" {
 				fmt.Fprintf(&out, ", %s: %s", key, c.numbers[key])
 			}
@@ -278,7 +297,7 @@ func coderTable(coders []coder) []byte {
 		if c.built != "" {
 			out.WriteString(", built: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"early", "early"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"compared", "compared"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}

@@ -1,0 +1,108 @@
+package read
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// captureTables makes pooled batches of several tables, each of which one launch serves, a part of the graph that stream s captures. A client of a shared cache
+// has each captured on its own, as the owner sees the replays of each.
+func (d *Device) captureTables(s device.Stream, parts []PooledPart) (*Batch, error) {
+	if d.places != nil {
+		return d.captureEach(s, parts)
+	}
+	d.SettleReplays()
+	leader, rows := &capture{owner: d, tables: &kernels.PooledTables{}}, 0
+	k := leader.tables
+	fail := func(err error) (*Batch, error) {
+		return nil, d.wrap(err, rows, d.set.Tables[parts[0].Table])
+	}
+	for i := range parts {
+		p, c := &parts[i], leader
+		if i > 0 {
+			c = &capture{owner: d, leader: leader}
+		}
+		c.table, c.rows = p.Table, p.Pool.Rows
+		c.kernel.Serve.Pool = &p.Pool
+		rows += c.rows
+		if err := d.captures.add(c, p.Rows, p.Out); err != nil {
+			if i > 0 {
+				d.captures.remove(d, []*capture{leader})
+			}
+			return fail(err)
+		}
+		if i > 0 {
+			leader.followers = append(leader.followers, c)
+		}
+		k.Replays = append(k.Replays, &c.kernel)
+	}
+	if err := leader.reserveTables(parts); err != nil {
+		d.captures.remove(d, []*capture{leader})
+		return fail(err)
+	}
+	hold := holdOf(s)
+	err := s.Launch(k) // after an error some launches may be in the graph, and replays of it use the memory
+	d.captures.join(leader, hold)
+	for _, c := range leader.followers {
+		d.captures.join(c, nil)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	for i := range parts {
+		if w := parts[i].Watcher; w != nil {
+			w.Captured()
+		}
+	}
+	b := &Batch{table: leader.table, rows: rows, captured: leader}
+	b.mu.settled = true
+	return b, nil
+}
+
+// reserveTables has memory for what the launches of several tables share.
+func (c *capture) reserveTables(parts []PooledPart) (err error) {
+	d, k := c.owner, c.tables
+	if !d.Device.NeedsStaging() {
+		return nil
+	}
+	if n := kernels.PooledPartialBytes(len(parts), func(i int) *reduce.Batch { return &parts[i].Pool }); n > 0 {
+		if k.Partials, err = d.Device.Alloc(n, "a captured batch"); err != nil {
+			return err
+		}
+		d.captures.bytes.Add(k.Partials.Size())
+	}
+	k.Args, err = d.allocNear(int64(len(parts))*kernels.PooledTableBytes, "a captured batch")
+	return err
+}
+
+// captureEach captures batches one by one.
+func (d *Device) captureEach(s device.Stream, parts []PooledPart) (*Batch, error) {
+	all := &Batch{table: parts[0].Table}
+	all.mu.settled = true
+	for i := range parts {
+		p := &parts[i]
+		if p.Pool.Whole.Size() > 0 {
+			return nil, fmt.Errorf("%w: bags of table %s, which are some of those that offsets describe, cannot be added up in a graph of an attached cache",
+				ErrCapturing, d.set.Tables[p.Table].Name)
+		}
+		b, err := d.capture(s, p.Table, p.Rows, p.Out, &p.Pool, p.Watcher)
+		if err != nil {
+			return nil, err
+		}
+		all.parts = append(all.parts, b)
+	}
+	return all, nil
+}
+
+// holdOf returns a hold on the graph that a stream captures, nil where the driver has none: then the caller can still release the batch.
+func holdOf(s device.Stream) device.Hold {
+	if of, ok := s.(device.Capturer); ok {
+		if h, err := of.HoldCapture(); err == nil {
+			return h
+		}
+	}
+	return nil
+}

@@ -1,0 +1,377 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// PooledPart is the pooled batch of one table among those of a call.
+type PooledPart struct {
+	Table int
+	Rows  RowNumbers
+	Pool  reduce.Batch // has passed CheckPooled
+	Out   device.Buffer
+	// Watcher and Trace are as in GatherDevice, and may be nil.
+	Watcher Watcher
+	Trace   *Trace
+}
+
+// GatherPooledTables enqueues pooled batches on the caller's stream. Those that one launch serves each share lane, ending and, with tables that have
+// the same kernel, launches; the others are enqueued one after the other. After an error those that were enqueued have ended, unless they are in a graph, and
+// no Watcher is notified.
+func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts []PooledPart) (*Batch, error) {
+	for i := range parts {
+		if err := d.checkPooledMemory(&parts[i]); err != nil {
+			return nil, inBatch(i, parts, err)
+		}
+	}
+	s, capturing, err := d.callersStream(stream)
+	if err != nil {
+		return nil, err
+	}
+	together, apart := make([]PooledPart, 0, len(parts)), []PooledPart(nil)
+	for i := range parts {
+		p := parts[i]
+		if p.Pool.Bags == 0 {
+			apart = append(apart, p)
+		} else if d.fused(&p, capturing) {
+			together = append(together, p)
+		} else {
+			if err := d.ownWindow(s, capturing, &p); err != nil {
+				return nil, inBatch(i, parts, err)
+			}
+			apart = append(apart, p)
+		}
+	}
+	var batches []*Batch
+	var held []*heldWatcher
+	hold := func(p *PooledPart) {
+		if len(parts) > 1 && p.Watcher != nil {
+			held = append(held, &heldWatcher{of: p.Watcher})
+			p.Watcher = held[len(held)-1]
+		}
+	}
+	add := func(b *Batch, err error) error {
+		if err == nil {
+			batches = append(batches, b)
+			return nil
+		}
+		for _, w := range held {
+			w.forget()
+		}
+		if !capturing {
+			err = errors.Join(err, firstError(batches)) // they write to out
+		}
+		return err
+	}
+	if len(together) > 0 {
+		for i := range together {
+			hold(&together[i])
+		}
+		if err := add(d.gatherTogether(ctx, s, capturing, together)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range apart {
+		p := &apart[i]
+		hold(p)
+		if err := add(d.gatherPooled(ctx, s, capturing, p)); err != nil {
+			return nil, err
+		}
+	}
+	switch len(batches) {
+	case 0:
+		return ended(nil), nil
+	case 1:
+		return batches[0], nil
+	}
+	b := &Batch{table: parts[0].Table, parts: batches}
+	b.mu.settled = true
+	return b, nil
+}
+
+// inBatch says of which batch of several an error is.
+func inBatch(i int, parts []PooledPart, err error) error {
+	if len(parts) == 1 {
+		return err
+	}
+	return fmt.Errorf("batch %d: %w", i, err)
+}
+
+// checkPooledMemory returns an error for memory that the device cannot read or write as it must.
+func (d *Device) checkPooledMemory(p *PooledPart) error {
+	b := &p.Pool
+	for _, m := range []struct {
+		what  string
+		b     device.Buffer
+		align int64
+	}{{"row numbers", p.Rows.Buffer, p.Rows.bytes()}, {"offsets", b.Offsets, b.OffsetBytes()}, {"weights", b.Weights, 4}, {"output", p.Out, int64(b.Out.Size())}} {
+		if m.b.Size()%m.align != 0 || m.b.Addr()%uint64(m.align) != 0 {
+			return fmt.Errorf("cache: %s (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", m.what, m.b.Size(), m.b.Addr(), m.align, m.align)
+		}
+		if m.b.Size() > 0 && d.Device.NeedsStaging() && m.b.Addr() == 0 {
+			return fmt.Errorf("cache: %s must be memory that device %d addresses", m.what, d.Index)
+		}
+	}
+	return nil
+}
+
+// fused says whether a pooled batch is served by one launch, which it can share with others.
+func (d *Device) fused(p *PooledPart, capturing bool) bool {
+	t := d.Table(p.Table)
+	switch {
+	case d.set.Tables[p.Table].Absent != nil || t.Resident != nil || t.long():
+		return false
+	case capturing:
+		return true
+	case p.Pool.Whole.Size() > 0: // how many rows it has is not known
+		return true
+	}
+	return !d.writesPooled(t, &p.Pool)
+}
+
+// ownWindow makes the batch of a window one of its own. It waits for the stream, as its offsets say which rows it has.
+func (d *Device) ownWindow(s device.Stream, capturing bool, p *PooledPart) error {
+	b := &p.Pool
+	if b.Whole.Size() == 0 {
+		return nil
+	}
+	if capturing {
+		return fmt.Errorf("%w: bags of table %s, which are some of those that offsets describe, cannot be added up in a graph", ErrCapturing, d.set.Tables[p.Table].Name)
+	}
+	width := b.OffsetBytes()
+	ends := make([]byte, 2*width)
+	if err := errors.Join(
+		s.Synchronize(), device.Download(d.Device, ends[:width], b.Offsets.Slice(0, width)),
+		device.Download(d.Device, ends[width:], b.Offsets.Slice(b.Offsets.Size()-width, b.Offsets.Size())),
+	); err != nil {
+		return d.wrap(err, b.Rows, d.set.Tables[p.Table])
+	}
+	at := RowNumbers{device.HostBuffer(ends), b.Narrow}
+	p.cut(at.at(0), at.at(1))
+	return nil
+}
+
+// OwnWindow makes the batch of a window one of its own. Others stay as they are. REQUIRES: the host addresses the offsets.
+func (p *PooledPart) OwnWindow() {
+	if b := &p.Pool; b.Whole.Size() > 0 {
+		v := reduce.NewView(b)
+		p.cut(v.Offset(0), v.Offset(b.Bags))
+	}
+}
+
+// cut is OwnWindow, given the first of the batch's offsets and the last.
+func (p *PooledPart) cut(first, last int64) {
+	own, at := p.Pool.Window(first, last)
+	width := p.Rows.bytes()
+	p.Pool, p.Rows.Buffer = own, p.Rows.Buffer.Slice(at*width, (at+int64(own.Rows))*width)
+}
+
+// gatherTogether enqueues batches that one launch serves each.
+func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing bool, parts []PooledPart) (*Batch, error) {
+	switch {
+	case len(parts) == 1 && parts[0].Pool.Whole.Size() == 0:
+		return d.gatherPooled(ctx, s, capturing, &parts[0])
+	case capturing:
+		return d.captureTables(s, parts)
+	}
+	r := route{launches: OneLaunch, tables: parts, partial: d.Device.NeedsStaging()}
+	rows := 0
+	for i := range parts {
+		rows += parts[i].Pool.Rows
+	}
+	l, err := d.acquire(ctx, r, 0)
+	if err != nil {
+		return nil, d.orLost(err)
+	}
+	if err := l.tables.reserve(d, len(parts)); err != nil {
+		d.release(l, nil)
+		return nil, err
+	}
+	l.tables.parts = parts
+	if err := l.announce(ctx, 0); err != nil {
+		d.release(l, nil)
+		return nil, err
+	}
+	if err := l.enqueueTables(s); err != nil {
+		l.abandon(s)
+		d.release(l, nil)
+		return nil, d.wrap(err, rows, d.set.Tables[parts[0].Table])
+	}
+	return d.track(l, parts[0].Table, rows, nil), nil
+}
+
+// laneTables is what a lane has for a batch of several tables.
+type laneTables struct {
+	parts  []PooledPart
+	views  []*TableView
+	serves []kernels.Serve
+	all    []*kernels.Serve // these
+	kernel kernels.PooledTables
+
+	counters device.Buffer
+	host     device.Buffer // page-locked: the results, and behind them the kernel's arguments
+}
+
+// reserve has memory for so many tables.
+func (t *laneTables) reserve(d *Device, n int) error {
+	if have := len(t.serves); n > have {
+		t.free(d)
+		var err error
+		if t.counters, err = d.Device.Alloc(int64(n)*kernels.CountersBytes, "batch counters"); err != nil {
+			return err
+		}
+		if t.host, err = d.allocNear(int64(n)*(kernels.CountersBytes+kernels.PooledTableBytes), "batch counters"); err != nil {
+			d.Device.Free(t.counters)
+			t.counters = device.Buffer{}
+			return err
+		}
+		t.serves, t.all = make([]kernels.Serve, n), make([]*kernels.Serve, n)
+		for i := range t.serves {
+			t.all[i] = &t.serves[i]
+		}
+		d.tableBytes.Add(t.counters.Size())
+		d.staged.Add(t.host.Size())
+	}
+	t.views = slices.Grow(t.views[:0], n)[:n]
+	return nil
+}
+
+func (t *laneTables) free(d *Device) {
+	d.tableBytes.Add(-t.counters.Size())
+	d.staged.Add(-t.host.Size())
+	d.Device.Free(t.counters)
+	d.Device.Free(t.host)
+	t.counters, t.host, t.serves, t.all = device.Buffer{}, device.Buffer{}, nil, nil
+}
+
+// loadViews loads what batches of the tables read now.
+func (t *laneTables) loadViews(d *Device) {
+	for i := range t.parts {
+		t.views[i] = d.Table(t.parts[i].Table)
+	}
+}
+
+// enqueueTables enqueues a batch of several tables. It is enqueue for it.
+func (l *lane) enqueueTables(s device.Stream) error {
+	var err error
+	if l.sequence == nil {
+		err = l.enqueueTablesOn(s)
+	} else if err = l.enqueueTablesOn(l.sequence.On(s)); err == nil {
+		err = l.sequence.Enqueue()
+	} else {
+		l.sequence.Drop()
+	}
+	if err == nil && enqueuedLate != nil {
+		err = enqueuedLate(s)
+	}
+	if err == nil {
+		l.after = nil
+	}
+	return err
+}
+
+func (l *lane) enqueueTablesOn(s device.Stream) error {
+	l.batch++
+	if l.after != nil {
+		if err := s.Wait(l.after); err != nil {
+			return err
+		}
+	}
+	t, n := &l.tables, len(l.tables.parts)
+	for i := range t.parts {
+		t.serves[i] = l.serveOf(t.views[i], &t.parts[i])
+	}
+	k, results := &t.kernel, int64(n)*kernels.CountersBytes
+	k.Tables, k.Batch, k.Partials = t.all[:n], l.batch, device.Buffer{}
+	k.Counters, k.Results = t.counters.Slice(0, results), t.host.Slice(0, results)
+	k.Args = t.host.Slice(results, results+int64(n)*kernels.PooledTableBytes)
+	if l.lists != nil {
+		k.Partials = l.lists.Buffer
+	}
+	if err := s.Launch(k); err != nil {
+		return err
+	}
+	return s.Record(l.done)
+}
+
+// serveOf returns what the lane's batch reads of a table.
+func (l *lane) serveOf(t *TableView, p *PooledPart) kernels.Serve {
+	d := l.owner
+	return kernels.Serve{
+		Lookup: kernels.Lookup{
+			Map: l.view.Map, Layout: l.view.Layout, Table: p.Table, Limit: d.set.Tables[p.Table].Tier.Rows(), Rows: p.Rows.Buffer, Int32: p.Rows.Int32,
+			Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: p.Out, RowBytes: t.Rows.RowBytes, Samples: d.nextSampling(), Ring: d.Ring,
+		},
+		Slabs: l.view.Slabs, Codec: t.Codec, Tier: t.Rows, Pool: &p.Pool,
+	}
+}
+
+// partEnd is how the batch of one table has ended.
+type partEnd struct {
+	watcher Watcher
+	err     error
+}
+
+// report counts the batches of the tables, which have ended, and returns what was wrong with the first of them that failed, and all ends. failure, if not nil, is
+// why they have not ended as they should.
+func (t *laneTables) report(l *lane, failure error) (first error, ends []partEnd) {
+	for i := range t.parts {
+		p, err := &t.parts[i], failure
+		if err == nil {
+			var o Outcome
+			c := kernels.CountersView(t.kernel.Result(i))
+			o.add(c, 0)
+			if p.Trace != nil {
+				p.Trace.Planned, p.Trace.Run = OneLaunch, OneLaunch
+				p.Trace.Done.add(c, 0)
+			}
+			err = o.report(l, p.Table, p.Pool.Rows)
+		}
+		if first == nil {
+			first = err
+		} else if failure == nil {
+			l.owner.set.faults.add(err) // the first one is added by whoever settles the batch
+		}
+		if p.Watcher != nil {
+			ends = append(ends, partEnd{p.Watcher, err})
+		}
+	}
+	return first, ends
+}
+
+// heldWatcher is a watcher that may be forgotten, before it is notified.
+type heldWatcher struct {
+	mu sync.Mutex
+	of Watcher
+}
+
+// End implements Watcher.
+func (h *heldWatcher) End(err error, at time.Time) {
+	if w := h.forget(); w != nil {
+		w.End(err, at)
+	}
+}
+
+// Captured implements Watcher.
+func (h *heldWatcher) Captured() {
+	if w := h.forget(); w != nil {
+		w.Captured()
+	}
+}
+
+func (h *heldWatcher) forget() Watcher {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.of
+	h.of = nil
+	return w
+}

@@ -1,0 +1,138 @@
+package cache_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// keyed draws row numbers of several features one behind the other, and the offsets of all their bags, of which each feature has so many.
+func keyed(r *rand.Rand, features, bags, tableRows int) (ids, offsets []int64) {
+	offsets = []int64{0}
+	for range features * bags {
+		n := []int{0, 1, 3, 10, 40, 70}[r.IntN(6)]
+		ids = append(ids, randomRows(r, n, tableRows)...)
+		offsets = append(offsets, int64(len(ids)))
+	}
+	return ids, offsets
+}
+
+// ofFeature returns the row numbers and weights of a feature's bags, and a Pooling with offsets of their own.
+func ofFeature(p cache.Pooling, ids, offsets []int64, feature, bags int) (cache.Pooling, []int64) {
+	at := slices.Clone(offsets[feature*bags : (feature+1)*bags+1])
+	first, last := at[0], at[bags]
+	for i := range at {
+		at[i] -= first
+	}
+	p.Offsets, p.LastOffset, p.FirstBag, p.Bags = at, true, 0, 0
+	if len(p.Weights) > 0 {
+		p.Weights = p.Weights[first:last]
+	}
+	return p, ids[first:last]
+}
+
+// TestGatherPooled_ChosenBags chooses bags of those that offsets describe, in Go memory and on a device, and refuses those that there are not.
+func TestGatherPooled_ChosenBags(t *testing.T) {
+	const tableRows, columns, features, bags = 200, 12, 4, 9
+	data := floatTable(tableRows, columns, dtype.Float32, false, 3)
+	c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: int64(len(data) / 3), Devices: cache.DeviceOptions{Backend: "host"}})
+	r := rand.New(rand.NewPCG(1, 2))
+	ids, offsets := keyed(r, features, bags, tableRows)
+	whole := cache.Pooling{Mode: cache.PoolSum, Offsets: offsets}
+	for range ids {
+		whole.Weights = append(whole.Weights, float32(r.NormFloat64()))
+	}
+	for feature := range features {
+		p := whole
+		p.FirstBag, p.Bags = feature*bags, bags
+		own, rows := ofFeature(p, ids, offsets, feature, bags)
+		out := make([]byte, bags*columns*4)
+		if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+			t.Fatal(err)
+		}
+		checkPooled(t, data, dtype.Float32, columns, rows, &own, out, "in Go memory")
+		clear(out)
+		q := p
+		q.Offsets, q.Weights, q.DeviceOffsets, q.DeviceWeights = nil, nil, bytesOf(offsets), device.HostBuffer(cache.AsBytes(p.Weights))
+		b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), q, device.HostBuffer(out))
+		if err = errors.Join(err, b.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		checkPooled(t, data, dtype.Float32, columns, rows, &own, out, "on a device")
+	}
+	for want, p := range map[string]cache.Pooling{
+		"bags (3 from 34 on) must be some of those that 37 offsets have ends for": {Offsets: offsets, FirstBag: 34, Bags: 3},
+		"bags (-1 from 0 on)":                                  {Offsets: offsets, Bags: -1},
+		"bags (1 from -1 on)":                                  {Offsets: offsets, FirstBag: -1, Bags: 1},
+		"first bag (2) must come with a number of bags":        {Offsets: offsets, FirstBag: 2},
+		"bags (3 from 0 on) must be some of those that 0 offs": {Bag: 3, Bags: 3},
+	} {
+		if err := c.GatherPooled(ctx, 0, ids, p, nil); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	bad := slices.Clone(offsets)
+	bad[3] = bad[5] + 1
+	if err := c.GatherPooled(ctx, 0, ids, cache.Pooling{Offsets: bad, Bags: 9}, make([]byte, bags*columns*4)); !errors.Is(err, cache.ErrPooling) {
+		t.Errorf("offsets out of order: %v", err)
+	}
+}
+
+// TestView_GatherPooledTablesDevice adds up rows of several tables in one call, on the host backend, and refuses all if one is wrong.
+func TestView_GatherPooledTablesDevice(t *testing.T) {
+	const tableRows = 300
+	var tables []cache.Table
+	var all [][]byte
+	for i, of := range floats {
+		all = append(all, floatTable(tableRows, 8*(i+1), of, true, uint64(i)))
+		tables = append(tables, floatsOf(t, fmt.Sprint("t", i), of, all[i], 8*(i+1)))
+	}
+	c := newCache(t, cache.Options{Tables: tables, Budget: 20_000, Devices: cache.DeviceOptions{Backend: "host"}})
+	r := rand.New(rand.NewPCG(5, 6))
+	ids, offsets := keyed(r, 3, 20, tableRows)
+	batches, outs := make([]cache.PooledDeviceBatch, 3), make([][]byte, 3)
+	for i, of := range floats {
+		outs[i] = make([]byte, 20*8*(i+1)*of.Size())
+		batches[i] = cache.PooledDeviceBatch{
+			Table: i, Rows: bytesOf(ids), Out: device.HostBuffer(outs[i]), Pooling: cache.Pooling{Mode: cache.PoolMode(i), DeviceOffsets: bytesOf(offsets), FirstBag: 20 * i, Bags: 20},
+		}
+	}
+	b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+	if err = errors.Join(err, b.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	for i, of := range floats {
+		p, rows := ofFeature(batches[i].Pooling, ids, offsets, i, 20)
+		checkPooled(t, all[i], of, 8*(i+1), rows, &p, outs[i], fmt.Sprint("table ", i))
+		clear(outs[i])
+		if s := stats(t, c).Tables[i]; s.Gathers != 1 || s.Lookups != int64(len(rows)) {
+			t.Errorf("table %d: %d gathers, %d lookups of %d rows", i, s.Gathers, s.Lookups, len(rows))
+		}
+	}
+	batches[1].Pooling.Mode = 7
+	if _, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches); !errors.Is(err, cache.ErrPooling) || err.Error() != "batch 1: cache: bad pooling: mode (7) must be sum, mean or max" {
+		t.Errorf("%v", err)
+	}
+	if len(bytes.Trim(outs[0], "\x00")) != 0 {
+		t.Error("a call with a bad batch has written")
+	}
+	if b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, nil); err != nil || b.Wait() != nil {
+		t.Errorf("no batches: %v", err)
+	}
+}
+
+func floatsOf(t *testing.T, name string, of dtype.Type, data []byte, columns int) cache.Table {
+	t.Helper()
+	table, err := cache.FromBytes(name, of, data, columns*of.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}

@@ -1,0 +1,309 @@
+"""Rows added up in bags, with torch tensors: ``Table.embedding_bag``, and several tables in one call.
+
+As with plain reads, the eager path calls the library at once; compiled programs, and tensors that are not plain ones, go through the operators
+``tensorcache::embedding_bag``, ``tensorcache::embedding_bags`` of several tables, and ``tensorcache::keyed_bags`` of several tables whose row numbers lie in one
+tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+import torch
+
+from . import _abi
+from ._bags import bags_of, pooling, row_of_float8, structure
+from ._elements import Element, element
+from ._ids import host_ids
+from ._library import check, library
+from ._tensors import _INTEGERS, TensorReads, _definitions, _empty, _int32, _int64, _is_compiling, _no_gradient, _of_key, _raw_stream, _Tensor
+from .errors import ArgumentError, GradientError
+
+if TYPE_CHECKING:
+    from ._ngram_table import RowFormat
+
+
+@dataclass(frozen=True)
+class BagRequest:
+    """One table's part of ``embedding_bags``: the arguments of ``Table.embedding_bag``."""
+
+    reads: TensorReads
+    ids: Any
+    offsets: Any = None
+    mode: str = "sum"
+    weights: Any = None
+    last: bool = False
+    padding: Optional[int] = None
+    dtype: Any = None
+    each: bool = False  # ids of any shape: each row is a bag of its own
+    row: Optional[RowFormat] = None  # of rows of bytes
+    # Not 0: of the bags that offsets describe, so many from one on. ids and weights are those of all.
+    first: int = 0
+    bags: int = 0
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The tensors of a request, where the library reads them."""
+
+    ids: Any
+    offsets: Any
+    weights: Any
+    shape: torch.Size  # of ids as they were given
+    slot: int
+    device: torch.device
+
+
+def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
+    """Checks the tensors of a request. Those that several requests have are moved once: ``known`` is where they are noted."""
+    reads = request.reads
+    ids = reads._integers(reads._host_tensor(request.ids))
+    offsets, weights = request.offsets, request.weights
+    if offsets is not None:
+        offsets = offsets if isinstance(offsets, _Tensor) else torch.from_numpy(np.require(host_ids(offsets, ids.numel() + 1), requirements="W"))
+        if offsets.dtype not in _INTEGERS or offsets.dim() != 1:
+            raise TypeError(f"tensorcache: offsets ({offsets.dtype}, shape {tuple(offsets.shape)}) must be integers of one axis")
+        offsets = offsets.contiguous() if offsets.dtype in (_int64, _int32) else offsets.to(_int64)
+    shape = ids.shape
+    if request.each:
+        ids = ids.view(-1, 1)
+    if weights is not None:
+        weights = torch.as_tensor(weights)
+        if weights.requires_grad and torch.is_grad_enabled():
+            raise GradientError("tensorcache: per_sample_weights (a tensor that requires a gradient) must be constants: pass .detach()")
+        if weights.shape != ids.shape:
+            raise ArgumentError(f"tensorcache: per_sample_weights (shape {tuple(weights.shape)}) must have the shape of ids, {tuple(ids.shape)}")
+        weights = weights.detach().to(torch.float32).contiguous()
+    slot, device = -1, torch.device("cpu")
+    if ids.is_cuda:
+        slot, device = reads._slots.get(ids.get_device()) or reads._wrong_device(ids)
+    elif reads._cuda and (out is None or out.is_cuda):
+        # Row numbers in host memory, and rows on the GPU, as gather has it.
+        slot, device = reads._current() if out is None else reads._slots.get(out.get_device(), reads._current())
+        ids, offsets, weights = (_moved(of, device, known) for of in (ids, offsets, weights))
+    for name, of in (("offsets", offsets), ("per_sample_weights", weights)):
+        if of is not None and of.device != ids.device:
+            raise ArgumentError(f"tensorcache: {name} (device {of.device}) must be on {ids.device}, as ids are")
+    return _Given(ids, offsets, weights, shape, slot, device)
+
+
+def _moved(of: Any, device: torch.device, known: dict[int, Any]) -> Any:
+    if of is None:
+        return None
+    key = of.data_ptr()
+    if key not in known or known[key][0].numel() != of.numel():
+        known[key] = of, of.to(device, non_blocking=True)
+    return known[key][1].view(of.shape)
+
+
+def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]] = None) -> list[torch.Tensor]:
+    """Reduces bags of several tables of one cache in one call of the library. All tensors are on one device."""
+    batches = (_abi.Pooled * len(requests))()
+    found, kept, known = [], [], {}  # type: ignore[var-annotated]
+    where: Optional[tuple[int, torch.device]] = None
+    for i, (request, batch) in enumerate(zip(requests, batches)):
+        reads, out = request.reads, None if outs is None else outs[i]
+        if reads._handle != requests[0].reads._handle:
+            raise ArgumentError("tensorcache: tables of one call must be of one cache")
+        given = _tensors_of(request, out, known)
+        of, row_shape = (element("float32"), (request.row.elements,)) if request.row is not None else reads.sums()
+        how = pooling(of, reads._rows(), request.mode, request.last, request.padding, request.dtype, given.weights is not None)
+        if request.bags:
+            bags, size = request.bags, 0
+        else:
+            bags, size = bags_of(given.ids.shape, None if given.offsets is None else given.offsets.numel(), request.last)
+        if where is None:
+            where = given.slot, given.device
+        elif where != (given.slot, given.device):
+            raise ArgumentError(f"tensorcache: ids (device {given.ids.device}) must be on {where[1]}, as those of the first table are")
+        shape, stride = torch.Size((*given.shape, *row_shape) if request.each else (bags, *row_shape)), 0
+        if out is None:
+            out = _empty(shape, dtype=how.output.torch(), device=given.device)
+        else:
+            stride = reads._row_stride(out, shape, given.device, how.output, len(row_shape))
+        if given.ids.dim() == 2 and size == 0:  # bags without rows: the library would see none
+            out.zero_()
+        structure(
+            batch, reads._index, how, size, _described(given.ids), None if given.offsets is None else _described(given.offsets),
+            None if given.weights is None else given.weights.data_ptr(), out.data_ptr(), stride, (request.first, request.bags),
+        )  # fmt: skip
+        if request.row is not None:
+            row_of_float8(batch, request.row)
+        found.append(out)
+        kept.append(given)
+    if where is None:
+        return []
+    handle = requests[0].reads._handle
+    lib = library()
+    if where[0] < 0:
+        check(lib.tc_gather_pooled_host(handle, -1, batches, len(batches)))
+    else:
+        check(lib.tc_check(handle, 0))
+        check(lib.tc_gather_pooled(handle, where[0], batches, len(batches), _raw_stream(where[1].index), None))
+    return found
+
+
+def _described(of: torch.Tensor) -> tuple[int, int, int]:
+    return of.data_ptr(), _abi.INT64 if of.dtype is _int64 else _abi.INT32, of.numel()
+
+
+def embedding_bag(
+    reads: TensorReads, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
+) -> torch.Tensor:
+    """``Table.embedding_bag`` with tensors."""
+    kind = None if dtype is None else element(dtype).torch()
+    plain = all(x is None or type(x) is _Tensor for x in (ids, offsets, weights))
+    if out is None and (_is_compiling() or not plain and isinstance(ids, _Tensor)):
+        result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
+        return result
+    return embedding_bags([BagRequest(reads, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
+
+
+def keyed_bags(
+    tables: Sequence[TensorReads], first: Sequence[int], bags: int, modes: Sequence[str], values: Any, offsets: Any, weights: Any, dtype: Any
+) -> torch.Tensor:
+    """Reduces bags of several tables of one cache, whose row numbers are those of one tensor: table ``i`` has the ``bags`` bags from ``first[i]`` on. Returns the
+    tables' columns side by side, in the type that holds all."""
+    kind, widths = _side_by_side(tables, dtype)
+    device = values.device if values.is_cuda else tables[0]._current()[1]
+    joined = torch.empty((bags, sum(widths)), dtype=kind, device=device)
+    if bags:
+        requests = [
+            BagRequest(reads, values, offsets, mode, weights, True, None, kind, first=at, bags=bags) for reads, at, mode in zip(tables, first, modes)
+        ]
+        embedding_bags(requests, joined.split(widths, 1))
+    return joined
+
+
+def _side_by_side(tables: Sequence[TensorReads], dtype: Any) -> tuple[torch.dtype, list[int]]:
+    """Returns the type of the tables' sums side by side, and the columns of each."""
+    of = [reads.sums() for reads in tables]
+    kinds = [element(dtype).torch()] if dtype is not None else [one.torch() for one, _ in of]
+    return functools.reduce(torch.promote_types, kinds), [shape[0] for _, shape in of]
+
+
+# ---- operators
+
+
+def _bag_op(
+    ids: torch.Tensor,
+    offsets: Optional[torch.Tensor],
+    table: str,
+    mode: str = "mean",
+    per_sample_weights: Optional[torch.Tensor] = None,
+    include_last_offset: bool = False,
+    padding_idx: Optional[int] = None,
+    dtype: Optional[torch.dtype] = None,
+) -> torch.Tensor:
+    request = BagRequest(_of_key(table), ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype)
+    return embedding_bags([request])[0]
+
+
+def _bag_fake(
+    ids: torch.Tensor,
+    offsets: Optional[torch.Tensor],
+    table: str,
+    mode: str = "mean",
+    per_sample_weights: Optional[torch.Tensor] = None,
+    include_last_offset: bool = False,
+    padding_idx: Optional[int] = None,
+    dtype: Optional[torch.dtype] = None,
+) -> torch.Tensor:
+    reads = _of_key(table)
+    of, row_shape = reads.sums()
+    how = pooling(of, reads._rows(), mode, include_last_offset, padding_idx, dtype, per_sample_weights is not None)
+    bags = ids.shape[0] if ids.dim() == 2 else bags_of(ids.shape, None if offsets is None else offsets.shape[0], include_last_offset)[0]
+    return _of(reads, ids, bags, how.output, row_shape)
+
+
+def _of(reads: TensorReads, ids: torch.Tensor, bags: Any, output: Element, row_shape: tuple[int, ...]) -> torch.Tensor:
+    return ids.new_empty((bags, *row_shape), dtype=output.torch(), device=ids.device if ids.is_cuda else reads._current()[1])
+
+
+def _bags_op(
+    ids: Sequence[torch.Tensor],
+    offsets: Sequence[Optional[torch.Tensor]],
+    tables: Sequence[str],
+    modes: Sequence[str],
+    per_sample_weights: Sequence[Optional[torch.Tensor]],
+    include_last_offset: bool = False,
+    dtype: Optional[torch.dtype] = None,
+) -> list[torch.Tensor]:
+    return embedding_bags([
+        BagRequest(_of_key(table), of, at, mode, weights, include_last_offset and at is not None, None, dtype)
+        for of, at, table, mode, weights in zip(ids, offsets, tables, modes, per_sample_weights)
+    ])  # fmt: skip
+
+
+def _bags_fake(
+    ids: Sequence[torch.Tensor],
+    offsets: Sequence[Optional[torch.Tensor]],
+    tables: Sequence[str],
+    modes: Sequence[str],
+    per_sample_weights: Sequence[Optional[torch.Tensor]],
+    include_last_offset: bool = False,
+    dtype: Optional[torch.dtype] = None,
+) -> list[torch.Tensor]:
+    return [
+        _bag_fake(of, at, table, mode, weights, include_last_offset and at is not None, None, dtype)
+        for of, at, table, mode, weights in zip(ids, offsets, tables, modes, per_sample_weights)
+    ]
+
+
+def _keyed_op(
+    values: torch.Tensor,
+    offsets: torch.Tensor,
+    tables: Sequence[str],
+    first_bags: Sequence[int],
+    bags: int,
+    modes: Sequence[str],
+    per_sample_weights: Optional[torch.Tensor] = None,
+    dtype: Optional[torch.dtype] = None,
+) -> torch.Tensor:
+    return keyed_bags([_of_key(table) for table in tables], first_bags, bags, modes, values, offsets, per_sample_weights, dtype)
+
+
+def _keyed_fake(
+    values: torch.Tensor,
+    offsets: torch.Tensor,
+    tables: Sequence[str],
+    first_bags: Sequence[int],
+    bags: int,
+    modes: Sequence[str],
+    per_sample_weights: Optional[torch.Tensor] = None,
+    dtype: Optional[torch.dtype] = None,
+) -> torch.Tensor:
+    all_reads = [_of_key(table) for table in tables]
+    kind, widths = _side_by_side(all_reads, dtype)
+    for reads, mode in zip(all_reads, modes):
+        pooling(reads.sums()[0], reads._rows(), mode, True, None, kind, per_sample_weights is not None)
+    return values.new_empty((bags, sum(widths)), dtype=kind, device=values.device if values.is_cuda else all_reads[0]._current()[1])
+
+
+def _define(signature: str, run: Any, fake: Any) -> None:
+    name = signature.partition("(")[0]
+    _definitions.define(signature)
+    _definitions.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tensorcache::{name}", fake)
+    torch.library.register_autograd(f"tensorcache::{name}", _no_gradient)
+
+
+_define(
+    "embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
+    "int? padding_idx=None, ScalarType? dtype=None) -> Tensor",
+    _bag_op, _bag_fake,
+)  # fmt: skip
+_define(
+    "embedding_bags(Tensor[] ids, Tensor?[] offsets, str[] tables, str[] modes, Tensor?[] per_sample_weights, bool include_last_offset=False, "
+    "ScalarType? dtype=None) -> Tensor[]",
+    _bags_op, _bags_fake,
+)  # fmt: skip
+_define(
+    "keyed_bags(Tensor values, Tensor offsets, str[] tables, int[] first_bags, SymInt bags, str[] modes, Tensor? per_sample_weights=None, "
+    "ScalarType? dtype=None) -> Tensor",
+    _keyed_op, _keyed_fake,
+)  # fmt: skip

@@ -1,0 +1,116 @@
+package transfer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+const (
+	// A content is frequent if frequentLeast rows have it, and one of frequentShare, as rows of zeros may be, and those that were never changed from one
+	// initial value. Its rows share a slot also where too few others are equal: a cache of any size holds several of them.
+	frequentShare = 32
+	frequentLeast = 8
+	// frequentRow is the least bytes of rows whose frequent contents are looked for. A shorter row's slot is no longer than what a cached row takes beside it.
+	frequentRow = 32
+	// frequentBytes is the bytes of the table for which one row can be found to have a frequent content. That bounds the memory of groups to 1/20 of the table
+	// and a bit a row.
+	frequentBytes = 80
+	// frequentPart is the rows that a goroutine compares at a time: whole words of a bitset.
+	frequentPart = 1 << 16
+)
+
+// sampledRow is a row of the sample, and whether the row behind it has the same hash.
+type sampledRow struct {
+	hash uint64
+	row  int64
+	next bool
+}
+
+// findFrequent compares all rows with examples, at most 2 × frequentShare rows of different contents, before they are encoded, and groups those of each
+// frequent content.
+func (a *alike) findFrequent(workers interruptible, examples []int64) grouped {
+	t, rows := a.t, a.t.rows
+	mem, stride, rowBytes := t.host.Mem.Bytes(), t.host.Stride, t.rowBytes
+	heads := make([]uint64, len(examples))
+	for i, row := range examples {
+		heads[i] = binary.LittleEndian.Uint64(mem[row*stride:])
+	}
+	g := &groups{ranked: ranked{rows: newBitset(rows)}}
+	parts := make([][]uint8, (rows+frequentPart-1)/frequentPart) // the example that each found row is equal to
+	inBackground(func() {
+		workers.For(len(parts), 1, func(from, to int) {
+			for part := from; part < to; part++ {
+				begin, end := int64(part)*frequentPart, min(rows, int64(part+1)*frequentPart)
+				most := int((end - begin) * int64(rowBytes) / frequentBytes)
+				for row := begin; row < end && len(parts[part]) < most; row++ {
+					bytesOf := mem[row*stride:][:rowBytes]
+					head := binary.LittleEndian.Uint64(bytesOf)
+					for i, h := range heads {
+						if h == head && bytes.Equal(bytesOf, mem[examples[i]*stride:][:rowBytes]) && !t.crowded(row, rowBytes) {
+							g.rows.set(row)
+							parts[part] = append(parts[part], uint8(i))
+							break
+						}
+					}
+				}
+			}
+		})
+	}).Wait()
+	if workers.ctx.Err() != nil {
+		return grouped{}
+	}
+	return grouped{groups: g}.number(slices.Concat(parts...), rows)
+}
+
+// number makes groups of the rows that are set, of which contents says in their order which of 256 contents each has. They are numbered in the order of their
+// first rows. Only those of frequent contents stay.
+func (f grouped) number(contents []uint8, rows int64) grouped {
+	var counts [256]uint32
+	for _, c := range contents {
+		counts[c]++
+	}
+	f.group, f.sizes = make([]uint32, len(contents)), []uint32{0}
+	var numbers [256]uint32
+	i := 0
+	for w, word := range f.rows {
+		for ; word != 0; word &= word - 1 {
+			c := contents[i]
+			if numbers[c] == 0 {
+				f.sizes, f.of = append(f.sizes, counts[c]), append(f.of, int64(w)<<6+int64(bits.TrailingZeros64(word)))
+				numbers[c] = uint32(len(f.of))
+			}
+			f.group[i] = numbers[c]
+			i++
+		}
+	}
+	return f.frequent(rows)
+}
+
+// frequent returns the groups of contents that are frequent in a table of so many rows.
+func (f grouped) frequent(rows int64) (kept grouped) {
+	numbers := make([]uint32, len(f.sizes))
+	g := &groups{ranked: ranked{rows: newBitset(rows)}, sizes: []uint32{0}}
+	for id, size := range f.sizes {
+		if id > 0 && size >= frequentLeast && int64(size)*frequentShare >= rows {
+			g.sizes, kept.of = append(g.sizes, size), append(kept.of, f.of[id-1])
+			numbers[id] = uint32(len(kept.of))
+		}
+	}
+	if len(kept.of) == 0 {
+		return grouped{}
+	}
+	i := 0
+	for w, word := range f.rows {
+		for ; word != 0; word &= word - 1 {
+			if number := numbers[f.group[i]]; number != 0 {
+				g.rows[w] |= word & -word
+				g.group = append(g.group, number)
+			}
+			i++
+		}
+	}
+	kept.groups, kept.n = g, g.rank()
+	return kept
+}
