@@ -34,8 +34,6 @@ type ResidentKernel uint8
 const (
 	// UsualKernel is the one that batches take.
 	UsualKernel ResidentKernel = iota
-	// EarlyKernel copies the slots of the first rows of a launch before it has these rows' words, if all rows are in one range.
-	EarlyKernel
 	// SealedKernel takes all rows for lying in their places. It reads no table that is updated, and shows what reading beside updates costs.
 	SealedKernel
 	// WideKernel decodes a row of more than 512 bytes by a block with a lane for each 16 bytes, DoubleKernel one of up to 1024 bytes by a warp with two of

@@ -284,7 +284,7 @@ func TestResident_Kernels(t *testing.T) {
 		t.Skip(reason)
 	}
 	kinds := map[kernels.ResidentKernel][]int{
-		kernels.EarlyKernel: {64, 128, 256, 400, 512}, kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
+		kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
 		kernels.UsualKernel: {128, 256, 512, 768, 1000, 1024, 2048},
 	}
 	defer kernels.LimitLaunch(2, 2)()

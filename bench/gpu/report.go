@@ -111,7 +111,6 @@ const (
 const (
 	ThroughHashmap = "hashmap"        // the same rows, found through a hashmap
 	Sealed         = "sealed"         // a kernel for rows that are never updated
-	Early          = "early"          // slots copied before their words are there
 	Wide           = "wide"           // a block for each row
 	Double         = "double"         // a warp for each row, two quads a lane
 	TwoRanges      = "2 ranges"       // rows in ranges with targets of their own

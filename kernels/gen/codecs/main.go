@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [compared] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -34,7 +34,7 @@ type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one, shifts
 	bytes, bits, built  string
-	words               map[string]bool // fill, encode, pairs, two, fixed, compared
+	words               map[string]bool // fill, encode, pairs, two, fixed, sealed
 	macros              []string
 }
 
@@ -149,7 +149,7 @@ func parse(line, header string) (coder, error) {
 			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "compared"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "sealed"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -228,8 +228,7 @@ func (c *coder) modules() (lines []string) {
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
-		if c.words["compared"] {
-			add("buddyEarly", decode, "-DROW_BUDDY", "-DROW_EARLY")
+		if c.words["sealed"] {
 			add("buddySealed", decode, "-DROW_BUDDY", "-DROW_SEALED")
 		}
 		add("findDouble", "decode_double")
@@ -297,7 +296,7 @@ func coderTable(coders []coder) []byte {
 		if c.built != "" {
 			out.WriteString(", built: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"compared", "compared"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"sealed", "sealed"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}
