@@ -37,33 +37,6 @@ func floatRows(r *rand.Rand, rows, columns int, of dtype.Type) (data []byte) {
 	return data
 }
 
-// vectorRows returns elements of columns with a base for each and of rows of different lengths, exp(N(0,1)/2), so that rank has classes of rows. A few rows have
-// random bits.
-func vectorRows(r *rand.Rand, rows, columns int, of dtype.Type) (data []byte) {
-	scale, mean := make([]float64, columns), make([]float64, columns)
-	for j := range columns {
-		scale[j], mean[j] = math.Exp(r.NormFloat64()/4), 1.2*r.NormFloat64()
-	}
-	for i := range rows {
-		length := math.Exp(r.NormFloat64() / 2)
-		for j := range columns {
-			x := math.Float32bits(float32(length * (r.NormFloat64()*scale[j] + mean[j])))
-			if i%17 == 0 {
-				x = r.Uint32()
-			}
-			switch of {
-			case dtype.Float32:
-				data = binary.LittleEndian.AppendUint32(data, x)
-			case dtype.BFloat16:
-				data = binary.LittleEndian.AppendUint16(data, uint16(x>>16))
-			default: // float16 has five bits of the exponent
-				data = binary.LittleEndian.AppendUint16(data, uint16(x>>16&0x8000|(x&0x7fffffff-112<<23)>>13&0x7fff))
-			}
-		}
-	}
-	return data
-}
-
 // bagOffsets returns offsets of bags of all kinds for n positions.
 func bagOffsets(r *rand.Rand, n int) (offsets []int64) {
 	for at := 0; at < n; at += []int{0, 1, 3, 10, 31, 32, 33, 40, 64, 65, 200, 1024, 1025, 1500}[r.IntN(14)] {
