@@ -199,18 +199,6 @@ template <bool LEAN, bool SEALED = false> struct BuddyRows {
 		}
 		return t;
 	}
-	// placeAmong returns the place of a lane's ticket among those that a tile of lanes has just made: its own or, with Order, behind those of all rows with a
-	// second part, if it has none. Order is kept otherwise, so tickets without a row stay the last ones.
-	template <int LANES> INLINE u32 placeAmong(const BuddyTicket &t, u32 lane) const
-	{
-		bool second = (i32)t.length > (i32)t.split;
-		u32 all = r.order == 0 ? 0 : ballot(~0u, second);
-		if (all == 0)
-			return lane;
-		all = all >> (laneID() - lane) & (u32)((1ull << LANES) - 1);
-		u32 before = popcount(all & ((1u << lane) - 1));
-		return second ? before : popcount(all) + lane - before;
-	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{
 		if (!makes)

@@ -94,12 +94,10 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 
 	// Makes the tickets of a round, a lane one.
 	auto keep = [&](u32 round, auto... first) {
-		if constexpr (PARTS == 2) {
-			Kept t = sizeof...(first) != 0 ? rows.first(ahead, LANES * groups) : rows.make(ahead, LANES * groups);
-			tickets[round + rows.template placeAmong<LANES>(t, lane)] = t;
-		} else {
+		if constexpr (PARTS == 2)
+			tickets[round + lane] = sizeof...(first) != 0 ? rows.first(ahead, LANES * groups) : rows.make(ahead, LANES * groups);
+		else
 			tickets[round + lane] = rows.make(ahead, LANES * groups);
-		}
 	};
 	// Starts the copies of a group's rows j and j + 1. Every LANES rows, each lane makes the ticket of one row, unless they are made.
 	auto stage = [&](u32 slot, u32 j, auto... made) {

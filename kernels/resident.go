@@ -22,8 +22,6 @@ type Resident struct {
 	// ranges as GPUs read them (Ranges.Image).
 	Ranges    *Ranges
 	Directory device.Buffer
-	// OverflowFirst has GPUs read those of a few rows first that have bytes in overflow places, where rows are decoded by pairs.
-	OverflowFirst bool
 	// Kernel picks a GPU's kernel for measurements.
 	Kernel ResidentKernel
 }

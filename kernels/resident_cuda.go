@@ -26,9 +26,6 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 		Magic:  math.MaxUint64/uint64(r.Devices) + 1, Limit: k.Lookup.Limit,
 		Devices: uint32(r.Devices), Peers: uint32(k.Lookup.Peers),
 	}
-	if r.OverflowFirst {
-		args.Order = 1
-	}
 	if k.Lookup.Int32 {
 		args.Narrow = 1
 	}

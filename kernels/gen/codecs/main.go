@@ -250,9 +250,6 @@ func (c *coder) modules() (lines []string) {
 		if c.words["pairs"] {
 			add("pooledPairs", "pooled_pairs")
 			add("pooledPairsTables", "pooled_pairs", "-DROW_TABLES", "-DROW_REPLAY")
-			if c.name == raw { // to be measured
-				add("pooledPairsV1", "pooled_pairs", "-DPOOL_MORE=1")
-			}
 		}
 		if c.bytes != "" {
 			add("pooledBytes", "pooled_bytes")
@@ -261,7 +258,6 @@ func (c *coder) modules() (lines []string) {
 		if shifts := c.numbers["shifts"]; shifts != "" {
 			add("pooledShifts", "pooled_pairs", "-DROW_SHIFTS="+shifts)
 			add("pooledShiftsTables", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DROW_TABLES", "-DROW_REPLAY")
-			add("pooledShiftsV1", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DPOOL_MORE=1")
 		}
 	}
 	if c.floats()&1 != 0 {
