@@ -1,17 +1,19 @@
 // KERNELS rank2 RankCoder lanes=8 encode quads=2 bytes=RankBytes ROW_ELEMENT=2
 // KERNELS rank4 RankCoder lanes=8 encode quads=4 bytes=RankBytes ROW_ELEMENT=4
 // KERNELS rank8 RankCoder lanes=8 encode ROW_ELEMENT=8
-// KERNELS rankb2 RankCoder lanes=8 encode quads=2 bytes=RankBytes ROW_ELEMENT=2 ROW_BASES=1
-// KERNELS rankb4 RankCoder lanes=8 encode quads=4 bytes=RankBytes ROW_ELEMENT=4 ROW_BASES=1
+// KERNELS rankb2 RankCoder lanes=8 encode quads=2 bytes=RankBytes bits=RankBits ROW_ELEMENT=2 ROW_BASES=1
+// KERNELS rankb4 RankCoder lanes=8 encode quads=4 bytes=RankBytes bits=RankBits ROW_ELEMENT=4 ROW_BASES=1
 //
 // quads, measured on an H200, GB/s of output by 1, 2 and 4 quads a lane, where RankBytes does not serve: float32 rows of 512 B 901, 1029,
 // 1152; bfloat16 ones 721, 790, 649, whose lists are twice as long.
 //
 // Rank planes: see docs/format/rank.md. ROW_ELEMENT is the bytes of an element: 2, 4 or 8. ROW_BASES: tables with a base for each column.
 //
-// Params: the row's elements; rotation, symbol bits << 8 and levels << 16; the levels' digit bits, four bits each, level 0 lowest; and the
-// length's bytes, with ROW_BASES | 1 << 8. Metadata: for each of 8 levels the 16 symbols of its digits, 16 bits each; then for each symbol a
-// byte, level << 4 | digit, which encoding reads, at least 16; then, with ROW_BASES, an element for each column, to be added to rotated elements.
+// Params: the row's elements; rotation, symbol bits << 8, levels << 16 and, with ROW_BASES, 1 << 24 if a byte holds each symbol that digits
+// name; the levels' digit bits, four bits each, level 0 lowest; and the length's bytes, with ROW_BASES | 1 << 8 | the bits of a class << 9.
+// Metadata: for each of 8 levels the 16 symbols of its digits, 16 bits each; then for each symbol a byte, level << 4 | digit, which encoding
+// reads, at least 16. With ROW_BASES follow, in 16 bytes, for each level and after the last one the bits of a symbol that this level names;
+// the symbols of digits again, a byte each; and, class by class in whole quads, an element for each column, to be added to rotated elements.
 //
 // A lane has whole quads, keeps their digits of level 0, and merges the symbols of later levels into them. Levels of more elements than
 // the tile has lanes are passes over lists in shared memory, made by ballots; from then on each lane has an element.
@@ -34,32 +36,53 @@ struct RankCoder {
 	struct Shape {
 		u32 elements, rotate, symbol, levels, digits, header, rest, segment;
 		const u16 *symbols;
-		const u8 *bases; // with ROW_BASES, aligned to 16
+		u32 classBits;   // 0 without ROW_BASES
+		const u8 *bases; // with ROW_BASES, aligned to 16: those of the row's class, or of all
 		INLINE u32 bits(u32 level) const { return digits >> 4 * level & 15; }
 	};
 	static INLINE Shape shapeOf(const RowCodec &codec, const u8 *meta)
 	{
 		Shape s;
 		s.elements = codec.params[0];
-		s.rotate = codec.params[1] & 0xff, s.symbol = codec.params[1] >> 8 & 0xff, s.levels = codec.params[1] >> 16;
+		s.rotate = codec.params[1] & 0xff, s.symbol = codec.params[1] >> 8 & 0xff, s.levels = codec.params[1] >> 16 & 0xff;
 		s.digits = codec.params[2], s.header = codec.params[3];
 		s.rest = WIDTH - s.symbol;
 		s.segment = minimum(SEGMENT, (s.elements + 15) & ~15u);
 		s.symbols = (const u16 *)meta;
+		s.classBits = 0, s.bases = 0;
 		if (BASES) {
-			s.header &= 0xff;
-			s.bases = meta + LEVELS * LEVEL_SYMBOLS * 2 + (s.symbol > 4 ? 1u << s.symbol : 16);
+			s.header &= 0xff, s.classBits = codec.params[3] >> 9;
+			s.bases = tables(s, meta) + BITS_BYTES + LEVELS * LEVEL_SYMBOLS;
 		}
 		return s;
 	}
+	// With ROW_BASES, tables has BITS_BYTES of bits by level, then the symbols of digits, a byte each.
+	static constexpr u32 BITS_BYTES = 16;
+	static INLINE const u8 *tables(const Shape &s, const u8 *meta) { return meta + LEVELS * LEVEL_SYMBOLS * 2 + (s.symbol > 4 ? 1u << s.symbol : 16); }
+	// classBases returns the bases of a class.
+	static INLINE const u8 *classBases(const Shape &s, u32 rowClass) { return s.bases + rowClass * ((s.elements + EACH - 1) / EACH * 16); }
 
 	// The scratch memory: two bytes for each element of a segment, and two lists of such elements.
 	static INLINE u8 *listIn(u8 *scratch, const Shape &s, u32 which) { return scratch + (2 + which) * s.segment; }
 
 	template <int N> static INLINE u32 before(const Tile<N> &tile, u32 votes) { return popcount(votes & ((1u << tile.lane) - 1)); }
 
-	// lengthIn reads a row's length; it must have one.
-	template <class W> static INLINE u32 lengthIn(const Shape &s, const W &stored) { return stored.at(0) & (s.header == 2 ? 0xffff : 0xffffff); }
+	// lengthIn reads a row's length, or returns 0 if it comes with a class that there is none of; it must have one.
+	template <class W> static INLINE u32 lengthIn(const Shape &s, const W &stored)
+	{
+		u32 x = stored.at(0);
+		if (BASES)
+			return (x >> 12 & 15) >> s.classBits ? 0 : x & 0xfff;
+		return x & (s.header == 2 ? 0xffff : 0xffffff);
+	}
+	// begin returns where the row's first segment begins, and sets the bases to those of its class.
+	template <class W> static INLINE u32 begin(Shape &s, const W &stored)
+	{
+		if (!BASES)
+			return 8 * s.header;
+		s.bases = classBases(s, (s.header != 0 ? stored.at(0) >> 12 : stored.at(0)) & ((1u << s.classBits) - 1));
+		return s.header != 0 ? 16 : s.classBits;
+	}
 
 	static INLINE u32 tailBytes(const RowCodec &codec, const Shape &s) { return codec.rowBytes - s.elements * ROW_ELEMENT; }
 
@@ -71,7 +94,7 @@ struct RankCoder {
 			u32 n = lengthIn(s, stored);
 			return n < codec.rowBytes ? n : 0;
 		}
-		u32 left = s.elements, pos = 0; // one segment
+		u32 left = s.elements, pos = s.classBits; // one segment
 #pragma unroll 1
 		for (u32 k = 0; k < s.levels; k++) {
 			u32 bits = s.bits(k), ones = (1u << bits) - 1, passed = 0;
@@ -246,8 +269,10 @@ struct RankCoder {
 		u32x4 x = ((const u32x4 *)s.bases)[quad];
 		u32 b[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-		for (int i = 0; i < 4; i++)
-			y[i] = ROW_ELEMENT == 4 ? y[i] + b[i] : ((y[i] & 0x7fff7fff) + (b[i] & 0x7fff7fff)) ^ ((y[i] ^ b[i]) & 0x80008000);
+		for (int i = 0; i < 4; i++) {
+			u32 sum = y[i] + b[i];
+			y[i] = ROW_ELEMENT == 4 ? sum : sum - ((sum ^ y[i] ^ b[i]) & 0x10000); // without the lower half's carry
+		}
 	}
 
 	// joinQuad puts a quad's symbols, whose low and high bytes are given, and its rests, from bit position at on, together. quad is its number in the row.
@@ -376,7 +401,7 @@ struct RankCoder {
 		Shape s = shapeOf(codec, meta);
 		Spread spread = Spread::of(s.bits(0));
 		Named named = Named::of(s);
-		u32 pos = 8 * s.header;
+		u32 pos = begin(s, stored);
 #pragma unroll 1
 		for (u32 from = 0; from < s.elements && pos / 8 <= length; from += SEGMENT)
 			pos = segment(codec, s, spread, named, stored, pos, from, minimum(s.elements - from, SEGMENT), scratch, tile, row);
@@ -395,32 +420,69 @@ struct RankCoder {
 			putBits(out, bit, x, n);
 	}
 
-	// symbolAt cuts element i of a row in symbol and rest.
-	static INLINE u32 symbolAt(const Shape &s, const u32 *words, u32 i, u64 &rest)
+	// rotatedAt returns element i of a row, rotated.
+	static INLINE u64 rotatedAt(const Shape &s, const u32 *words, u32 i)
 	{
-		u64 x;
 		if (ROW_ELEMENT == 2) {
 			u32 y = words[i / 2] >> (i & 1) * 16 & 0xffff;
-			x = s.rotate ? (y << 1 & 0xffff) | y >> 15 : y;
-			if (BASES)
-				x = (x - ((const u16 *)s.bases)[i]) & 0xffff;
-		} else if (ROW_ELEMENT == 4) {
-			u32 y = words[i];
-			y = s.rotate ? y << 1 | y >> 31 : y;
-			x = BASES ? y - ((const u32 *)s.bases)[i] : y;
-		} else {
-			u64 y = (u64)words[2 * i + 1] << 32 | words[2 * i];
-			x = s.rotate ? y << 1 | y >> 63 : y;
+			return s.rotate ? (y << 1 & 0xffff) | y >> 15 : y;
 		}
+		if (ROW_ELEMENT == 4) {
+			u32 y = words[i];
+			return s.rotate ? y << 1 | y >> 31 : y;
+		}
+		u64 y = (u64)words[2 * i + 1] << 32 | words[2 * i];
+		return s.rotate ? y << 1 | y >> 63 : y;
+	}
+	// symbolOf cuts a rotated element of column i, the bases being those of a class, in symbol and rest.
+	static INLINE u32 symbolOf(const Shape &s, const u8 *bases, u64 x, u32 i, u64 &rest)
+	{
+		if (BASES)
+			x = ROW_ELEMENT == 2 ? (x - ((const u16 *)bases)[i]) & 0xffff : (u32)x - ((const u32 *)bases)[i];
 		rest = x & (((u64)1 << s.rest) - 1);
 		return (u32)(x >> s.rest);
+	}
+	static INLINE u32 symbolAt(const Shape &s, const u32 *words, u32 i, u64 &rest) { return symbolOf(s, s.bases, rotatedAt(s, words, i), i, rest); }
+
+	// classBitsOf returns the bits that the symbols of a row's elements 0, step, 2 × step and so on, n of them, take in a class.
+	static INLINE u32 classBitsOf(const Shape &s, const u8 *meta, const u32 *words, u32 rowClass, u32 n, u32 step, const Tile<32> &tile)
+	{
+		const u8 *codes = meta + LEVELS * LEVEL_SYMBOLS * 2, *bits = tables(s, meta), *bases = classBases(s, rowClass);
+		u32 sum = 0;
+		u64 rest;
+#pragma unroll 1
+		for (u32 i = tile.lane; i < n; i += 32)
+			sum += bits[codes[symbolOf(s, bases, rotatedAt(s, words, i * step), i * step, rest)] >> 4];
+		return tile.sum(sum);
+	}
+	// classOf returns the class that a row is stored by: of the two that take the fewest bits for up to 32 columns the one that takes fewer
+	// for all, and the lower one of those that take as many, as Codec.classOf finds it.
+	static INLINE u32 classOf(const Shape &s, const u8 *meta, const u32 *words, const Tile<32> &tile)
+	{
+		u32 probes = minimum(s.elements, 32), step = s.elements / (probes == 0 ? 1 : probes), best = ~0u, next = ~0u;
+#pragma unroll 1
+		for (u32 k = 0; k < 1u << s.classBits; k++) {
+			u32 x = classBitsOf(s, meta, words, k, probes, step, tile) << 4 | k;
+			next = minimum(next, best > x ? best : x);
+			best = minimum(best, x);
+		}
+		u32 first = minimum(best & 15, next & 15), second = (best ^ next ^ first) & 15;
+		if (s.classBits == 0 || probes == s.elements)
+			return best & 15;
+		return classBitsOf(s, meta, words, second, s.elements, 1, tile) < classBitsOf(s, meta, words, first, s.elements, 1, tile) ? second : first;
 	}
 
 	static INLINE u32 encode(const RowCodec &codec, const u8 *meta, const u32 *words, u32 *out, u32 room, u8 *scratch, const Tile<32> &tile)
 	{
 		Shape s = shapeOf(codec, meta);
 		const u8 *codes = meta + LEVELS * LEVEL_SYMBOLS * 2;
-		u32 pos = 8 * s.header;
+		u32 pos = 8 * s.header, front = 0;
+		if (BASES && s.classBits != 0) {
+			u32 rowClass = classOf(s, meta, words, tile);
+			s.bases = classBases(s, rowClass);
+			front = s.header != 0 ? rowClass << 12 : rowClass;
+			pos = s.header != 0 ? 16 : s.classBits;
+		}
 #pragma unroll 1
 		for (u32 from = 0; from < s.elements; from += SEGMENT) {
 			u32 n = minimum(s.elements - from, SEGMENT), passed = n;
@@ -466,7 +528,7 @@ struct RankCoder {
 			putRoom(out, room, pos + 8 * tile.lane, words[at / 4] >> at % 4 * 8 & 0xff, 8);
 		u32 length = (pos + 8 * tail + 7) / 8;
 		if (tile.lane == 0)
-			putRoom(out, room, 0, length, 8 * s.header);
+			putRoom(out, room, 0, s.header != 0 ? length | front : front, s.header != 0 ? 8 * s.header : s.classBits);
 		return length;
 	}
 };

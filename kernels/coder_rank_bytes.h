@@ -3,19 +3,21 @@
 #include "coder_rank.h"
 
 // RankBytes decodes hits of what most tables of floats train to, rows as long as whole quads of elements whose symbols are bytes, rotated
-// (T = 8, rot 1), with digits of 2 bits in level 0 and of 1 or 2 in level 1; or T = 8 and bases, with digits of 1 or 2 bits in both. All tiles of a warp go the same way, so that votes and
-// shuffles are the warp's: those of a tile cost several times as much. A tile whose row is corrupt, or that has none to decode, goes along
-// with a row of no elements passed on, and stores nothing.
+// (T = 8, rot 1), with digits of 2 bits in level 0 and of 1 or 2 in level 1. With bases it decodes any rotation and digits of 1 or 2 bits in
+// both levels. RankBits, below, does the same for other symbols, with bases.
+//
+// All tiles of a warp go the same way, so that votes and shuffles are the warp's: those of a tile cost several times as much. A tile whose row
+// is corrupt, or that has none to decode, goes along with a row of no elements passed on, and stores nothing.
 //
 // A quad's digits are looked up four at a time: a table has the picks of a byte permutation of the symbols that the level names and of those
-// that later levels do, in the order in which they were passed on. So levels 0 and 1 are one look-up and one permutation each; of the
-// elements that come to level 2, few, each lane takes one through all others.
+// that later levels do, in the order in which they were passed on. So levels 0 and 1 are one look-up and one permutation each. Level 2 is the
+// same for up to four elements a lane, which suffice as a rule. Of those that come to level 3 each lane takes one through all others.
 struct RankBytes : RankCoder {
 	static constexpr bool TOGETHER = true;
 	static constexpr u32 TABLE = 256 + 16; // entries by four digits of 2 bits, then of 1 bit
 	static_assert(TABLE == RANK_TABLE, "RANK_TABLE");
 
-	// fill makes the table: picks, then 8 × the elements passed on << 16, and their number << 24.
+	// fill makes the table: picks, and the number of elements passed on << 24.
 	static INLINE void fill(u32 *table)
 	{
 		for (u32 i = threadID(); i < TABLE; i += blockThreads()) {
@@ -26,42 +28,61 @@ struct RankBytes : RankCoder {
 				picks |= (digit == ones ? 4 + passed : digit) << 4 * j;
 				passed += digit == ones;
 			}
-			table[i] = picks | passed << 19 | passed << 24;
+			table[i] = picks | passed << 24;
 		}
 	}
 
-	static constexpr u32 GROUPS = EACH / 4, REST = WIDTH - 8; // four elements are a group
+	static constexpr u32 GROUPS = EACH / 4; // four elements are a group
+	static constexpr u32 NARROW = 9;	  // bits of the symbols that a byte holds but for bit 7
 
 	// turned has each byte as it lies in a row: rotated right by one bit, where a symbol lies in one byte and the next one's top bit.
 	// Bases are added before the rotation.
 	static INLINE u32 turned(u32 x) { return ROW_ELEMENT == 2 && !BASES ? (x >> 1 & 0x7f7f7f7f) | (x << 7 & 0x80808080) : x; }
-	// namedBy returns the symbols of a level's first three digits, a byte each.
-	static INLINE u32 namedBy(const Shape &s, u32 level)
+	// byteOf returns a symbol as a byte. WHOLE, here and below: symbols have 8 bits.
+	template <bool WHOLE> static INLINE u32 byteOf(const Shape &s, u32 symbol)
 	{
+		if (WHOLE)
+			return turned(symbol & 0xff);
+		return s.symbol == NARROW ? (symbol & 0x7f) | (symbol >> 1 & 0x80) : symbol;
+	}
+	// namedAt returns the byte of entry i of the symbols by level and digit.
+	static INLINE u32 namedAt(const Shape &s, const u8 *meta, u32 i) { return BASES ? tables(s, meta)[BITS_BYTES + i] : turned(s.symbols[i] & 0xff); }
+	// namedBy returns the symbols of a level's first three digits, a byte each.
+	static INLINE u32 namedBy(const Shape &s, const u8 *meta, u32 level)
+	{
+		if (BASES)
+			return *(const u32 *)(tables(s, meta) + BITS_BYTES + level * LEVEL_SYMBOLS);
 		u32x2 x = *(const u32x2 *)(s.symbols + level * LEVEL_SYMBOLS);
 		return turned(permute(x.x, x.y, 0x6420));
 	}
-	static INLINE u32 bitsPassed(u32 entry) { return permute(entry, 0, 0x4442); }
-
-	// Each is what the lane knows of a quad of a level: its groups' entries; and their number passed on, summed.
+	// Each is what the lane knows of a quad of a level: the picks of its groups, the first one's in the lower half.
 	struct Each {
-		u32 entry[GROUPS];
-		INLINE u32 sum() const { return GROUPS == 2 ? entry[0] + entry[GROUPS - 1] : entry[0]; }
+		u32 picks;
+		// of makes it of the entries of a quad's digits, x, each group of which has bits bits.
+		static INLINE Each of(const u32 *table, u32 x, u32 bits)
+		{
+			const u32 *entries = table + (bits == 1 ? 256 : 0);
+			u32 group = ~(~0u << 4 * bits), first = entries[x & group];
+			return Each{GROUPS == 2 ? permute(first, entries[x >> 4 * bits & group], 0x5410) : first & 0xffff};
+		}
+		// passed returns how many elements are passed on: a pick of later symbols has bit 2.
+		INLINE u32 passed() const { return popcount(picks & 0x44444444); }
+		// merge returns the quad's symbols, of those that the level names and later ones, the first of which are in x and y.
+		INLINE void merge(u32 named, u32 x, u32 y, u32 (&to)[GROUPS]) const
+		{
+			to[0] = permute(named, x, picks);
+			if (GROUPS == 2)
+				to[GROUPS - 1] = permute(named, funnel(x, y, 8 * popcount(picks & 0x4444)), picks >> 16);
+		}
 	};
-	// pack has a byte for each quad of the lane: how many elements it passes on.
-	template <u32 K> static INLINE u32 pack(const Each (&e)[K])
-	{
-		if (K == 1)
-			return e[0].sum() >> 24;
-		u32 low = permute(e[0].sum(), e[K - 1 < 1 ? 0 : 1].sum(), 0x73);
-		if (K == 2)
-			return low & 0xffff;
-		return permute(low, permute(e[K - 1 < 2 ? 0 : 2].sum(), e[K - 1 < 3 ? 0 : 3].sum(), 0x73), 0x5410);
-	}
 	// places returns how many elements are passed on before each quad of the lane, and of all.
 	template <int N, u32 K> static INLINE u32 places(const Each (&e)[K], u32 (&at)[K])
 	{
-		u32 own = pack<K>(e), sums = tileScan<N>(~0u, own), all = tileFrom<N>(~0u, sums, N - 1);
+		u32 own = e[0].passed();
+#pragma unroll
+		for (u32 q = 1; q < K; q++)
+			own += e[q].passed() << 8 * q % 32;
+		u32 sums = tileScan<N>(~0u, own), all = tileFrom<N>(~0u, sums, N - 1);
 		if (K == 1) {
 			at[0] = sums - own;
 			return all;
@@ -72,51 +93,164 @@ struct RankBytes : RankCoder {
 			at[q] = sums >> 8 * q & 0xff;
 		return byteSum(all);
 	}
-	// merge returns the quad's symbols, of those that the level names and later ones, the first of which are in x and y.
-	static INLINE void merge(const Each &e, u32 named, u32 x, u32 y, u32 (&to)[GROUPS])
+
+	// The scratch memory: the bytes of the symbols of the elements that come to level 2, in their order; bit 7 of those of nine bits, if it is set
+	// in any; and two lists of such elements.
+	static INLINE u8 *highsIn(u8 *scratch, const Shape &s) { return scratch + s.segment; }
+	// four returns four bytes of them, from number at on.
+	static INLINE u32 four(const u8 *bytes, u32 at)
 	{
-		to[0] = permute(named, x, e.entry[0]);
-		if (GROUPS == 2)
-			to[GROUPS - 1] = permute(named, funnel(x, y, bitsPassed(e.entry[0])), e.entry[GROUPS - 1]);
+		const u32 *words = (const u32 *)bytes + at / 4;
+		return funnelWrap(words[0], words[1], 8 * at);
 	}
 
-	// lastLevels decodes the levels from 2 on of passed elements of each tile and returns where they end.
-	template <int N>
-	static INLINE u32 lastLevels(const Shape &s, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
+	// lastLevels decodes the levels from 2 on of passed elements of each tile and returns where they end. high says, to all tiles, whether one
+	// has a symbol with bit 7 of nine.
+	template <int N, bool WHOLE>
+	static INLINE u32 lastLevels(const Shape &s, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch,
+				     const Tile<N> &tile, bool &high)
 	{
-		if (ballot(~0u, passed > N) != 0) {
-			pos = laterLevels(s, stored, 2, pos, passed, scratch, tile);
-			if (ROW_ELEMENT == 2 && !BASES) {
-				tile.sync();
-				for (u32 i = 4 * tile.lane; i < passed; i += 4 * N)
-					*(u32 *)(scratch + i) = turned(*(u32 *)(scratch + i));
-			}
-			return pos;
+		const u32 came = passed, mine = N == 32 ? ~0u : ((1u << N % 32) - 1) << (laneID() & ~(N - 1)), below = mine & ((1u << laneID()) - 1);
+		// Level 2, if no tile has more than four elements for each lane: after the later levels it is merged with these.
+		const u32 bits2 = s.bits(2), first = 4 * tile.lane;
+		const bool merged = bits2 - 1 < 2 && ballot(~0u, came > 4 * N) == 0; // bits2 is 0 if there is no level 2
+		u32 k = 2, digits = s.digits >> 8, entry2 = 0, at = 0;
+		if (merged) {
+			u32 have = minimum(came - minimum(first, came), 4) * bits2, x = wordIn(stored, pos + first * bits2) & ~(~0u << have);
+			entry2 = table[(bits2 == 1 ? 256 : 0) + x];
+			u32 own = entry2 >> 24, sums = tileScan<N>(~0u, own);
+			pos += came * bits2;
+			at = sums - own, passed = tileFrom<N>(~0u, sums, N - 1);
+			k = 3, digits >>= 4;
 		}
-		u32 mine = N == 32 ? ~0u : ((1u << N % 32) - 1) << (laneID() & ~(N - 1)), below = mine & ((1u << laneID()) - 1);
-		bool in = tile.lane < passed, on = in;
-		u32 i = tile.lane, named = 0, digits = s.digits >> 8, symbols = 2 * LEVEL_SYMBOLS, votes = ballot(~0u, on);
+		u8 *list = listIn(scratch, s, 0), *other = listIn(scratch, s, 1);
+		bool listed = false; // else the list is all of them
+		auto clearHighs = [&] {
+			for (u32 i = first; !high && i < came; i += 4 * N)
+				*(u32 *)(highsIn(scratch, s) + i) = 0;
+			high = true;
+			warpSync(~0u);
+		};
+		// While there are more than a tile has lanes, a level is a pass over the lists, which makes the next ones.
 #pragma unroll 1
-		for (u32 k = 2; votes != 0 && k < s.levels; k++, digits >>= 4, symbols += LEVEL_SYMBOLS) {
+		while (ballot(~0u, passed > N) != 0) {
+			bool last = k == s.levels, narrow = !WHOLE && last && s.symbol == NARROW;
+			u32 bits = last ? s.symbol : digits & 15, ones = (1u << bits) - 1, next = 0;
+			if (narrow)
+				clearHighs();
+#pragma unroll 1
+			for (u32 from = 0; ballot(~0u, from < passed) != 0; from += N) {
+				u32 i = from + tile.lane, entry = i, digit = wordIn(stored, pos + i * bits) & ones;
+				bool in = i < passed, on = in && !last && digit == ones;
+				if (in) {
+					if (listed)
+						entry = list[i];
+					scratch[entry] = (u8)(last ? byteOf<WHOLE>(s, digit) : namedAt(s, meta, k * LEVEL_SYMBOLS + digit)); // one passed on is put again
+					if (narrow)
+						highsIn(scratch, s)[entry] = (u8)(digit >> 7 & 1);
+				}
+				u32 votes = ballot(~0u, on);
+				if (on)
+					other[next + popcount(votes & below)] = (u8)entry;
+				next += popcount(votes & mine);
+			}
+			pos += passed * bits;
+			passed = next;
+			u8 *t = list;
+			list = other, other = t;
+			listed = true, k++, digits >>= 4;
+			warpSync(~0u); // the new list is there, and the old one read
+		}
+		// From there on each lane takes its element through all levels: i is the element's place in the level, if it is still on.
+		bool in = tile.lane < passed, on = in;
+		u32 i = tile.lane, entry = listed && in ? list[i] : i, named = 0, votes = ballot(~0u, on);
+#pragma unroll 1
+		for (; votes != 0 && k < s.levels; k++, digits >>= 4) {
 			u32 bits = digits & 15, ones = (1u << bits) - 1, digit = wordIn(stored, pos + i * bits) & ones;
-			named = on ? symbols + digit : named;
+			named = on ? k * LEVEL_SYMBOLS + digit : named;
 			pos += popcount(votes & mine) * bits;
 			on = on && digit == ones;
 			votes = ballot(~0u, on);
 			i = popcount(votes & below);
 		}
-		u32 symbol = s.symbols[named];
+		u32 symbol = namedAt(s, meta, named);
 		if (votes != 0) {
-			u32 x = wordIn(stored, pos + i * 8);
-			symbol = on ? x : symbol;
-			pos += popcount(votes & mine) * 8;
+			u32 x = wordIn(stored, pos + i * s.symbol) & ((1u << s.symbol) - 1);
+			symbol = on ? byteOf<WHOLE>(s, x) : symbol;
+			pos += popcount(votes & mine) * s.symbol;
+			bool bit7 = !WHOLE && on && s.symbol == NARROW && (x & 0x80) != 0;
+			if (!WHOLE && ballot(~0u, bit7) != 0) {
+				clearHighs();
+				if (bit7)
+					highsIn(scratch, s)[entry] = 1;
+			}
 		}
 		if (in)
-			scratch[tile.lane] = (u8)turned(symbol & 0xff);
+			scratch[entry] = (u8)symbol;
+		if (merged) {
+			warpSync(~0u); // the symbols of the later levels are there
+			u32 bytes = permute(namedBy(s, meta, 2), four(scratch, at), entry2), highs = high ? permute(0, four(highsIn(scratch, s), at), entry2) : 0;
+			warpSync(~0u); // and read
+			if (first < came) {
+				*(u32 *)(scratch + first) = bytes;
+				if (high)
+					*(u32 *)(highsIn(scratch, s) + first) = highs;
+			}
+		}
 		return pos;
 	}
 
-	// join puts a quad's symbols and its rests, from bit position at on, together. quad is its number in the row.
+	// joinPart is join for symbols that are no whole bytes. highs has bit 7 of symbols of nine bits, a byte each.
+	static INLINE u32x4 joinPart(const Shape &shape, const u32 (&symbols)[GROUPS], const u32 (&highs)[GROUPS], const Words<SHARED> &stored, u32 at,
+				     u32 quad)
+	{
+		u32 y[4];
+#if ROW_ELEMENT == 2
+		const bool narrow = shape.symbol == NARROW;
+		const u32 rest = shape.rest, low = (1u << rest) - 1;
+#pragma unroll
+		for (u32 g = 0; g < GROUPS; g++, at += 4 * rest) {
+			const u32 *p = stored.p + at / 32;
+			u32 x[3] = {p[0], p[1], p[2]}, b[2] = {funnelWrap(x[0], x[1], at), funnelWrap(x[1], x[2], at)};
+#pragma unroll
+			for (u32 i = 0; i < 2; i++) {
+				u32 pair = i == 0 ? b[0] : funnel(b[0], b[1], 2 * rest);
+				u32 symbol = permute(symbols[g], 0, i == 0 ? 0x1404 : 0x3424); // in the upper byte of each half
+				symbol = narrow ? (symbol >> 1 & 0x3f803f80) | (symbol & 0x80008000) | permute(highs[g], 0, i == 0 ? 0x1404 : 0x3424) << 6
+						: symbol << (8 - shape.symbol);
+				y[2 * g + i] = (pair & low) | (pair << (16 - rest) & low << 16) | symbol;
+			}
+		}
+		addBases(shape, quad, y);
+		if (shape.rotate) {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] & 0x00010001) << 15;
+		}
+#else
+		// Symbols of nine bits.
+		const u32 *p = stored.p + at / 32;
+		u32 x[4] = {p[0], p[1], p[2], p[3]}, b[3];
+#pragma unroll
+		for (int i = 0; i < 3; i++)
+			b[i] = funnelWrap(x[i], x[i + 1], at);
+		u32 rests[4] = {b[0], funnel(b[0], b[1], 23), funnel(b[1], b[2], 14), b[2] >> 5};
+#pragma unroll
+		for (u32 i = 0; i < 4; i++) {
+			u32 symbol = permute(symbols[0], 0, i << 12 | 0x444), bit7 = permute(highs[0], 0, i << 12 | 0x444) << 6;
+			y[i] = (rests[i] & 0x7fffff) | (symbol >> 1 & 0x3f800000) | (symbol & 0x80000000) | bit7;
+		}
+		addBases(shape, quad, y);
+		if (shape.rotate) {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				y[i] = funnelWrap(y[i], y[i], 1);
+		}
+#endif
+		return u32x4{y[0], y[1], y[2], y[3]};
+	}
+
+	// join puts a quad's symbols, which are bytes, and its rests, from bit position at on, together. quad is its number in the row.
 	static INLINE u32x4 join(const Shape &shape, const u32 (&symbols)[GROUPS], const Words<SHARED> &stored, u32 at, u32 quad)
 	{
 		const u32 *p = stored.p + at / 32;
@@ -164,7 +298,7 @@ struct RankBytes : RankCoder {
 
 	// Written writes the quads of a decoded row.
 	struct Written {
-		static constexpr bool WHOLE = false;
+		static constexpr bool CHECKED = false;
 		u8 *row;
 		INLINE void operator()(u32 element, u32x4 x) const { storeOut((u32x4 *)(row + element * ROW_ELEMENT), x); }
 	};
@@ -174,20 +308,21 @@ struct RankBytes : RankCoder {
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				  const Tile<N> &tile, u8 *row)
 	{
-		return decodeTo<N>(codec, meta, table, stored, length, scratch, tile, Written{row});
+		return decodeTo<N, true>(codec, meta, table, stored, length, scratch, tile, Written{row});
 	}
-	// decodeTo calls put for each quad that the lane has decoded, with the number of its first element. If PUT::WHOLE is set, it does so for no quad of a corrupt row of one segment.
-	template <int N, class PUT>
+	// decodeTo calls put for each quad that the lane has decoded, with the number of its first element. If PUT::CHECKED is set, it does so for no
+	// quad of a corrupt row of one segment.
+	template <int N, bool WHOLE, class PUT>
 	static INLINE bool decodeTo(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				    const Tile<N> &tile, const PUT &put)
 	{
-		constexpr u32 K = QUADS<N>;
+		constexpr u32 K = QUADS<N>, UNROLLED = WHOLE ? K : 1;
 		Shape s = shapeOf(codec, meta);
-		s.symbol = 8, s.rest = REST;
-		const u32 bits0 = BASES ? s.bits(0) : 2, base0 = bits0 == 1 ? 256 : 0, group0 = (1u << 4 * bits0) - 1;
-		const u32 bits1 = s.bits(1), base1 = bits1 == 1 ? 256 : 0, group1 = (1u << 4 * bits1) - 1;
-		const u32 named0 = namedBy(s, 0), named1 = namedBy(s, 1);
-		u32 pos = 8 * s.header, end = 8 * length;
+		if (WHOLE)
+			s.symbol = 8, s.rest = WIDTH - 8;
+		const u32 bits0 = BASES ? s.bits(0) : 2, bits1 = s.bits(1);
+		const u32 named0 = namedBy(s, meta, 0), named1 = namedBy(s, meta, 1);
+		u32 pos = begin(s, stored), end = 8 * length;
 		bool ok = length != 0 && (s.header == 0 || lengthIn(s, stored) == length);
 #pragma unroll 1
 		for (u32 from = 0; from < s.elements; from += SEGMENT) {
@@ -200,9 +335,7 @@ struct RankBytes : RankCoder {
 				u32 first = (q * N + tile.lane) * EACH, at = first < have ? pos + bits0 * first : 0;
 				u32 x = funnelWrap(stored.p[at / 32], stored.p[at / 32 + 1], at);
 				x = first < have ? x : 0;
-#pragma unroll
-				for (u32 g = 0; g < GROUPS; g++)
-					e[q].entry[g] = table[base0 + (x >> 4 * bits0 * g & group0)];
+				e[q] = Each::of(table, x, bits0);
 			}
 			u32 at[K], passed = places<N, K>(e, at);
 			pos += bits0 * n;
@@ -210,32 +343,59 @@ struct RankBytes : RankCoder {
 			pos = ok ? pos : 0;
 #pragma unroll
 			for (u32 q = 0; q < K; q++) {
-				u32 bit = ok ? pos + at[q] * bits1 : 0, bits = (e[q].sum() >> 24) * bits1;
+				u32 bit = ok ? pos + at[q] * bits1 : 0, bits = e[q].passed() * bits1;
 				u32 x = funnelWrap(stored.p[bit / 32], stored.p[bit / 32 + 1], bit);
 				x = ok ? x & ~(~0u << bits) : 0;
-				f[q].entry[0] = table[base1 + (x & group1)];
-				if (GROUPS == 2)
-					f[q].entry[GROUPS - 1] = table[base1 + (x >> 4 * bits1)];
+				f[q] = Each::of(table, x, bits1);
 			}
 			pos += ok ? passed * bits1 : 0;
 			u32 later = places<N, K>(f, at);
-			pos = lastLevels(s, stored, pos, later, scratch, tile);
-			ok = ok && pos + n * REST <= end && (!PUT::WHOLE || from + n < s.elements || end - (pos + n * REST) < 8);
+			bool high = false;
+			pos = lastLevels<N, WHOLE>(s, meta, table, stored, pos, later, scratch, tile, high);
+			ok = ok && pos + n * s.rest <= end && (!PUT::CHECKED || from + n < s.elements || end - (pos + n * s.rest) < 8);
 			have = ok ? n : 0;
 			warpSync(~0u); // the symbols are there
-#pragma unroll
+#pragma unroll UNROLLED
 			for (u32 q = 0; q < K; q++) {
-				u32 first = (q * N + tile.lane) * EACH, symbols[GROUPS], these[GROUPS];
-				const u32 *p = (const u32 *)scratch + at[q] / 4;
-				u32 x = funnelWrap(p[0], p[1], 8 * at[q]), y = GROUPS == 2 ? funnelWrap(p[1], p[2], 8 * at[q]) : 0;
-				merge(f[q], named1, x, y, these);
-				merge(e[q], named0, these[0], these[GROUPS - 1], symbols);
+				u32 first = (q * N + tile.lane) * EACH, symbols[GROUPS], these[GROUPS], of = WHOLE ? q : 0;
+				const Each &level0 = e[of], &level1 = f[of];
+				u32 x = four(scratch, at[of]), y = GROUPS == 2 ? four(scratch + 4, at[of]) : 0;
+				level1.merge(named1, x, y, these);
+				level0.merge(named0, these[0], these[GROUPS - 1], symbols);
+				u32 quad = (from + first) / EACH, rests = pos + first * s.rest;
+				if (WHOLE) {
+					if (first < have)
+						put(from + first, join(s, symbols, stored, rests, quad));
+					continue;
+				}
+				u32 highs[GROUPS] = {};
+				if (high) {
+					x = four(highsIn(scratch, s), at[of]), y = GROUPS == 2 ? four(highsIn(scratch, s) + 4, at[of]) : 0;
+					level1.merge(0, x, y, these);
+					level0.merge(0, these[0], these[GROUPS - 1], highs);
+				}
 				if (first < have)
-					put(from + first, join(s, symbols, stored, pos + first * REST, (from + first) / EACH));
+					put(from + first, joinPart(s, symbols, highs, stored, rests, quad));
+#pragma unroll
+				for (u32 i = 1; i < K; i++)
+					e[i - 1] = e[i], f[i - 1] = f[i], at[i - 1] = at[i];
 			}
-			pos += n * REST;
+			pos += n * s.rest;
 			warpSync(~0u); // the scratch memory is free
 		}
 		return ok && (pos + 7) / 8 == length;
 	}
 };
+
+#ifdef ROW_BITS
+// RankBits is RankBytes, with bases, for symbols of less than 8 bits, of elements of 2 bytes, or of 9 bits if those that digits name have a 0 in
+// bit 7: so a byte holds them, and its bit 7 is their bit 8.
+struct RankBits : RankBytes {
+	template <int N>
+	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+				  const Tile<N> &tile, u8 *row)
+	{
+		return decodeTo<N, false>(codec, meta, table, stored, length, scratch, tile, Written{row});
+	}
+};
+#endif

@@ -23,6 +23,8 @@ type coder struct {
 	one int
 	// bytes says that hits whose symbols are bytes have decoders of their own, RankBytes of coder_rank_bytes.h, with which Find is one launch.
 	bytes bool
+	// bits says that hits of other symbols have such decoders too, RankBits. Only with bytes.
+	bits bool
 	// built says that hits have decoders of their own, which put a row together in shared memory before they write it: SparseHits of
 	// coder_sparse_hits.h. They decode all rows shorter than abi.LongRow.
 	built bool
@@ -54,7 +56,7 @@ const raw = "raw"
 type hitKernel struct {
 	// op is "decode", "decodePeers", for lists with rows of other devices, "find", which looks the rows up, or "buddy", for rows of resident tables.
 	op string
-	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Built" (coder.built), "Fixed" (coder.fixed),
+	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Bits" (coder.bits), "Built" (coder.built), "Fixed" (coder.fixed),
 	// "Words", for pairs of rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
 	form string
 	// shape is the lanes that decode a row, "Double" for a warp with two quads a lane, "Wide" for a block with a lane for each quad, or "Long"
@@ -84,8 +86,8 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	if c.built && op != "buddy" { // rows of resident tables are decoded by the coder itself
 		h.form, h.ahead = "Built", 1
 	}
-	if c.bytes && rankBytes(row) {
-		h = hitKernel{op: op, form: "Bytes", lanes: rankBytesTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
+	if form := rankForm(row); c.bytes && form == "Bytes" || c.bits && form == "Bits" {
+		h = hitKernel{op: op, form: form, lanes: rankBytesTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
 	} else if op == "find" {
 		h.op = "decode"
 	}
@@ -213,11 +215,17 @@ func (c coder) hitKernels() (all []kernelName) {
 			if c.bytes {
 				add(op, op, "Bytes", shape)
 			}
+			if c.bits {
+				add(op, op, "Bits", shape)
+			}
 		}
 	}
 	if c.bytes {
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
 			add("find", "find", "Bytes", fmt.Sprint(lanes))
+			if c.bits {
+				add("find", "find", "Bits", fmt.Sprint(lanes))
+			}
 		}
 	}
 	add("decode", "decode", "", "Long")
@@ -264,19 +272,33 @@ func (c coder) shareTile(rowBytes int) int {
 	return 32
 }
 
-// rankBytes says whether RankBytes decodes such rows of rank planes. The rows must be whole quads, at multiples of 16 bytes, of elements whose
-// symbols are bytes: rotated, with digits of 2 bits in level 0 and of 1 or 2 bits in level 1; or with bases and digits of 1 or 2 bits in both.
-func rankBytes(row *abi.RowCodec) bool {
+// rankForm returns the form of the kernels that decode such hits of rank planes: "Bytes", "Bits" or none. The rows must be whole quads, at
+// multiples of 16 bytes. Without bases, symbols must be bytes, rotated, with digits of 2 bits in level 0 and of 1 or 2 bits in level 1. With
+// bases, both levels may have 1 or 2 bits. Symbols that are no bytes may be shorter, of elements of 2 bytes, or have 9 bits if bytes hold those
+// that digits name.
+func rankForm(row *abi.RowCodec) string {
 	shape, digits, bases := row.Params[1], row.Params[2], row.Params[3]>>8 != 0
-	return row.Store == abi.Store16 && shape>>8&0xff == 8 && (shape&0xff == 1 || bases) && shape>>16 >= 2 && (digits&15 == 2 || bases && digits&15 == 1) && (digits>>4&15 == 1 || digits>>4&15 == 2)
+	symbol, levels, level0, level1 := shape>>8&0xff, shape>>16&0xff, digits&15, digits>>4&15
+	switch {
+	case row.Store != abi.Store16 || levels < 2 || level0 > 2 || level1 > 2:
+	case !bases:
+		if symbol == 8 && shape&0xff == 1 && level0 == 2 {
+			return "Bytes"
+		}
+	case symbol == 8:
+		return "Bytes"
+	case symbol == 9 && shape>>24 != 0, symbol < 8 && row.RowBytes == 2*row.Params[0]:
+		return "Bits"
+	}
+	return ""
 }
 
-// addsBytes says whether pooled batches of such rows are added up as RankBytes decodes them: rows of one segment.
+// addsBytes says whether pooled batches of such rows are added up as RankBytes decodes them: rows of one segment whose symbols are bytes.
 func (c coder) addsBytes(row *abi.RowCodec) bool {
-	return c.bytes && rankBytes(row) && row.RowBytes <= 512
+	return c.bytes && rankForm(row) == "Bytes" && row.RowBytes <= 512
 }
 
-// rankBytesTile returns the lanes of RankBytes. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:
+// rankBytesTile returns the lanes of RankBytes and RankBits. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:
 // 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024; 0.41, 0.67 and 0.82 at 4096, where the stages of narrower tiles do not
 // fit shared memory many times.
 func rankBytesTile(rowBytes int) int {

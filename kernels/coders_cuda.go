@@ -135,9 +135,12 @@ type hitLaunch struct {
 	threads, shared, rows int
 }
 
-// launchOf returns the launch for hits of such rows: hits says what op is. It sets the shared memory of a row in args.
-func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaunch {
+// launchOf returns the launch for hits of such rows: hits says what op is, Decode.Lanes what lanes is. It sets the shared memory of a row in args.
+func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string, lanes int) hitLaunch {
 	l := hitLaunch{hitKernel: c.hits(&args.Codec, op)}
+	if lanes != 0 && (l.form == "Bytes" || l.form == "Bits") {
+		l.lanes, l.shape = lanes, fmt.Sprint(lanes)
+	}
 	rowBytes := int(args.Codec.RowBytes)
 	tickets := abi.DecodeTickets
 	if op == "buddy" {

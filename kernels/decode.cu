@@ -16,7 +16,7 @@
 // last blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h).
 
 // togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
-// argument: its TOGETHER. RankBytes is such a coder.
+// argument: its TOGETHER. RankBytes and RankBits are such coders.
 template <class C, class = void> constexpr bool togetherOf = false;
 template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
 
@@ -147,7 +147,8 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 	}
 }
 
-// The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES.
+// The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; the forms Bytes and Bits are the coders
+// ROW_BYTES and ROW_BITS.
 // With ROW_BUILT, all rows that have a stage are decoded by decodeBuilt.
 #ifdef ROW_FIND
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
@@ -189,7 +190,7 @@ template <class C> INLINE const u32 *filledTable()
 	return table;
 }
 
-#ifdef ROW_FIND // only of the coder ROW_BYTES
+#ifdef ROW_FIND // only of the coders ROW_BYTES and ROW_BITS
 #elif defined ROW_BUILT
 #define BUILT(lanes)                                                                                                             \
 	KERNEL void __launch_bounds__(256, ROW_BUILT::BLOCKS) NAME(Built, lanes)(const DecodeArgs a)                             \
@@ -218,6 +219,11 @@ ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
 ROWS(Bytes, 8, ROW_BYTES, 1, filledTable)
 ROWS(Bytes, 16, ROW_BYTES, 1, filledTable)
 ROWS(Bytes, 32, ROW_BYTES, 1, filledTable)
+#endif
+#ifdef ROW_BITS
+ROWS(Bits, 8, ROW_BITS, 1, filledTable)
+ROWS(Bits, 16, ROW_BITS, 1, filledTable)
+ROWS(Bits, 32, ROW_BITS, 1, filledTable)
 #endif
 static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
 

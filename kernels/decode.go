@@ -24,6 +24,9 @@ type Decode struct {
 	Leave int
 	// End is how the batch ends, if this kernel is one of those that end it.
 	End Ending
+	// Lanes, 8, 16 or 32, is how many lanes decode a row of rank planes by the decoders that hits of them have of their own: for measuring. 0: as
+	// many as suit the row.
+	Lanes int
 }
 
 // rowGrain is the number of rows a goroutine decodes at a time: some 100 µs of work at 512 bytes a row.

@@ -32,7 +32,7 @@ func (k *Decode) RunCUDA(s *cuda.Stream) error {
 		op = "decodePeers"
 	}
 	c := kernelsOf(k.Codec)
-	l := c.launchOf(s, &args, op)
+	l := c.launchOf(s, &args, op, k.Lanes)
 	f := c.decode[l.name()]
 	grid, err := residentOf(s, f, l.threads, l.shared, n, l.rows)
 	if err != nil {

@@ -26,7 +26,7 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	c := kernelsOf(k.Codec)
-	l := c.launchOf(s, &args, "find")
+	l := c.launchOf(s, &args, "find", 0)
 	f := c.find[l.name()]
 	if f != nil && hits.Peers == 0 {
 		fetch, err := misses.args()

@@ -66,7 +66,7 @@ template <class C, int N> struct Bytes {
 	}
 	// Added is what a coder gives decoded quads to.
 	struct Added {
-		static constexpr bool WHOLE = true;
+		static constexpr bool CHECKED = true;
 		const Bytes &to;
 		u32 weight;
 		bool fresh;
@@ -173,7 +173,7 @@ template <class C, int N> struct Bytes {
 				u32 weight = p.weights != 0 ? *entries.weight(e) : 0;
 				bool fresh = rows == 0 && (what & FIRST_RUN) != 0;
 				Words<SHARED> stored{(const u32 *)sharedAt(slot), 0, (length + 3) / 4};
-				bool ok = C::template decodeTo<N>(a.codec, meta, table, stored, coded ? length : 0, scratch, tile, Added{*this, weight, fresh}) && coded;
+				bool ok = C::template decodeTo<N, true>(a.codec, meta, table, stored, coded ? length : 0, scratch, tile, Added{*this, weight, fresh}) && coded;
 				rows += ok;
 				if (odd != 0) {
 					if (raw) {

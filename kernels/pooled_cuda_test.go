@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/reduce"
@@ -46,22 +48,36 @@ func bagOffsets(r *rand.Rand, n int) (offsets []int64) {
 // TestGPU_PooledEqualsHost adds up batches of hits, misses, and rows of other devices, out of range and corrupt, on the host and on a GPU whose tiles have many rows or few.
 func TestGPU_PooledEqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
-	const rows = 90
-	for i, name := range []string{"none", "ibp4", "ibp8", "rank"} {
+	for i, name := range []string{"none", "ibp4", "ibp8", "rank", "rank vectors"} {
+		name, vectors := strings.CutSuffix(name, " vectors")
 		for j, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float16} {
-			for k, columns := range []int{128, 62, 20} {
-				if testing.Short() && (i+j+k)%3 != 0 {
+			lengths := []int{128, 62, 20}
+			if vectors {
+				lengths = []int{128, 64}
+			}
+			for k, columns := range lengths {
+				if !vectors && testing.Short() && (i+j+k)%3 != 0 {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/%s/%d", name, of, columns), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/%d/vectors=%v", name, of, columns, vectors), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(j*8+k)))
+					rows, rowsOf := 90, floatRows
+					if vectors {
+						rows, rowsOf = 600, vectorRows
+					}
 					n, blocks := 3000, 1
 					if k == 1 {
 						n, blocks = 400, 0
 					}
 					defer kernels.LimitLaunch(blocks, 0)()
 					mode := []transfer.Mode{transfer.InPlace, transfer.Packed}[(i+j+k)/3%2]
-					in := newServeInputOf(t, floatRows(r, rows, columns, of), columns*of.Size(), n, name, of, mode, .8, r)
+					in := newServeInputOf(t, rowsOf(r, rows, columns, of), columns*of.Size(), n, name, of, mode, .8, r)
+					if vectors { // of float16 with symbols that are no bytes
+						params := in.codec.(codec.OnDevice).DeviceForm().Params
+						if symbol := params[1] >> 8 & 0xff; (symbol == 8) != (of != dtype.Float16) || params[3]>>9 == 0 {
+							t.Fatalf("symbols of %d bits, %d classes", symbol, 1<<(params[3]>>9))
+						}
+					}
 					for range 3 { // corrupt some
 						s := in.slabs[r.IntN(len(in.slabs))]
 						s[r.IntN(len(s))] ^= 1 << r.IntN(8)

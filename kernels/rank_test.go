@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec/rank"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -33,8 +34,8 @@ func rankRows(r *rand.Rand, s rank.Shape, n, rowBytes int) []byte {
 				named = named[1<<bits-1:]
 			}
 			x := symbol<<(width-s.SymbolBits) | r.Uint64()&(1<<(width-s.SymbolBits)-1)
-			if s.Bases != nil && len(row)/s.ElementBytes < len(s.Bases) {
-				x = (x + uint64(s.Bases[len(row)/s.ElementBytes])<<(width-16)) & (1<<width - 1)
+			if column := len(row) / s.ElementBytes; s.Bases != nil && column < len(s.Bases[0]) {
+				x = (x + uint64(s.Bases[i%len(s.Bases)][column])<<(width-16)) & (1<<width - 1)
 			}
 			if s.Rotate == 1 {
 				x = x>>1 | x&1<<(width-1)
@@ -85,11 +86,17 @@ func rankDecodes(t *testing.T, gpu device.Device, reason error, r *rand.Rand, s 
 	return all, compressed
 }
 
-// randomBases returns bases for rows of rowBytes.
-func randomBases(r *rand.Rand, s rank.Shape, rowBytes int) []uint16 {
-	bases := make([]uint16, rowBytes/s.ElementBytes)
-	for j := range bases {
-		bases[j] = uint16(r.Uint32())
+// randomBases returns bases for rows of rowBytes, of as many classes, up to those given, as there can be.
+func randomBases(r *rand.Rand, s rank.Shape, rowBytes, classes int) (bases [][]uint16) {
+	for classes > 1 && classes*((rowBytes+15)&^15) > 8192 {
+		classes /= 2
+	}
+	for range classes {
+		of := make([]uint16, rowBytes/s.ElementBytes)
+		for j := range of {
+			of[j] = uint16(r.Uint32())
+		}
+		bases = append(bases, of)
 	}
 	return bases
 }
@@ -126,7 +133,7 @@ func TestCoders_RankShapes(t *testing.T) {
 				if elementBytes == 8 || rowBytes > 4096 {
 					continue
 				}
-				s.Bases = randomBases(r, s, rowBytes)
+				s.Bases = randomBases(r, s, rowBytes, 1<<(i%5))
 				t.Run(fmt.Sprintf("bases/element=%d/symbol=%d/digits=%v/row=%d", elementBytes, s.SymbolBits, digits, rowBytes), func(t *testing.T) {
 					rankDecodes(t, gpu, reason, r, s, rowBytes)
 				})
@@ -158,15 +165,75 @@ func TestCoders_RankBytes(t *testing.T) {
 				if rowBytes > 4096 {
 					continue
 				}
-				s.Rotate, s.Bases = i/2%2, randomBases(r, s, rowBytes)
+				s.Rotate, s.Bases = i/2%2, randomBases(r, s, rowBytes, 1<<(i%5))
 				t.Run(fmt.Sprintf("bases/element=%d/rotate=%d/digits=%v/row=%d", elementBytes, s.Rotate, digits, rowBytes), func(t *testing.T) {
 					a, c := rankDecodes(t, gpu, reason, r, s, rowBytes)
 					all, compressed = all+a, compressed+c
+				})
+				// Nine bits, of which digits name those with a 0 in bit 7, or fewer than eight.
+				s.SymbolBits = 9
+				if elementBytes == 2 && (i+rowBytes/16)%2 == 0 {
+					s.SymbolBits = 5 + i%3
+				}
+				s.Symbols = nil
+				for _, symbol := range r.Perm(1 << s.SymbolBits) {
+					if symbol&(s.SymbolBits<<4&0x80) == 0 && len(s.Symbols) < names(digits) {
+						s.Symbols = append(s.Symbols, uint16(symbol))
+					}
+				}
+				t.Run(fmt.Sprintf("bits/element=%d/symbol=%d/digits=%v/row=%d", elementBytes, s.SymbolBits, digits, rowBytes), func(t *testing.T) {
+					rankDecodes(t, gpu, reason, r, s, rowBytes)
 				})
 			}
 		}
 	}
 	if compressed < all/2 {
 		t.Errorf("%d of %d rows are compressed, want most", compressed, all)
+	}
+}
+
+// TestCoders_RankClasses encodes rows of several classes on a GPU as the Go encoder does: the class of each row, in the length field or in
+// front of the stream, included.
+func TestCoders_RankClasses(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for i, digits := range [][]int{{2, 1, 2, 3}, {1, 2, 2, 3}, {4, 4}} {
+		for _, elementBytes := range []int{2, 4} {
+			for j, rowBytes := range []int{20, 64, 128, 200, 256, 500, 1024, 2048, 4096} {
+				r := rand.New(rand.NewPCG(uint64(rowBytes*elementBytes), uint64(i)))
+				s := rank.Shape{ElementBytes: elementBytes, Rotate: (i + j) % 2, SymbolBits: 8 + j%3, Digits: digits}
+				for _, symbol := range r.Perm(1 << s.SymbolBits)[:names(digits)] {
+					s.Symbols = append(s.Symbols, uint16(symbol))
+				}
+				s.Bases = randomBases(r, s, rowBytes, 2<<(j%4))
+				t.Run(fmt.Sprintf("element=%d/classes=%d/digits=%v/row=%d", elementBytes, len(s.Bases), digits, rowBytes), func(t *testing.T) {
+					c, err := rank.New(rowBytes, s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					const n = 40
+					data := rankRows(r, s, n, rowBytes)
+					stride := int64(rowBytes+3) &^ 3
+					both(t, gpu, reason, func(b *bench) []byte {
+						source := make([]byte, stride*n+slab.TailSlack)
+						for i := range n {
+							copy(source[int64(i)*stride:], data[i*rowBytes:][:rowBytes])
+						}
+						attached, err := kernels.AttachCodec(b.d, c)
+						b.check(err)
+						defer b.d.Free(attached.Meta)
+						k := kernels.Encode{
+							Rows: b.put(source), Stride: stride, Count: n, Codec: attached, Bits: b.alloc(8), Lengths: b.alloc(4 * n),
+							Totals: b.alloc(abi.EncodeTotalsBytes), Scratch: b.alloc(16),
+						}
+						b.launch(&k)
+						return append(b.get(k.Rows), b.get(k.Lengths)...)
+					}, func(t *testing.T, want, got []byte) {
+						if !bytes.Equal(want, got) {
+							t.Error("rows or lengths differ from those that the Go encoder makes")
+						}
+					})
+				})
+			}
+		}
 	}
 }

@@ -44,7 +44,7 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	case DoubleKernel:
 		as.leastDouble = 1
 	}
-	l := as.launchOf(s, &args.Decode, "buddy")
+	l := as.launchOf(s, &args.Decode, "buddy", 0)
 	f := c.buddy[l.name()]
 	if other := c.sealedBuddy[l.lanes]; r.Kernel == SealedKernel && other != nil && (l.form == "" || l.form == "Fixed") && l.shape == fmt.Sprint(l.lanes) {
 		f = other

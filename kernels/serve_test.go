@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -361,6 +362,33 @@ func testServe(t *testing.T, find bool, replays int) {
 	}
 }
 
+// vectorRows returns elements of columns with a base for each and of rows of different lengths, exp(N(0,1)/2), so that rank has classes of rows. A few rows have
+// random bits.
+func vectorRows(r *rand.Rand, rows, columns int, of dtype.Type) (data []byte) {
+	scale, mean := make([]float64, columns), make([]float64, columns)
+	for j := range columns {
+		scale[j], mean[j] = math.Exp(r.NormFloat64()/4), 1.2*r.NormFloat64()
+	}
+	for i := range rows {
+		length := math.Exp(r.NormFloat64() / 2)
+		for j := range columns {
+			x := math.Float32bits(float32(length * (r.NormFloat64()*scale[j] + mean[j])))
+			if i%17 == 0 {
+				x = r.Uint32()
+			}
+			switch of {
+			case dtype.Float32:
+				data = binary.LittleEndian.AppendUint32(data, x)
+			case dtype.BFloat16:
+				data = binary.LittleEndian.AppendUint16(data, uint16(x>>16))
+			default: // float16 has five bits of the exponent
+				data = binary.LittleEndian.AppendUint16(data, uint16(x>>16&0x8000|(x&0x7fffffff-112<<23)>>13&0x7fff))
+			}
+		}
+	}
+	return data
+}
+
 // TestFind_ManyRows has so many rows that each tile looks up several rounds of them, and some tiles have one row less than the others. One
 // device's slabs hold most of the rows, so that Find is one launch.
 func TestFind_ManyRows(t *testing.T) {
@@ -369,16 +397,33 @@ func TestFind_ManyRows(t *testing.T) {
 		defer fewBlocks()()
 	}
 	for _, rowBytes := range race.Some([]int{64, 256, 512, 1024, 4096}) {
-		for _, table := range []coded{
-			{"none", dtype.Float32, rowBytes}, {"ibp4", dtype.Float32, rowBytes}, {"rank", dtype.Float32, rowBytes}, {"rank", dtype.BFloat16, rowBytes},
+		for _, table := range []struct {
+			coded
+			vectors bool
+		}{
+			{coded{"none", dtype.Float32, rowBytes}, false}, {coded{"ibp4", dtype.Float32, rowBytes}, false}, {coded{"rank", dtype.Float32, rowBytes}, false},
+			{coded{"rank", dtype.BFloat16, rowBytes}, false}, {coded{"rank", dtype.BFloat16, rowBytes}, true}, {coded{"rank", dtype.Float16, rowBytes}, true},
 		} {
-			t.Run(table.String(), func(t *testing.T) {
+			if short() && table.vectors && rowBytes > 512 {
+				continue // training takes long
+			}
+			t.Run(fmt.Sprintf("%s/vectors=%v", table.coded, table.vectors), func(t *testing.T) {
 				n, rows := 200_000_000/max(256, rowBytes)+3, 901
 				if short() {
 					n, rows = 2*manyRows(rowBytes), 151
 				}
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 5))
-				in := newServeInputOf(t, table.rows(rows), rowBytes, n, table.name, table.dtype, transfer.InPlace, .97, r)
+				data := table.rows
+				if table.vectors {
+					rows = max(rows, 301) // enough for training to give rank bases
+					data = func(n int) []byte { return vectorRows(r, n, rowBytes/table.dtype.Size(), table.dtype) }
+				}
+				in := newServeInputOf(t, data(rows), rowBytes, n, table.name, table.dtype, transfer.InPlace, .97, r)
+				if table.vectors {
+					if form := in.codec.(codec.OnDevice).DeviceForm(); form.Kernel != "rankb2" {
+						t.Fatalf("kernels are %s", form.Kernel)
+					}
+				}
 				in.find, in.oneDevice = true, true
 				both(t, gpu, reason, func(b *bench) serveResult {
 					return in.serve(b, func(kernels.HostRows) {})

@@ -3,6 +3,7 @@ package experiment
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
@@ -15,8 +16,11 @@ type Bounds struct {
 	// Order0 is of codecs that code the leading bits of all elements alike, at most 13 bits, as many as suit the table best, and store the others
 	// as they are.
 	Order0 float64 `json:"order0"`
-	// Columns is the same with statistics of its own for each column. With few rows, these cost more than they give.
+	// Columns is the same with statistics of its own for each column. Those of few rows promise too much: they know what is to be coded.
 	Columns float64 `json:"columns"`
+	// HeldOut is Columns for rows that the statistics are not of: half of the rows are coded by those of the others, and the others by theirs,
+	// mixed with the statistics of all columns as suits best. A codec that is trained on a sample cannot expect more of columns.
+	HeldOut float64 `json:"held_out"`
 	// Sparse is of codecs that store where the elements of a row lie that are not the table's most frequent one, and then these elements: coded
 	// like Order0's, or as a palette of the row's own.
 	Sparse float64 `json:"sparse"`
@@ -42,6 +46,7 @@ func boundsOf(t *dataset.Table) (b Bounds) {
 		}
 		of, share := elementBounds(part), float64(bytes)/float64(t.RowBytes)
 		b.Order0, b.Columns, b.Sparse = b.Order0+share*of.Order0, b.Columns+share*of.Columns, b.Sparse+share*of.Sparse
+		b.HeldOut += share * of.HeldOut
 		at += bytes
 	}
 	return b
@@ -104,7 +109,65 @@ func elementBounds(t *dataset.Table) Bounds {
 	}
 	all := float64(rows * columns * b.width)
 	saving := func(bits float64) float64 { return max(0, 100*(1-bits/all)) }
-	return Bounds{Order0: saving(whole.least()), Columns: saving(b.least()), Sparse: saving(total)}
+	return Bounds{Order0: saving(whole.least()), Columns: saving(b.least()), HeldOut: saving(heldOut(at, rows, columns, b.width, b.leading)), Sparse: saving(total)}
+}
+
+// heldOut returns the bits of all elements, at gives one, if the leading bits of every other row's are coded by the frequencies that they have
+// in their column in the rows between, mixed with those of all columns, with the number of leading bits that suits best.
+func heldOut(at func(row, column int) uint64, rows, columns, width, leading int) float64 {
+	weights := []float64{1, 4, 16, 64, 256} // of the frequencies of all columns, in elements
+	cost := make([][]float64, leading+1)
+	for n := range cost {
+		cost[n] = make([]float64, len(weights))
+	}
+	// Both halves of the rows; of a number of leading bits n, symbols are counted from 2^n on.
+	var all, own [2][]float64
+	for half := range 2 {
+		all[half], own[half] = make([]float64, 2<<leading), make([]float64, 2<<leading)
+	}
+	var seen []int
+	count := func(counts []float64, x uint64) {
+		for n := range leading + 1 {
+			i := 1<<n + int(x>>(width-n))
+			if counts[i] == 0 {
+				seen = append(seen, i)
+			}
+			counts[i]++
+		}
+	}
+	for c := range columns {
+		for r := range rows {
+			count(all[r%2], at(r, c))
+		}
+	}
+	for c := range columns {
+		seen = seen[:0]
+		for r := range rows {
+			count(own[r%2], at(r, c))
+		}
+		slices.Sort(seen)
+		for half, of := range own {
+			by, of, whole := own[1-half], of, all[1-half]
+			for _, i := range slices.Compact(slices.Clone(seen)) {
+				if of[i] == 0 {
+					continue
+				}
+				n := bits.Len(uint(i)) - 1
+				share := (whole[i] + 0.5) / (whole[1] + 0.5*float64(int(1)<<n))
+				for w, weight := range weights {
+					cost[n][w] += of[i] * math.Log2((by[1]+weight)/(by[i]+weight*share))
+				}
+			}
+		}
+		for _, i := range seen {
+			own[0][i], own[1][i] = 0, 0
+		}
+	}
+	least := math.Inf(1)
+	for n, costs := range cost {
+		least = min(least, slices.Min(costs)+float64(rows*columns*(width-n)))
+	}
+	return least
 }
 
 // wordAt returns the little-endian element at the front of b.

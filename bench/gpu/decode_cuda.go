@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -35,7 +34,7 @@ func (r *runner) sparseDecode(rowBytes int) {
 	if tier.Codec() == nil {
 		must(fmt.Errorf("rows of %d bytes stay raw", rowBytes))
 	}
-	r.hitDecode(tier, r.sparseRows(), "hit-decode", SparseCodec, r.d)
+	r.hitDecode(tier, r.sparseRows(), "hit-decode", SparseCodec, r.d, 0)
 }
 
 // hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32, bfloat16 or float16 elements, except the one
@@ -75,7 +74,7 @@ func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements dtype
 	must(err)
 	defer tier.Close()
 	if on, ok := tier.Codec().(codec.OnDevice); ok && kernels.Decodes(on.DeviceForm()) {
-		r.hitDecode(tier, of, "hit-codecs", label, r.d)
+		r.hitDecode(tier, of, "hit-codecs", label, r.d, 0)
 	}
 }
 
@@ -87,18 +86,15 @@ func halves(bytes int64) pattern {
 	})
 }
 
-// float16s returns N(0,1) float16 elements.
-func float16s(bytes int64) pattern { return normals(bytes).float16() }
-
-// float16 returns float32 elements as float16. They repeat after half of a pattern.
-func (p pattern) float16() pattern {
-	t := &dataset.Table{DType: dtype.Float32, Rows: len(p) / 4096, RowBytes: 4096, Data: p}
-	half := get(t.Cast("f16")).Data
+// float16s returns N(0,1) float16 elements, which repeat after half of a pattern.
+func float16s(bytes int64) pattern {
+	half := inType(normals(bytes), dtype.Float16)
 	return append(half, half...)
 }
 
-// hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows, uncompressed, from there.
-func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in *cuda.Device) {
+// hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows, uncompressed, from there. lanes is that of
+// kernels.Decode.
+func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in *cuda.Device, lanes int) {
 	rows, rowBytes := int(tier.Rows()), tier.RowBytes()
 	batch := min(rows, max(1, decodedBytes/rowBytes))
 	locations, size := make([]slab.Location, rows), int64(0)
@@ -132,7 +128,7 @@ func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in
 	var decodes [sets]device.Kernel
 	for i := range decodes {
 		decodes[i] = &kernels.Decode{
-			Found: r.found(ids.numbers[i], func(id int64) uint64 { return uint64(locations[id]) }), Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes, Peers: peers,
+			Found: r.found(ids.numbers[i], func(id int64) uint64 { return uint64(locations[id]) }), Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes, Peers: peers, Lanes: lanes,
 		}
 	}
 	plain := r.launches(ids.plain(plainMem, out, rowBytes))

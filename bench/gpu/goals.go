@@ -156,6 +156,8 @@ const (
 	// BFloat16Suffix and Float16Suffix follow the codec's name in labels of bfloat16 and float16 rows of hit-codecs; others are float32.
 	BFloat16Suffix = " bfloat16"
 	Float16Suffix  = " float16"
+	// ScaledSuffix follows it in labels of rows of hit-columns that have different scales.
+	ScaledSuffix = ", scaled rows"
 	// OnesSuffix follows it in labels of 0/1 rows of hit-codecs, of which a twentieth are ones.
 	OnesSuffix = " 0/1"
 	// Uint8Suffix follows it in labels of uint8 rows of odd-rows.

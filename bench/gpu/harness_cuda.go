@@ -113,8 +113,7 @@ func (r *runner) forget() {
 	for _, b := range append(r.kept, r.stage) {
 		r.d.Free(b)
 	}
-	r.kept, r.stage, r.normals, r.sparse, r.halves, r.counts = nil, device.Buffer{}, nil, nil, nil, nil
-	r.columns, r.halfColumns = nil, nil
+	r.kept, r.stage, r.normals, r.sparse, r.halves, r.float16s, r.counts = nil, device.Buffer{}, nil, nil, nil, nil, nil
 }
 
 func (r *runner) release() {

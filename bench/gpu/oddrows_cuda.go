@@ -35,7 +35,7 @@ func (r *runner) oddRows() {
 			t := of.table()
 			rows := whole(t.host.Bytes()[:min(t.host.Size(), codecTableBytes)], rowBytes)
 			tier := get(transfer.Load(r.d, transfer.SourceOf(rows, rowBytes), transfer.Options{Codec: string(of.codec), DType: of.dtype, Seed: seed}))
-			err := try(func() { r.hitDecode(tier, t, "odd-rows", of.label, r.d) })
+			err := try(func() { r.hitDecode(tier, t, "odd-rows", of.label, r.d, 0) })
 			r.free()
 			tier.Close()
 			must(err)

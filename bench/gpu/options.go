@@ -17,6 +17,8 @@ type Options struct {
 	Cases []string
 	// Codecs are measured by hit-codecs, hit-parts and hit-sparse, some of registry.Concrete; default all.
 	Codecs []string
+	// Lanes, of 8, 16 and 32, are numbers of lanes by which hit-columns decodes a row besides those that suit it; default none.
+	Lanes []int
 	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
 	// TableBytes is the size of the tables, at least 1 MiB; default 2 GiB.
@@ -113,6 +115,9 @@ func (o *Options) Validate() error {
 		have, max int
 	}{{"batch", o.Batch, maxBatch}, {"entries", o.Entries, 1 << 31}, {"runs", o.Runs, 10_000}} {
 		f.If(n.have < 1 || n.have > n.max, "%s (%d) must be 1 to %d", n.what, n.have, n.max)
+	}
+	for _, n := range o.Lanes {
+		f.If(n != 8 && n != 16 && n != 32, "lanes (%d) must be 8, 16 or 32", n)
 	}
 	for _, n := range o.HostThreads {
 		f.If(n < 1 || n > 1024, "host threads (%d) must be 1 to 1024", n)

@@ -24,6 +24,7 @@ func TestOptions_Validate(t *testing.T) {
 		"gpu-bench: table (1024 bytes) must be 1048576 to 2^40 - 1":                           func(o *Options) { o.TableBytes = 1024 },
 		"gpu-bench: large table (1099511627776 bytes) must be 1048576 to 2^40 - 1":            func(o *Options) { o.LargeTableBytes = 1 << 40 },
 		"gpu-bench: batch (-1) must be 1 to 16777216":                                         func(o *Options) { o.Batch = -1 },
+		"gpu-bench: lanes (4) must be 8, 16 or 32":                                            func(o *Options) { o.Lanes = []int{4} },
 		"gpu-bench: host threads (0) must be 1 to 1024":                                       func(o *Options) { o.HostThreads = []int{0} },
 		"gpu-bench: entries (-2) must be 1 to 2147483648\ngpu-bench: runs (-3) must be 1 to 10000": func(o *Options) {
 			o.Entries, o.Runs = -2, -3

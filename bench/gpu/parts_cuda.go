@@ -28,7 +28,7 @@ func (r *runner) hitParts() {
 			}
 			tier := get(transfer.Load(r.d, transfer.SourceOf(host.Bytes(), rowBytes), transfer.Options{Codec: name, DType: of, Seed: seed}))
 			kept := len(r.buffers)
-			err := try(func() { r.hitDecode(tier, t, "hit-parts", name, r.d) })
+			err := try(func() { r.hitDecode(tier, t, "hit-parts", name, r.d, 0) })
 			r.freeFrom(kept)
 			tier.Close()
 			must(err)

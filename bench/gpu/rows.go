@@ -16,14 +16,21 @@ const patternBytes = 64 << 20
 // A pattern is what a table consists of, repeated.
 type pattern []byte
 
-// newPattern makes a pattern of 32-bit elements for a table of so many bytes: of a shorter table than patternBytes, no more than that.
+// patternPart is what the length of a pattern is a multiple of.
+const patternPart = 1 << 20
+
+// emptyPattern returns zeros for a table of so many bytes: of a shorter table than patternBytes, no more than that.
+func emptyPattern(bytes int64) pattern {
+	return make(pattern, min(patternBytes, (bytes+patternPart-1)/patternPart*patternPart))
+}
+
+// newPattern makes a pattern of 32-bit elements for a table of so many bytes.
 func newPattern(bytes int64, value func(*rand.Rand) float32) pattern {
-	const part = 1 << 20
-	p := make(pattern, min(patternBytes, (bytes+part-1)/part*part))
-	parallel(len(p)/part, func(from, to int) {
+	p := emptyPattern(bytes)
+	parallel(len(p)/patternPart, func(from, to int) {
 		for k := from; k < to; k++ {
 			rng := rand.New(rand.NewPCG(uint64(k), 1))
-			for i := k * part; i < (k+1)*part; i += 4 {
+			for i := k * patternPart; i < (k+1)*patternPart; i += 4 {
 				binary.LittleEndian.PutUint32(p[i:], math.Float32bits(value(rng)))
 			}
 		}

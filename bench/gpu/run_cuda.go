@@ -70,7 +70,6 @@ type runner struct {
 
 	// What several cases use, made when the first one needs it.
 	normals, sparse, halves, float16s, counts *table
-	columns, halfColumns, float16Columns      *table
 	stage                                     device.Buffer
 	link                                      *link
 	rates                                     placement.Rates              // of two GPUs
@@ -227,11 +226,11 @@ func (r *runner) rows(rowBytes int) {
 	}
 	for _, c := range []runs{
 		{"hit-decode", func() {
-			r.hitDecode(tier, r.normalRows(), "hit-decode", tier.Codec().Name(), r.d)
+			r.hitDecode(tier, r.normalRows(), "hit-decode", tier.Codec().Name(), r.d, 0)
 			r.free()
 			r.sparseDecode(rowBytes)
 		}},
-		{"peer-hits", func() { r.hitDecode(tier, r.normalRows(), "peer-hits", tier.Codec().Name(), r.peer) }},
+		{"peer-hits", func() { r.hitDecode(tier, r.normalRows(), "peer-hits", tier.Codec().Name(), r.peer, 0) }},
 		{"hit-codecs", func() { r.hitCodecs(rowBytes) }},
 		{"miss-fetch", func() { r.missFetch(tier) }},
 		{"gather-hits-codecs", func() { r.gatherHitsCodecs(rowBytes) }},
@@ -255,16 +254,21 @@ func (r *runner) float16Rows() *table { return r.shared(&r.float16s, float16s) }
 
 func (r *runner) shared(t **table, values func(bytes int64) pattern) *table {
 	if *t == nil {
-		host := get(r.d.AllocHost(r.o.TableBytes, "benchmark table"))
-		r.kept = append(r.kept, host)
-		values(host.Size()).fill(host.Bytes())
-		mem := get(r.d.Alloc(r.o.TableBytes, "benchmark table"))
-		r.kept = append(r.kept, mem)
-		*t = &table{host, mem}
-		must(r.stream.Copy(mem, host))
-		must(r.stream.Synchronize())
+		*t = r.tableOf(values(r.o.TableBytes), r.o.TableBytes, &r.kept)
 	}
 	return *t
+}
+
+// tableOf makes a table of a pattern. Its memory is added to buffers.
+func (r *runner) tableOf(p pattern, size int64, buffers *[]device.Buffer) *table {
+	host := get(r.d.AllocHost(size, "benchmark table"))
+	*buffers = append(*buffers, host)
+	p.fill(host.Bytes())
+	mem := get(r.d.Alloc(size, "benchmark table"))
+	*buffers = append(*buffers, mem)
+	must(r.stream.Copy(mem, host))
+	must(r.stream.Synchronize())
+	return &table{host, mem}
 }
 
 const (

@@ -63,7 +63,7 @@ func (r *runner) hitSparse() {
 		pattern(few).fill(host.Bytes())
 		t := &table{host, r.put(host.Bytes())}
 		tier := get(transfer.Load(r.d, transfer.SourceOf(host.Bytes(), of.rowBytes), transfer.Options{Codec: sparseRowsCodec, DType: of.dtype, Seed: seed}))
-		err := try(func() { r.hitDecode(tier, t, "hit-sparse", of.label, r.d) })
+		err := try(func() { r.hitDecode(tier, t, "hit-sparse", of.label, r.d, 0) })
 		tier.Close()
 		r.free()
 		must(err)

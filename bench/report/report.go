@@ -276,8 +276,8 @@ func Compress(w io.Writer, results []experiment.CodecResult) error {
 	out.printf("%s\n", t.Render())
 	if len(results) > 0 && results[0].Bounds != nil {
 		b := results[0].Bounds
-		out.printf("bounds: %.2f %% at the entropy of the elements' leading bits, %.2f %% with statistics of each column, %.2f %% by places and values of rare elements\n",
-			b.Order0, b.Columns, b.Sparse)
+		out.printf("bounds: %.2f %% at the entropy of the elements' leading bits, %.2f %% with statistics of each column (%.2f %% of rows that these are not of), %.2f %% by places and values of rare elements\n",
+			b.Order0, b.Columns, b.HeldOut, b.Sparse)
 	}
 	out.printf("%s", repeats(results))
 	return out.err

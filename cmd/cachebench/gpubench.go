@@ -76,6 +76,7 @@ func newGPUBench() *cobra.Command {
 	o.EnsureDefaults()
 	f.StringSliceVar(&o.Cases, "cases", o.Cases, "what to measure: "+strings.Join(gpu.Cases, ", "))
 	f.StringSliceVar(&o.Codecs, "codecs", o.Codecs, "codecs that hit-codecs measures, of those that auto-selection tries")
+	f.IntSliceVar(&o.Lanes, "lanes", nil, "numbers of lanes, of 8, 16 and 32, by which hit-columns decodes a row besides those that suit it")
 	f.IntSliceVar(&o.RowBytes, "rows", o.RowBytes, "row lengths, bytes, multiples of 4")
 	f.Int64Var(&o.TableBytes, "table-bytes", o.TableBytes, "size of the tables")
 	f.Int64Var(&o.LargeTableBytes, "large-table-bytes", o.LargeTableBytes, "size of the tables of gather-misses-large, training-fetch, ngram-decode and ngram-prefill")
@@ -85,7 +86,7 @@ func newGPUBench() *cobra.Command {
 	f.IntVar(&o.Batch, "batch", o.Batch, "rows of a batch")
 	f.IntVar(&o.Entries, "entries", o.Entries, "entries of the hashmap for lookup")
 	f.IntVar(&o.Runs, "runs", o.Runs, "times each is measured; the median counts")
-	measuring = []string{"cases", "codecs", "rows", "table-bytes", "large-table-bytes", "tokens", "embedding", "host-threads", "batch", "entries", "runs"}
+	measuring = []string{"cases", "codecs", "lanes", "rows", "table-bytes", "large-table-bytes", "tokens", "embedding", "host-threads", "batch", "entries", "runs"}
 	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
 	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
 	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")

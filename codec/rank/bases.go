@@ -3,18 +3,24 @@ package rank
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // A base is subtracted from each element of its column, after rotation and modulo 2^W, before the element is split into symbol and
 // rest. It is a multiple of 2^(W-16). Columns of different scales, offsets or signs so have the same frequent symbols, and one set of
-// digits serves them all.
+// digits serves them all. There may be several classes of rows, each with bases of its own.
 
-// maxBasedRow is the longest row, in bytes, of tables with bases: their device metadata hold the bases of a whole row.
-const maxBasedRow = 4096
+const (
+	// maxBasedRow is the longest row, in bytes, of tables with bases: the length of its stored form leaves 4 bits of the length field.
+	maxBasedRow = 4096
+	maxClasses  = 16
+	// maxClassBytes is the longest device metadata, in bytes, of the bases of several classes: blocks keep them in shared memory.
+	maxClassBytes = 8192
+)
 
-// setBases checks the shape's bases and lays them out as a row of elements.
-func (c *Codec) setBases(bases []uint16) error {
-	if bases == nil {
+// setBases checks the shape's bases and lays them out as rows of elements.
+func (c *Codec) setBases(classes [][]uint16) error {
+	if classes == nil {
 		return nil
 	}
 	size := c.shape.ElementBytes
@@ -24,25 +30,38 @@ func (c *Codec) setBases(bases []uint16) error {
 	if c.rowBytes > maxBasedRow {
 		return fmt.Errorf("rank: row (%d bytes) must be at most %d with bases", c.rowBytes, maxBasedRow)
 	}
-	if len(bases) != c.elements {
-		return fmt.Errorf("rank: bases (%d) must be as many as the elements of a row (%d)", len(bases), c.elements)
+	for c.classBits < 4 && 1<<c.classBits < len(classes) {
+		c.classBits++
 	}
-	c.bases = make([]byte, (len(bases)*size+15)&^15)
-	for i, b := range bases {
-		binary.LittleEndian.PutUint16(c.bases[(i+1)*size-2:], b)
+	if len(classes) != 1<<c.classBits {
+		return fmt.Errorf("rank: classes (%d) must be 1, 2, 4, 8 or %d", len(classes), maxClasses)
+	}
+	c.baseStride = (c.elements*size + 15) &^ 15
+	if n := len(classes) * c.baseStride; len(classes) > 1 && n > maxClassBytes {
+		return fmt.Errorf("rank: bases of %d classes (%d bytes) must have at most %d", len(classes), n, maxClassBytes)
+	}
+	c.bases = make([]byte, len(classes)*c.baseStride)
+	for k, bases := range classes {
+		if len(bases) != c.elements {
+			return fmt.Errorf("rank: bases (%d) must be as many as the elements of a row (%d)", len(bases), c.elements)
+		}
+		for i, b := range bases {
+			binary.LittleEndian.PutUint16(c.bases[k*c.baseStride+(i+1)*size-2:], b)
+		}
+		c.shape.Bases = append(c.shape.Bases, slices.Clone(bases))
 	}
 	c.joinRotate = 0 // addBases rotates
 	return nil
 }
 
-// addBases adds their bases to elements that are still rotated, and rotates them back. row is the part of a row that begins at
-// byte at.
-func (c *Codec) addBases(row []byte, at int) {
+// addBases adds the bases of a class to elements that are still rotated, and rotates them back. row is the part of a row that begins
+// at byte at.
+func (c *Codec) addBases(row []byte, class, at int) {
 	one, width := uint64(low32), 32
 	if c.shape.ElementBytes == 2 {
 		one, width = low16, 16
 	}
-	top, bases := one<<(width-1), c.bases[at:]
+	top, bases := one<<(width-1), c.bases[class*c.baseStride+at:]
 	add := func(x, base uint64) uint64 {
 		x = (x&^top + base&^top) ^ (x^base)&top // no carry leaves an element
 		if c.shape.Rotate != 0 {

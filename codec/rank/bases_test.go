@@ -83,7 +83,7 @@ func TestTrain_BasedBytes(t *testing.T) {
 
 func TestMetadata_Bases(t *testing.T) {
 	s := goldenShape
-	s.Bases = []uint16{1, 0x8000, 0xffff, 7, 0}
+	s.Bases = [][]uint16{{1, 0x8000, 0xffff, 7, 0}, {2, 3, 4, 5, 6}}
 	c, err := New(11, s)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestMetadata_Bases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := again.shape; !slices.Equal(got.Bases, s.Bases) || !slices.Equal(got.Symbols, s.Symbols) || got.Rotate != s.Rotate {
+	if got := again.shape; !slices.EqualFunc(got.Bases, s.Bases, slices.Equal) || !slices.Equal(got.Symbols, s.Symbols) || got.Rotate != s.Rotate {
 		t.Errorf("metadata read back as %+v", got)
 	}
 	body := bytes.Clone(b[:len(b)-4])

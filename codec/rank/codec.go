@@ -37,9 +37,10 @@ type Shape struct {
 	Digits []int
 	// Symbols are the symbols that the digits name, level by level: 2^d - 1 for a level of d bits, all different.
 	Symbols []uint16
-	// Bases has the leading 16 bits of what is subtracted from the rotated elements of each column, modulo 2^W. nil: nothing. Only for
-	// elements of 2 or 4 bytes, in rows of at most 4096 bytes.
-	Bases []uint16
+	// Bases has, for each class of rows, the leading 16 bits of what is subtracted from the rotated elements of each column, modulo 2^W.
+	// nil: nothing is subtracted. Only for elements of 2 or 4 bytes, in rows of at most 4096 bytes. There are 1, 2, 4, 8 or 16 classes,
+	// whose bases, as elements, have at most 8192 bytes.
+	Bases [][]uint16
 }
 
 // Codec stores the rows of one table. It implements [codec.Codec].
@@ -52,8 +53,10 @@ type Codec struct {
 	rest     int // bits of a rest
 	raw      int // bits of an element's digits in all levels
 	levels   []level
-	// bases has the bases as a row of elements, padded with zeros to 16 bytes; nil for none.
-	bases []byte
+	// bases has the bases of each class as a row of elements, padded with zeros to baseStride bytes; nil for none.
+	bases      []byte
+	baseStride int
+	classBits  int // the bits that name a row's class
 	// joinRotate is the rotation that joining symbols and rests undoes: shape.Rotate, or 0 with bases.
 	joinRotate int
 	// symbolShift is the left shift of symbols in tables: for elements of 2 bytes their final position, else 0.
@@ -61,6 +64,8 @@ type Codec struct {
 
 	// codes has level << 4 | digit of each symbol. Symbols without a digit have level len(levels).
 	codes []uint8
+	// bits has, by level, the bits of a symbol's digits; the last entry is that of symbols without a digit.
+	bits [maxLevels + 1]uint8
 	// first is the lookup table of level 0. Its index is 4 digits, or 2 if digits have more than 2 bits.
 	first [256]lookup
 }
@@ -98,7 +103,7 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 		return nil, fmt.Errorf("rank: levels (%d) must be 1 to %d", len(s.Digits), maxLevels)
 	}
 	c := &Codec{
-		shape: Shape{s.ElementBytes, s.Rotate, s.SymbolBits, slices.Clone(s.Digits), slices.Clone(s.Symbols), slices.Clone(s.Bases)}, rowBytes: rowBytes,
+		shape: Shape{s.ElementBytes, s.Rotate, s.SymbolBits, slices.Clone(s.Digits), slices.Clone(s.Symbols), nil}, rowBytes: rowBytes,
 		elements: rowBytes / s.ElementBytes, segment: segmentBytes / s.ElementBytes, header: headerBytes(rowBytes),
 		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits), joinRotate: s.Rotate,
 	}
@@ -134,7 +139,9 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 		next = next[1<<bits-1:]
 		c.levels = append(c.levels, l)
 		c.raw += bits
+		c.bits[k] = uint8(c.raw)
 	}
+	c.bits[len(s.Digits)] = uint8(c.raw + s.SymbolBits)
 	if len(next) != 0 {
 		return nil, fmt.Errorf("rank: symbols (%d) must be as many as the digits %v name", len(s.Symbols), s.Digits)
 	}

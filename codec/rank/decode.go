@@ -14,7 +14,7 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	if len(src) < c.header {
 		return 0, codec.CorruptError("rank", "stored row (%d bytes) is shorter than its length (%d)", len(src), c.header)
 	}
-	pos := 8 * c.header
+	class, pos := c.front(src)
 	whole := c.elements * c.shape.ElementBytes
 	for at := 0; at < whole && pos <= 8*len(src); at += segmentBytes {
 		part := row[at:min(at+segmentBytes, whole)]
@@ -24,7 +24,7 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 			pos = c.decodeSegment(part, src, pos)
 		}
 		if c.bases != nil {
-			c.addBases(part, at)
+			c.addBases(part, class, at)
 		}
 	}
 	for i := whole; i < c.rowBytes; i++ {
@@ -43,17 +43,25 @@ func (c *Codec) end(src []byte, pos int) (int, error) {
 	if n >= c.rowBytes {
 		return 0, codec.CorruptError("rank", "stored row (%d bytes) is no shorter than the row (%d)", n, c.rowBytes)
 	}
-	if c.header != 0 && c.length(src) != n {
-		return 0, codec.CorruptError("rank", "stored row's length field (%d) is not the end of its payload (%d)", c.length(src), n)
+	if c.header != 0 {
+		if err := c.checkFront(src); err != nil {
+			return 0, err
+		}
+		if c.length(src) != n {
+			return 0, codec.CorruptError("rank", "stored row's length field (%d) is not the end of its payload (%d)", c.length(src), n)
+		}
 	}
 	return n, nil
 }
 
-// length reads the length field of a stored row. REQUIRES: c.header != 0.
+// length reads the length of a stored row from its length field. REQUIRES: c.header != 0.
 func (c *Codec) length(src []byte) int {
 	n := int(binary.LittleEndian.Uint16(src))
 	if c.header == 3 {
 		n |= int(src[2]) << 16
+	}
+	if c.bases != nil {
+		n &= 1<<classShift - 1
 	}
 	return n
 }
@@ -160,6 +168,9 @@ func (c *Codec) Stored(src []byte) (int, error) {
 		return 0, codec.CorruptError("rank", "stored row (%d bytes) is shorter than its length (%d)", len(src), c.header)
 	}
 	if c.header != 0 {
+		if err := c.checkFront(src); err != nil {
+			return 0, err
+		}
 		n := c.length(src)
 		if n > len(src) || n >= c.rowBytes {
 			return 0, codec.CorruptError("rank", "stored row's length field (%[3]d) must be at most the bytes given (%[1]d) and below the row's (%[2]d)", len(src), c.rowBytes, n)
@@ -167,7 +178,7 @@ func (c *Codec) Stored(src []byte) (int, error) {
 		return n, nil
 	}
 	n := c.elements // a row without a length field is one segment
-	pos := 0
+	pos := c.classBits
 	for _, l := range c.levels {
 		ones := 0
 		for i := range n {

@@ -10,27 +10,38 @@ import (
 
 // EncodeBound implements codec.Codec. In the worst case every element has a digit in each level and its symbol as it is.
 func (c *Codec) EncodeBound() int {
-	return c.header + c.rowBytes + (c.elements*c.raw+7)/8 + bitio.Slack
+	return c.header + c.rowBytes + (c.classBits+c.elements*c.raw+7)/8 + bitio.Slack
 }
 
 // Encode implements codec.Codec.
 func (c *Codec) Encode(dst, row []byte) (int, error) {
-	n := c.encode(dst[:c.EncodeBound()], row[:c.rowBytes])
+	row = row[:c.rowBytes]
+	class := c.classOf(row)
+	n := c.encode(dst[:c.EncodeBound()], row, class)
 	if n >= c.rowBytes {
 		return 0, codec.ErrIncompressible
 	}
+	field := n | class<<classShift
 	for i := range c.header {
-		dst[i] = byte(n >> (8 * i))
+		dst[i] = byte(field >> (8 * i))
 	}
 	return n, nil
 }
 
-// encode writes the stored form without its length field, and returns its length.
-func (c *Codec) encode(dst, row []byte) int {
+// encode writes the stored form of a row of the given class without its length field, and returns its length.
+func (c *Codec) encode(dst, row []byte, class int) int {
 	w := bitio.NewWriter(dst, 8*c.header)
+	if c.header == 0 {
+		w.Put(uint64(class), uint(c.classBits))
+	}
+	var bases []uint16
+	if c.bases != nil {
+		bases = c.shape.Bases[class]
+	}
 	whole := c.elements * c.shape.ElementBytes
 	for at := 0; at < whole; at += segmentBytes {
-		c.encodeSegment(&w, row[at:min(at+segmentBytes, whole)], at/c.shape.ElementBytes)
+		c.encodeSegment(&w, row[at:min(at+segmentBytes, whole)], bases)
+		bases = bases[min(segmentBytes/c.shape.ElementBytes, len(bases)):]
 	}
 	for _, b := range row[whole:] {
 		w.Put(uint64(b), 8)
@@ -38,12 +49,12 @@ func (c *Codec) encode(dst, row []byte) int {
 	return w.Finish()
 }
 
-// encodeSegment writes the segment whose first element has number first in the row.
-func (c *Codec) encodeSegment(w *bitio.Writer, row []byte, first int) {
+// encodeSegment writes a segment. bases begins with those of its columns, if there are any.
+func (c *Codec) encodeSegment(w *bitio.Writer, row []byte, bases []uint16) {
 	var rests [segmentElements]uint64
 	var symbols [segmentElements]uint16
 	var codes, list [segmentElements]uint8
-	n := c.split(rests[:], symbols[:], row, first)
+	n := c.split(rests[:], symbols[:], row, bases)
 	for i := range n {
 		codes[i] = c.codes[symbols[i]]
 		list[i] = uint8(i)
@@ -72,15 +83,14 @@ func (c *Codec) encodeSegment(w *bitio.Writer, row []byte, first int) {
 	}
 }
 
-// split splits a segment's elements, from number first of the row on, into symbols and rests, and returns how many there are.
-func (c *Codec) split(rests []uint64, symbols []uint16, row []byte, first int) int {
+// split splits a segment's elements into symbols and rests, and returns how many there are.
+func (c *Codec) split(rests []uint64, symbols []uint16, row []byte, bases []uint16) int {
 	rotate, rest := c.shape.Rotate, uint(c.rest)
 	mask := uint64(1)<<rest - 1
 	n := len(row) / c.shape.ElementBytes
-	var bases []uint16
 	baseShift, whole := uint(8*c.shape.ElementBytes-16), ^uint64(0)>>(64-8*c.shape.ElementBytes)
-	if c.shape.Bases != nil {
-		bases = c.shape.Bases[first:][:n]
+	if bases != nil {
+		bases = bases[:n]
 	}
 	for i := range n {
 		var x uint64

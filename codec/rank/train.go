@@ -41,7 +41,7 @@ func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
 			least = cost
 		}
 	}
-	if based, ok := trainBased(sample, rowBytes, elementBytes, least); ok {
+	if based, ok := trainBased(sample, rowBytes, elementBytes, best, least); ok {
 		best = based
 	}
 	return New(rowBytes, best)

@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -33,7 +33,7 @@ const raw = "raw"
 type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one, shifts
-	bytes, built        string
+	bytes, bits, built  string
 	words               map[string]bool // fill, encode, pairs, two, fixed, sealed
 	macros              []string
 }
@@ -143,6 +143,8 @@ func parse(line, header string) (coder, error) {
 			c.numbers[key] = value
 		case has && key == "bytes":
 			c.bytes = value
+		case has && key == "bits":
+			c.bits = value
 		case has && key == "built":
 			c.built = value
 		case has && strings.ToUpper(key) == key:
@@ -183,6 +185,9 @@ func (c *coder) modules() (lines []string) {
 	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
 	if c.bytes != "" {
 		macros = append(macros, "-DROW_BYTES="+c.bytes)
+	}
+	if c.bits != "" {
+		macros = append(macros, "-DROW_BITS="+c.bits)
 	}
 	if c.built != "" {
 		hits = append(hits, "-DROW_BUILT="+c.built)
@@ -280,6 +285,9 @@ func coderTable(coders []coder) []byte {
 		}
 		if c.bytes != "" {
 			out.WriteString(", bytes: true")
+		}
+		if c.bits != "" {
+			out.WriteString(", bits: true")
 		}
 		if c.built != "" {
 			out.WriteString(", built: true")
