@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/device/cuda/emulator"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
@@ -588,4 +589,39 @@ func TestGPU_FromPages_PooledStreams(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestGPU_PooledOneBag sums bags of a million rows; an emulated GPU takes fewer.
+func TestGPU_PooledOneBag(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns = 1000, 8
+	n := 1_000_000
+	if emulator.Present() {
+		n = 40_000
+	}
+	data := floatTable(rows, columns, dtype.Float32, false, 1)
+	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, n)
+	for _, codec := range []cache.Codec{"none", "ibp4"} {
+		table, err := cache.FromBytes("features", dtype.Float32, data, columns*4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 40_000, Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
+		for _, p := range []cache.Pooling{{Offsets: []int64{0}}, {Bag: n, Mode: cache.PoolMean}, {Offsets: []int64{0, 0, 3, int64(n) - 1}, Mode: cache.PoolMax}} {
+			size, _ := pooledOut(&p, dtype.Float32, columns, n)
+			out := upload(t, gpu, make([]byte, size))
+			b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, false), out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, size)
+			if err := device.Download(gpu, got, out); err != nil {
+				t.Fatal(err)
+			}
+			checkPooled(t, data, dtype.Float32, columns, ids, &p, got, string(codec))
+		}
+	}
 }
