@@ -21,7 +21,7 @@ func reloadable(t *testing.T, refresh cache.RefreshOptions, p admission.Policy) 
 	}
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: 12 << 10, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
-		Refresh: refresh, Admission: cache.AdmissionOptions{Policy: p},
+		Host: cache.HostOptions{NoEqualRows: true}, Refresh: refresh, Admission: cache.AdmissionOptions{Policy: p},
 	})
 	if err != nil {
 		t.Fatal(err)
