@@ -19,17 +19,27 @@ struct PartsCoder {
 	static constexpr bool TOGETHER = true;
 	static constexpr u32 SEGMENT = 512, RAW = 0, CONSTANT = 1, CODED = 2, TABLE = 256 + 16;
 
+	// Plane reads what the metadata say of a plane: that takes fewer registers than keeping all of it.
 	struct Plane {
-		u32 elements, at, kind, value, stride, byte, rotate, symbol, bits0, bits1, digitsAt, restAt, bases, first, named0, named1;
-		INLINE u32 rest() const { return kind == CODED ? 8 - symbol : 8; }
+		const u32 *w;
+		INLINE u32 elements() const { return w[0] & 0xffff; }
+		INLINE u32 at() const { return w[0] >> 16; }
+		INLINE u32 kind() const { return w[1] & 0xff; }
+		INLINE u32 value() const { return w[1] >> 8 & 0xff; }
+		INLINE u32 stride() const { return w[1] >> 16 & 0xff; }
+		INLINE u32 byte() const { return w[1] >> 24 & 0x7f; }
+		INLINE bool rotate() const { return w[1] >> 31; }
+		INLINE u32 symbol() const { return w[2] & 0xff; }
+		INLINE u32 bits0() const { return w[2] >> 8 & 0xff; }
+		INLINE u32 bits1() const { return w[2] >> 16; }
+		INLINE u32 digitsAt() const { return w[3]; }
+		INLINE u32 restAt() const { return w[4]; }
+		INLINE u32 bases() const { return w[5] & 0xffff; }
+		INLINE u32 first() const { return w[5] >> 16; }
+		INLINE u32 named0() const { return w[6]; }
+		INLINE u32 named1() const { return w[7]; }
 	};
-	static INLINE Plane planeOf(const u8 *meta, u32 i)
-	{
-		const u32x4 *w = (const u32x4 *)(meta + 4 * TABLE) + 2 * i;
-		u32x4 a = w[0], b = w[1];
-		return Plane{a.x & 0xffff, a.x >> 16, a.y & 0xff, a.y >> 8 & 0xff, a.y >> 16 & 0xff, a.y >> 24 & 0x7f, a.y >> 31, a.z & 0xff,
-			     a.z >> 8 & 0xff, a.z >> 16, a.w, b.x, b.y & 0xffff, b.y >> 16, b.z, b.w};
-	}
+	static INLINE Plane planeOf(const u8 *meta, u32 i) { return Plane{(const u32 *)meta + TABLE + 8 * i}; }
 
 	// lengthOf returns the length of a stored row whose head is there.
 	template <class W> static INLINE u32 lengthOf(const RowCodec &codec, const W &stored)
@@ -86,77 +96,70 @@ struct PartsCoder {
 	{
 		constexpr u32 K = SEGMENT / (16 * N);
 		const u32 *table = (const u32 *)meta;
-		const u32 *table0 = table + (p.bits0 == 2 ? 0 : 256), *table1 = table + (p.bits1 == 2 ? 0 : 256);
-		const u32 four0 = low(4 * p.bits0), four1 = low(4 * p.bits1), rest = p.rest();
+		const u32 *table0 = table + (p.bits0() == 2 ? 0 : 256), *table1 = table + (p.bits1() == 2 ? 0 : 256);
+		const u32 four0 = low(4 * p.bits0()), four1 = low(4 * p.bits1()), rest = 8 - p.symbol();
 		const u32 unit = n <= 4 * N ? 4 : 16, each = unit * N;
-		u32 x[K], y[K], passed[K], escapes[K], at[K];
-#pragma unroll
-		for (u32 k = 0; k < K; k++) {
-			u32 first = (k * N + lane) * unit, have = live && first < n ? minimum(unit, n - first) : 0;
-			x[k] = y[k] = passed[k] = escapes[k] = 0;
-			if (k * each < n) {
-				x[k] = bitsAt(stored, p.digitsAt + (from + first) * p.bits0) & low(have * p.bits0);
-				passed[k] = popcount(passedOn(x[k], p.bits0));
-			}
-		}
-		u32 all = places<N, K>(lanes, passed, at);
+		// digitsOf has those of a unit in level 0, and laterOf those of its passed elements in level 1, from the place at on.
+		auto digitsOf = [&](u32 first) {
+			u32 have = first < n ? minimum(unit, n - first) : 0;
+			return bitsAt(stored, p.digitsAt() + (from + first) * p.bits0()) & low(have * p.bits0());
+		};
+		auto laterOf = [&](u32 at, u32 passed) { return bitsAt(stored, pos + at * p.bits1()) & low(passed * p.bits1()); };
+		u32 own[K], at[K], behind[K]; // own: elements passed on, then escapes; at and behind: those before the unit
 #pragma unroll
 		for (u32 k = 0; k < K; k++)
-			if (k * each < n) {
-				y[k] = bitsAt(stored, pos + at[k] * p.bits1) & low(passed[k] * p.bits1);
-				escapes[k] = popcount(passedOn(y[k], p.bits1));
-			}
-		pos += all * p.bits1;
-		all = places<N, K>(lanes, escapes, at);
+			own[k] = live && k * each < n ? popcount(passedOn(digitsOf((k * N + lane) * unit), p.bits0())) : 0;
+		u32 all = places<N, K>(lanes, own, at);
 #pragma unroll
-		for (u32 k = 0; k < K; k++) {
-			u32 first = (k * N + lane) * unit;
-			if (!live || first >= n)
-				continue;
+		for (u32 k = 0; k < K; k++)
+			own[k] = k * each < n ? popcount(passedOn(laterOf(at[k], own[k]), p.bits1())) : 0;
+		const u32 end = pos + all * p.bits1();
+		all = places<N, K>(lanes, own, behind);
+#pragma unroll
+		for (u32 k = 0; k < K; k++)
+			at[k] |= behind[k] << 16;
+		// Not unrolled, lest the code be longer than what multiprocessors cache: the unit is always number 0.
+#pragma unroll 1
+		for (u32 first = lane * unit; live && first < n; first += each) {
 			// Symbols of elements passed on, in their order: of level 1 and escapes.
-			u32 z[4] = {0, 0, 0, 0}, bit = pos + at[k] * p.symbol, digits = y[k];
+			u32 x = digitsOf(first), passed = popcount(passedOn(x, p.bits0())), digits = laterOf(at[0] & 0xffff, passed);
+			u32 z[4] = {0, 0, 0, 0}, bit = end + (at[0] >> 16) * p.symbol();
 #pragma unroll
 			for (u32 g = 0; g < 4; g++)
-				if (4 * g < passed[k]) {
-					u32 entry = table1[digits & four1], n = entry >> 16, escaped = 0;
-					digits >>= 4 * p.bits1;
-					if (n != 0) {
-						escaped = spread(bitsAt(stored, bit), p.symbol) << rest;
-						bit += (n >> 3) * p.symbol;
+				if (4 * g < passed) {
+					u32 entry = table1[digits & four1], more = entry >> 16, escaped = 0;
+					digits >>= 4 * p.bits1();
+					if (more != 0) {
+						escaped = spread(bitsAt(stored, bit), p.symbol()) << rest;
+						bit += (more >> 3) * p.symbol();
 					}
-					z[g] = permute(p.named1, escaped, entry);
+					z[g] = permute(p.named1(), escaped, entry);
 				}
-			u32 rests[4] = {0, 0, 0, 0}, at = p.restAt + (from + first) * rest, bytes[4];
-			if (rest != 0) {
-#pragma unroll
-				for (u32 g = 0; g < 4; g += 2)
-					if (4 * g < unit) {
-						u64 b = bits64At(stored, at + 4 * g * rest);
-						rests[g] = spread((u32)b, rest);
-						rests[g + 1] = spread(funnel((u32)b, (u32)(b >> 32), 4 * rest), rest);
-					}
-			}
-			digits = x[k];
+			u32 bytes[4] = {0, 0, 0, 0};
+			bit = p.restAt() + (from + first) * rest;
 #pragma unroll
 			for (u32 g = 0; g < 4; g++)
 				if (4 * g < unit) {
-					u32 entry = table0[digits & four0];
-					digits >>= 4 * p.bits0;
-					bytes[g] = permute(p.named0, z[0], entry) | rests[g];
+					u32 entry = table0[x & four0];
+					x >>= 4 * p.bits0();
+					bytes[g] = permute(p.named0(), z[0], entry) | spread(bitsAt(stored, bit + 4 * g * rest), rest);
 #pragma unroll
 					for (u32 i = 0; i + g < 3; i++)
 						z[i] = funnel(z[i], z[i + 1], entry >> 16);
 				}
-			if (p.bases != 0) {
-				const u32 *bases = (const u32 *)(meta + p.bases + from + first);
+			if (p.bases() != 0) {
+				const u32 *bases = (const u32 *)(meta + p.bases() + from + first);
 #pragma unroll
 				for (u32 g = 0; g < 4; g++)
 					if (4 * g < unit)
 						bytes[g] = addBytes(bytes[g], bases[g]);
 			}
 			put(from + first, minimum(unit, n - first), bytes);
+#pragma unroll
+			for (u32 k = 1; k < K; k++)
+				at[k - 1] = at[k];
 		}
-		return pos + all * p.symbol;
+		return end + all * p.symbol();
 	}
 
 	// storeBytes writes the lowest n bytes of x, at most 4, at byte at of a row.
@@ -174,38 +177,39 @@ struct PartsCoder {
 	// putBytes writes n elements, at most 16, of a part of bytes.
 	static INLINE void putBytes(const RowCodec &codec, const Plane &p, u32 e, u32 n, u32 (&x)[4], u8 *row)
 	{
-		if (p.rotate)
+		if (p.rotate())
 #pragma unroll
 			for (u32 g = 0; g < 4; g++)
 				x[g] = (x[g] >> 1 & 0x7f7f7f7f) | (x[g] << 7 & 0x80808080);
-		if (n == 16 && (p.at + e) % 16 == 0) {
-			storeQuad(row, (p.at + e) / 16, u32x4{x[0], x[1], x[2], x[3]}, codec.rowBytes, codec.store);
+		if (n == 16 && (p.at() + e) % 16 == 0) {
+			storeQuad(row, (p.at() + e) / 16, u32x4{x[0], x[1], x[2], x[3]}, codec.rowBytes, codec.store);
 			return;
 		}
-#pragma unroll
-		for (u32 g = 0; g < 4; g++)
-			if (4 * g < n)
-				storeBytes(codec, row, p.at + e + 4 * g, x[g], minimum(4, n - 4 * g));
+#pragma unroll 1
+		for (u32 at = p.at() + e, end = at + n; at < end; at += 4) {
+			storeBytes(codec, row, at, x[0], minimum(4, end - at));
+			x[0] = x[1], x[1] = x[2], x[2] = x[3];
+		}
 	}
 
 	// planeBytes returns the bytes of elements e to e + 3 of a plane, e being a multiple of 4. Coded planes are in the scratch memory.
 	template <class W> static INLINE u32 planeBytes(const Plane &p, const W &stored, const u8 *scratch, u32 e)
 	{
-		if (p.kind == CONSTANT)
-			return p.value * 0x01010101u;
-		return p.kind == CODED ? *(const u32 *)(scratch + p.first + e) : bitsAt(stored, p.restAt + 8 * e);
+		if (p.kind() == CONSTANT)
+			return p.value() * 0x01010101u;
+		return p.kind() == CODED ? *(const u32 *)(scratch + p.first() + e) : bitsAt(stored, p.restAt() + 8 * e);
 	}
 
 	// joinPart writes a part of elements of several bytes whose planes begin at plane i.
 	template <int N, class W>
 	static INLINE void joinPart(const RowCodec &codec, const u8 *meta, u32 i, const Plane &p, const W &stored, const u8 *scratch, u32 lane, u8 *row)
 	{
-		u32 start = p.at - p.byte;
+		u32 start = p.at() - p.byte();
 #pragma unroll 1
-		for (u32 e = 4 * lane; e < p.elements; e += 4 * N) {
+		for (u32 e = 4 * lane; e < p.elements(); e += 4 * N) {
 			u64 z[4] = {0, 0, 0, 0};
 #pragma unroll 1
-			for (u32 k = 0; k < p.stride; k++) {
+			for (u32 k = 0; k < p.stride(); k++) {
 				u32 x = planeBytes(planeOf(meta, i + k), stored, scratch, e);
 #pragma unroll
 				for (u32 j = 0; j < 4; j++)
@@ -213,11 +217,11 @@ struct PartsCoder {
 			}
 #pragma unroll
 			for (u32 j = 0; j < 4; j++)
-				if (e + j < p.elements) {
-					u64 x = p.rotate ? z[j] >> 1 | (z[j] & 1) << (8 * p.stride - 1) : z[j];
-					u32 at = start + (e + j) * p.stride;
-					storeBytes(codec, row, at, (u32)x, minimum(4, p.stride));
-					if (p.stride == 8)
+				if (e + j < p.elements()) {
+					u64 x = p.rotate() ? z[j] >> 1 | (z[j] & 1) << (8 * p.stride() - 1) : z[j];
+					u32 at = start + (e + j) * p.stride();
+					storeBytes(codec, row, at, (u32)x, minimum(4, p.stride()));
+					if (p.stride() == 8)
 						storeBytes(codec, row, at + 4, (u32)(x >> 32), 4);
 				}
 		}
@@ -233,34 +237,34 @@ struct PartsCoder {
 #pragma unroll 1
 		for (u32 i = 0; i < planes; i++) {
 			Plane p = planeOf(meta, i);
-			if (p.kind == CODED) {
+			if (p.kind() == CODED) {
 				auto put = [&](u32 e, u32 n, u32(&x)[4]) {
-					if (p.stride == 1) {
+					if (p.stride() == 1) {
 						putBytes(codec, p, e, n, x, row);
 						return;
 					}
 #pragma unroll
 					for (u32 g = 0; g < 4; g++)
 						if (4 * g < n)
-							*(u32 *)(scratch + p.first + e + 4 * g) = x[g];
+							*(u32 *)(scratch + p.first() + e + 4 * g) = x[g];
 				};
 #pragma unroll 1
-				for (u32 from = 0; from < p.elements; from += SEGMENT)
-					pos = decodeSegment<N>(p, meta, stored, lanes, lane, live, from, minimum(SEGMENT, p.elements - from), pos, put);
-			} else if (p.stride == 1) {
+				for (u32 from = 0; from < p.elements(); from += SEGMENT)
+					pos = decodeSegment<N>(p, meta, stored, lanes, lane, live, from, minimum(SEGMENT, p.elements() - from), pos, put);
+			} else if (p.stride() == 1) {
 #pragma unroll 1
-				for (u32 e = 16 * lane; live && e < p.elements; e += 16 * N) {
+				for (u32 e = 16 * lane; live && e < p.elements(); e += 16 * N) {
 					u32 x[4];
 #pragma unroll
 					for (u32 g = 0; g < 4; g++)
 						x[g] = planeBytes(p, stored, scratch, e + 4 * g);
-					putBytes(codec, p, e, minimum(16, p.elements - e), x, row);
+					putBytes(codec, p, e, minimum(16, p.elements() - e), x, row);
 				}
 			}
-			if (p.stride > 1 && p.byte == p.stride - 1) {
+			if (p.stride() > 1 && p.byte() == p.stride() - 1) {
 				warpSync(lanes); // its planes are in the scratch memory
 				if (live)
-					joinPart<N>(codec, meta, i - p.byte, p, stored, scratch, lane, row);
+					joinPart<N>(codec, meta, i - p.byte(), p, stored, scratch, lane, row);
 			}
 		}
 		warpSync(lanes); // the scratch memory is free

@@ -124,6 +124,46 @@ func TestCodec_ModelBitByBit(t *testing.T) {
 	}
 }
 
+// TestTrain_Bases: columns whose values differ by powers of two save more with bases; columns that do not differ have none.
+func TestTrain_Bases(t *testing.T) {
+	of := []dtype.Part{{Type: dtype.Float8E4M3FN, Count: 64}}
+	for _, unequal := range []bool{false, true} {
+		r := rand.New(rand.NewPCG(1, 5))
+		var data []byte
+		for range 400 {
+			for j := range 64 {
+				x := math.Abs(r.NormFloat64())
+				if unequal {
+					x = math.Ldexp(x, j%8-4)
+				}
+				e := min(15, max(0, math.Ilogb(x)+8))
+				data = append(data, byte(e<<3|r.IntN(8)|r.IntN(2)<<7))
+			}
+		}
+		c, err := Train(data, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := c.parts[0].Planes[0]
+		if got := len(p.Bases) > 0; got != unequal {
+			t.Errorf("unequal columns %v: bases %v", unequal, got)
+		}
+		dst, stored := make([]byte, c.EncodeBound()), 0
+		for at := 0; at < len(data); at += 64 {
+			n, err := c.Encode(dst, data[at:][:64])
+			if err != nil {
+				n = 64
+			} else if got := model(c, dst[:n]); !bytes.Equal(got, data[at:][:64]) {
+				t.Fatalf("row %d: the model reads %x", at/64, got)
+			}
+			stored += n
+		}
+		if saving := 100 * (1 - float64(stored)/float64(len(data))); saving < 14 {
+			t.Errorf("unequal columns %v: saving %.1f %%, want 14", unequal, saving)
+		}
+	}
+}
+
 // model decodes a row by the words of docs/format/parts.md.
 func model(c *Codec, src []byte) []byte {
 	at := 0
@@ -286,7 +326,7 @@ func TestUnmarshal_Hostile(t *testing.T) {
 		"plane 0 of part 2 has a value (5) but is not constant":                             func(b []byte) { b[len(b)-7] = 5 },
 		"parts: field (0 bytes) must be 1 or 2":                                             func(b []byte) { b[5] = 0 },
 		"parts: rotation (7 bits) of part 0 must be 0 or 1":                                 func(b []byte) { b[9] = 7 },
-		"parts: symbol (0 bits) must be 3 to 8 (plane 0 of part 0)":                              func(b []byte) { b[15] = 0 },
+		"parts: symbol (0 bits) must be 3 to 8 (plane 0 of part 0)":                         func(b []byte) { b[15] = 0 },
 		"digits (3 bits) of level 1 must have 1 or 2 (plane 0 of part 0)":                   func(b []byte) { b[16] = 0x32 },
 		"metadata must have the digits of levels, and 0 or 1 for bases (plane 0 of part 0)": func(b []byte) { b[17] = 2 },
 	})

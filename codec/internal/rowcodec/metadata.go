@@ -19,10 +19,10 @@ import (
 //
 // The checksum covers all bytes before it.
 type Frame struct {
-	Codec string // the codec's name, for errors
-	Magic string // four characters
-	Bytes int    // length of the shortest frame, checksum included
-	Version byte // of the codec's metadata; 0 is 1
+	Codec   string // the codec's name, for errors
+	Magic   string // four characters
+	Bytes   int    // length of the shortest frame, checksum included
+	Version byte   // of the codec's metadata; 0 is 1
 }
 
 func (f Frame) version() byte { return max(1, f.Version) }
