@@ -18,6 +18,7 @@ struct PartsCoder {
 	static constexpr int LANES = 8, BLOCKS = 3;
 	static constexpr bool TOGETHER = true;
 	static constexpr u32 SEGMENT = 512, RAW = 0, CONSTANT = 1, CODED = 2, TABLE = 256 + 16;
+	static constexpr u32 E4M3 = 4 | 2 << 8 | 2 << 16; // the shape that float8_e4m3fn values train to
 
 	// Plane reads what the metadata say of a plane: that takes fewer registers than keeping all of it.
 	struct Plane {
@@ -29,9 +30,7 @@ struct PartsCoder {
 		INLINE u32 stride() const { return w[1] >> 16 & 0xff; }
 		INLINE u32 byte() const { return w[1] >> 24 & 0x7f; }
 		INLINE bool rotate() const { return w[1] >> 31; }
-		INLINE u32 symbol() const { return w[2] & 0xff; }
-		INLINE u32 bits0() const { return w[2] >> 8 & 0xff; }
-		INLINE u32 bits1() const { return w[2] >> 16; }
+		INLINE u32 shape() const { return w[2]; }
 		INLINE u32 digitsAt() const { return w[3]; }
 		INLINE u32 restAt() const { return w[4]; }
 		INLINE u32 bases() const { return w[5] & 0xffff; }
@@ -65,6 +64,21 @@ struct PartsCoder {
 		return (x & one) | (x & one << bits) << (8 - bits);
 	}
 
+	// wordIn returns the 32 bits from a bit position on, as bitsAt does where the row has them.
+	template <class W> static INLINE u32 wordIn(const W &stored, u32 bit)
+	{
+		u32 x[5];
+		stored.window(bit / 32, x);
+		return funnelWrap(x[0], x[1], bit);
+	}
+
+	// nibbles puts half of the nibbles of x, the lower four or the upper four, in a byte each.
+	static INLINE u32 nibbles(u32 x, bool upper)
+	{
+		x = permute(x, 0, upper ? 0x3322 : 0x1100);
+		return (x & 0x000f000f) | (x >> 4 & 0x0f000f00);
+	}
+
 	// passedOn has a bit for each digit that passes its element on.
 	static INLINE u32 passedOn(u32 digits, u32 bits) { return bits == 2 ? digits & digits >> 1 & 0x55555555 : digits; }
 
@@ -91,29 +105,31 @@ struct PartsCoder {
 
 	// decodeSegment decodes the n elements of a coded plane from element from on, whose level 1 begins at bit pos, and returns where their
 	// escapes end. It calls put(first element, elements, unit, bytes) for each unit of a live tile.
-	template <int N, class W, class PUT>
+	// SHAPE is the bits of symbols and digits as the metadata have them, or 0 for any: known bits save most of the arithmetic.
+	template <int N, u32 SHAPE, class W, class PUT>
 	static INLINE u32 decodeSegment(const Plane &p, const u8 *meta, const W &stored, u32 lanes, u32 lane, bool live, u32 from, u32 n, u32 pos, const PUT &put)
 	{
 		constexpr u32 K = SEGMENT / (16 * N);
+		const u32 shape = SHAPE ? SHAPE : p.shape(), symbol = shape & 0xff, bits0 = shape >> 8 & 0xff, bits1 = shape >> 16;
 		const u32 *table = (const u32 *)meta;
-		const u32 *table0 = table + (p.bits0() == 2 ? 0 : 256), *table1 = table + (p.bits1() == 2 ? 0 : 256);
-		const u32 four0 = low(4 * p.bits0()), four1 = low(4 * p.bits1()), rest = 8 - p.symbol();
-		const u32 unit = n <= 4 * N ? 4 : 16, each = unit * N;
+		const u32 *table0 = table + (bits0 == 2 ? 0 : 256), *table1 = table + (bits1 == 2 ? 0 : 256);
+		const u32 four0 = low(4 * bits0), four1 = low(4 * bits1), rest = 8 - symbol;
+		const u32 unit = SHAPE == 0 && n <= 4 * N ? 4 : 16, each = unit * N;
 		// digitsOf has those of a unit in level 0, and laterOf those of its passed elements in level 1, from the place at on.
 		auto digitsOf = [&](u32 first) {
 			u32 have = first < n ? minimum(unit, n - first) : 0;
-			return bitsAt(stored, p.digitsAt() + (from + first) * p.bits0()) & low(have * p.bits0());
+			return wordIn(stored, p.digitsAt() + (from + first) * bits0) & low(have * bits0);
 		};
-		auto laterOf = [&](u32 at, u32 passed) { return bitsAt(stored, pos + at * p.bits1()) & low(passed * p.bits1()); };
+		auto laterOf = [&](u32 at, u32 passed) { return wordIn(stored, pos + at * bits1) & low(passed * bits1); };
 		u32 own[K], at[K], behind[K]; // own: elements passed on, then escapes; at and behind: those before the unit
 #pragma unroll
 		for (u32 k = 0; k < K; k++)
-			own[k] = live && k * each < n ? popcount(passedOn(digitsOf((k * N + lane) * unit), p.bits0())) : 0;
+			own[k] = live && k * each < n ? popcount(passedOn(digitsOf((k * N + lane) * unit), bits0)) : 0;
 		u32 all = places<N, K>(lanes, own, at);
 #pragma unroll
 		for (u32 k = 0; k < K; k++)
-			own[k] = k * each < n ? popcount(passedOn(laterOf(at[k], own[k]), p.bits1())) : 0;
-		const u32 end = pos + all * p.bits1();
+			own[k] = k * each < n ? popcount(passedOn(laterOf(at[k], own[k]), bits1)) : 0;
+		const u32 end = pos + all * bits1;
 		all = places<N, K>(lanes, own, behind);
 #pragma unroll
 		for (u32 k = 0; k < K; k++)
@@ -122,27 +138,34 @@ struct PartsCoder {
 #pragma unroll 1
 		for (u32 first = lane * unit; live && first < n; first += each) {
 			// Symbols of elements passed on, in their order: of level 1 and escapes.
-			u32 x = digitsOf(first), passed = popcount(passedOn(x, p.bits0())), digits = laterOf(at[0] & 0xffff, passed);
-			u32 z[4] = {0, 0, 0, 0}, bit = end + (at[0] >> 16) * p.symbol();
+			u32 x = digitsOf(first), passed = popcount(passedOn(x, bits0)), digits = laterOf(at[0] & 0xffff, passed);
+			u32 z[4] = {0, 0, 0, 0}, bit = end + (at[0] >> 16) * symbol;
 #pragma unroll
 			for (u32 g = 0; g < 4; g++)
 				if (4 * g < passed) {
 					u32 entry = table1[digits & four1], more = entry >> 16, escaped = 0;
-					digits >>= 4 * p.bits1();
+					digits >>= 4 * bits1;
 					if (more != 0) {
-						escaped = spread(bitsAt(stored, bit), p.symbol()) << rest;
-						bit += (more >> 3) * p.symbol();
+						escaped = spread(wordIn(stored, bit), symbol) << rest;
+						bit += (more >> 3) * symbol;
 					}
 					z[g] = permute(p.named1(), escaped, entry);
 				}
 			u32 bytes[4] = {0, 0, 0, 0};
 			bit = p.restAt() + (from + first) * rest;
+			u32 low8 = 0, high8 = 0; // the rests of eight elements each, if they have four bits
+			if (SHAPE == E4M3) {
+				u32 w[5];
+				stored.window(bit / 32, w);
+				low8 = funnelWrap(w[0], w[1], bit), high8 = funnelWrap(w[1], w[2], bit);
+			}
 #pragma unroll
 			for (u32 g = 0; g < 4; g++)
 				if (4 * g < unit) {
 					u32 entry = table0[x & four0];
-					x >>= 4 * p.bits0();
-					bytes[g] = permute(p.named0(), z[0], entry) | spread(bitsAt(stored, bit + 4 * g * rest), rest);
+					x >>= 4 * bits0;
+					bytes[g] = permute(p.named0(), z[0], entry) |
+						   (SHAPE == E4M3 ? nibbles(g < 2 ? low8 : high8, g & 1) : spread(wordIn(stored, bit + 4 * g * rest), rest));
 #pragma unroll
 					for (u32 i = 0; i + g < 3; i++)
 						z[i] = funnel(z[i], z[i + 1], entry >> 16);
@@ -159,7 +182,7 @@ struct PartsCoder {
 			for (u32 k = 1; k < K; k++)
 				at[k - 1] = at[k];
 		}
-		return end + all * p.symbol();
+		return end + all * symbol;
 	}
 
 	// storeBytes writes the lowest n bytes of x, at most 4, at byte at of a row.
@@ -249,8 +272,13 @@ struct PartsCoder {
 							*(u32 *)(scratch + p.first() + e + 4 * g) = x[g];
 				};
 #pragma unroll 1
-				for (u32 from = 0; from < p.elements(); from += SEGMENT)
-					pos = decodeSegment<N>(p, meta, stored, lanes, lane, live, from, minimum(SEGMENT, p.elements() - from), pos, put);
+				for (u32 from = 0; from < p.elements(); from += SEGMENT) {
+					u32 n = minimum(SEGMENT, p.elements() - from);
+					if (p.shape() == E4M3)
+						pos = decodeSegment<N, E4M3>(p, meta, stored, lanes, lane, live, from, n, pos, put);
+					else
+						pos = decodeSegment<N, 0>(p, meta, stored, lanes, lane, live, from, n, pos, put);
+				}
 			} else if (p.stride() == 1) {
 #pragma unroll 1
 				for (u32 e = 16 * lane; live && e < p.elements(); e += 16 * N) {
