@@ -16,8 +16,8 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // served is a cache that C code holds.
@@ -30,7 +30,7 @@ type served struct {
 	rowBytes []int64     // by table
 	elements []C.int32_t // tc_dtype by table
 	types    []dtype.Type
-	bounces  []bounce    // by device
+	bounces  []bounce // by device
 
 	shared    bool         // other processes can attach
 	log       *slog.Logger // nil: none

@@ -48,12 +48,9 @@ struct BuddyArgs {
 	u32 peers;
 	u32 narrow;
 	u32 blocks;
-	// Order says that of the rows that a warp has made tickets of, those with bytes in buddy memory are read first.
-	u32 order;
-	u32 reserved;
 	// Ranges, unless 0, is a BuddyRanges, and each word says in which range its row is. A captured batch has it always, and uses it if there is another
 	// only than this one.
 	u64 ranges;
 	u64 only;
 };
-ABI_SIZE(BuddyArgs, 440);
+ABI_SIZE(BuddyArgs, 432);

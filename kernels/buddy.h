@@ -29,13 +29,11 @@ INLINE void copyQuad(u32 shared, const BuddyTicket *, u32x4 head, u32 at)
 		copyRow16(shared, ((u64)head.y << 32 | head.x) + at);
 }
 
-// secondAside starts the copy of a row's 16 bytes from at on, if the second part has them, through the first-level cache, which asks a link for whole
-// sectors and lines. What was written there later than the cache has it is not found: a word names places that were written two epochs before, so no
-// kernel that reads them overlaps one that ran before they were written.
+// secondAside starts the copy of a row's 16 bytes from at on, if the second part has them.
 ASIDE void secondAside(u32 shared, const BuddyTicket *ticket, u32 at)
 {
 	if ((i32)at >= (i32)ticket->split && (i32)at < (i32)ticket->length)
-		copyCached16(shared, ticket->over + at);
+		copyRow16(shared, ticket->over + at);
 }
 
 // copySecond starts those copies for a lane's two quads: one test for both, as few rows have a second part.
@@ -168,7 +166,7 @@ template <bool LEAN, bool SEALED = false> struct BuddyRows {
 		return SEALED ? loadConst(at) : loadDevice(at);
 	}
 	// ticket returns the ticket of a row at a position of the batch, given its word; how many of its bytes are in buddy memory; and whether it is on
-	// another device. Rows there that have one part are copied as a second part: through the first-level cache they come 1.6 times as fast over a link.
+	// another device.
 	INLINE BuddyTicket ticket(i64 row, u64 word, u32 position, u32 &beyond, bool &peer) const
 	{
 		const u32 rowBytes = a.codec.rowBytes;
@@ -194,36 +192,12 @@ template <bool LEAN, bool SEALED = false> struct BuddyRows {
 				beyond = t.length - p.target;
 				t.split = p.target;
 				t.over = p.over - p.target;
-			} else if (peer) {
-				t.split = 0;
 			}
 		} else {
 			t.stored = t.over = overlayBase(r, word) + offsetAt(word);
 			peer = inPeers(r.peers, word);
 		}
 		return t;
-	}
-	// placeAmong returns the place of a lane's ticket among those that a tile of lanes has just made: its own or, with Order, behind those of all rows with a
-	// second part, if it has none. Order is kept otherwise, so tickets without a row stay the last ones.
-	template <int LANES> INLINE u32 placeAmong(const BuddyTicket &t, u32 lane) const
-	{
-		bool second = (i32)t.length > (i32)t.split;
-		u32 all = r.order == 0 ? 0 : ballot(~0u, second);
-		if (all == 0)
-			return lane;
-		all = all >> (laneID() - lane) & (u32)((1ull << LANES) - 1);
-		u32 before = popcount(all & ((1u << lane) - 1));
-		return second ? before : popcount(all) + lane - before;
-	}
-	// early returns where the slot lies of the row that the next call of make is for, 0 without a row. It does not wait for the word. REQUIRES: all rows
-	// are in one range.
-	INLINE u64 early() const
-	{
-		u64 local;
-		if ((u64)number >= (u64)buddyBlock()->limit)
-			return 0;
-		u32 device = placeOf(number, local);
-		return buddyBlock()->slots[device] + local * r.target;
 	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{

@@ -22,7 +22,7 @@ func (c Codec) AddsAsDecoded(rowBytes int) bool {
 	if rowBytes%16 != 0 {
 		row.Store = abi.Store1
 	}
-	return k.pairs && (rowBytes <= 32*16 || name == raw) || k.addsBytes(&row)
+	return k.pairs && (rowBytes <= 32*16 || name == raw) || k.addsBytes(&row) && k.floats == 4
 }
 
 // metaAlign is what the length of metadata is rounded up to. Blocks copy them to the beginning of shared memory, and asynchronous copies of a

@@ -71,7 +71,7 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 #pragma unroll 1
 			for (u32 at = tile.lane * 16; seconds && (int)at < (int)t.length; at += N * 16)
 				if ((i32)at >= split)
-					copyCached16(to + at, ((u64)high << 32 | low) + at);
+					copyRow16(to + at, ((u64)high << 32 | low) + at);
 		}
 		copyCommit();
 		return t;

@@ -81,11 +81,7 @@ template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const Dec
 	// Starts the copies of the warp's row j. Every 32 rows, each lane makes the ticket of one row.
 	auto stage = [&](u32 slot, u32 j) {
 		if ((j & 31) == 0) {
-			Kept t = rows.make(ahead, 32 * step);
-			u32 place = lane;
-			if constexpr (sizeof(Kept) != sizeof(Ticket))
-				place = rows.template placeAmong<32>(t, lane);
-			tickets[(j & 32) + place] = t;
+			tickets[(j & 32) + lane] = rows.make(ahead, 32 * step);
 			ahead += 32 * step;
 			warpSync(~0u);
 		}

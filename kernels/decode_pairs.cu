@@ -16,8 +16,7 @@
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
 // KIND_WORDS writes rows by units of 4 bytes and of 1: tiles put a row together in shared memory first (store.h).
 // With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last
-// blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h), and with ROW_EARLY the first ones' slots are copied before their
-// words are there: in a small batch these loads, one behind the other, are much of its time. With ROW_SEALED the rows of that table are never updated.
+// blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h), with ROW_SEALED of one that is never updated.
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
@@ -44,15 +43,6 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 	}
 }
 
-// Whether the slots of the first rows are copied before their words are there.
-template <class SOURCE> constexpr bool earlyOf = false;
-#ifdef ROW_EARLY
-struct EarlyBuddy : Buddy {
-	INLINE EarlyBuddy(const BuddyArgs &args) : Buddy(args, true) {}
-};
-template <> constexpr bool earlyOf<EarlyBuddy> = true;
-#endif
-
 // A group of lanes decodes two rows at a time. The groups of the grid take the hits in turns. A group is a tile of LANES lanes or, if WIDE,
 // a block. It has a lane for each quad of a row. A lane decodes the same quad of all rows, so the quad's metadata stay in registers.
 //
@@ -69,7 +59,6 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	constexpr int C = CHUNK ? CHUNK : 4;
 	constexpr int MOVES = KIND == KIND_FIXED ? 0 : STEPS;
 	constexpr bool STAGED = KIND == KIND_WORDS && !WIDE;
-	constexpr bool EARLY = earlyOf<SOURCE>;
 	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
 	using Kept = typename SOURCE::Kept;
 	constexpr u32 PARTS = sizeof(Kept) / sizeof(Ticket), TICKETS = 2 * sizeof(Kept);
@@ -105,12 +94,10 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 
 	// Makes the tickets of a round, a lane one.
 	auto keep = [&](u32 round, auto... first) {
-		if constexpr (PARTS == 2) {
-			Kept t = sizeof...(first) != 0 ? rows.first(ahead, LANES * groups) : rows.make(ahead, LANES * groups);
-			tickets[round + rows.template placeAmong<LANES>(t, lane)] = t;
-		} else {
+		if constexpr (PARTS == 2)
+			tickets[round + lane] = sizeof...(first) != 0 ? rows.first(ahead, LANES * groups) : rows.make(ahead, LANES * groups);
+		else
 			tickets[round + lane] = rows.make(ahead, LANES * groups);
-		}
 	};
 	// Starts the copies of a group's rows j and j + 1. Every LANES rows, each lane makes the ticket of one row, unless they are made.
 	auto stage = [&](u32 slot, u32 j, auto... made) {
@@ -162,39 +149,7 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			storeQuad(p - column * 16, column, x, rowBytes, store == STORE_4 ? STORE_4 : STORE_1);
 	};
 
-	if constexpr (EARLY) {
-		if (rows.mixed()) {
-#pragma unroll
-			for (u32 i = 0; i < PAIRS - 1; i++)
-				stage(i * pairBytes, 2 * i);
-		} else {
-			const u64 own = rows.early();
-			const u32 target = rows.r.target;
-#pragma unroll
-			for (u32 i = 0; i < PAIRS - 1; i++) {
-#pragma unroll
-				for (u32 k = 0; k < 2; k++) {
-					u32 high = tileFrom<LANES>(~0u, (u32)(own >> 32), 2 * i + k), low = tileFrom<LANES>(~0u, (u32)own, 2 * i + k);
-					u64 from = (u64)high << 32 | low;
-					if (from != 0 && column * 16 < target)
-						copyRow16(ringAddress + i * pairBytes + k * stageBytes, from + column * 16);
-				}
-				copyCommit();
-			}
-			Kept t = rows.make(ahead, LANES * groups);
-			ahead += LANES * groups;
-			tickets[lane] = t; // in the batch's order
-			// Rows that lie elsewhere, or in two parts, are copied again, when what was copied in their places has arrived.
-			bool elsewhere = lane < 2 * (PAIRS - 1) && t.length != 0 && (t.stored != own || (int)t.length > (int)target);
-			if (ballot(~0u, elsewhere) != 0) {
-				copyWaitGroups<0>();
-				warpSync(~0u);
-#pragma unroll
-				for (u32 i = 0; i < PAIRS - 1; i++)
-					stage(i * pairBytes, 2 * i, true);
-			}
-		}
-	} else if constexpr (PARTS == 2) { // the row numbers of the first tickets are there
+	if constexpr (PARTS == 2) { // the row numbers of the first tickets are there
 		if (!ONE_WARP || warp == 0)
 			keep(0, true);
 		ahead += LANES * groups;
@@ -369,13 +324,6 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 		decodeRows<CHUNK, STEPS, lanes, wide, ROW_KIND>(a.decode, BuddyRows<true>(a, !wide || threadID() < 32));         \
 		endBuddy(a);                                                                                                     \
 	}
-#define EARLY(lanes)                                                                                                             \
-	KERNEL void __launch_bounds__(256, 3) buddyEarly##lanes(const BuddyArgs a)                                               \
-	{                                                                                                                        \
-		beginBuddy(a);                                                                                                   \
-		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, EarlyBuddy(a));                                       \
-		endBuddy(a);                                                                                                     \
-	}
 #define SEALED(lanes)                                                                                                            \
 	KERNEL void __launch_bounds__(256, BUDDY_BLOCKS) buddySealed##lanes(const BuddyArgs a)                                              \
 	{                                                                                                                        \
@@ -393,11 +341,7 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 #define BUDDY_BLOCKS (CHUNK == 0 ? 4 : 3) // of raw rows few registers more would cost a block
 
-#ifdef ROW_EARLY
-EARLY(8)
-EARLY(16)
-EARLY(32)
-#elif defined ROW_SEALED
+#ifdef ROW_SEALED
 SEALED(8)
 SEALED(16)
 SEALED(32)

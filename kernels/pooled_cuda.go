@@ -5,7 +5,6 @@ package kernels
 import (
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -52,9 +51,6 @@ func newPooledKernels(name string, c coder) *pooledKernels {
 		}
 		for _, form := range c.pooledForms() {
 			serve, tables := module("pooled"+form.name+"_"+name), module("pooled"+form.name+"Tables_"+name)
-			if c.measured(name, form.name) {
-				serve = module("pooled" + form.name + pooledVariant + "_" + name)
-			}
 			for _, shape := range form.shapes {
 				function := pooledName(shape, element)
 				k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
@@ -110,14 +106,6 @@ func (c coder) pooledForms() []pooledForm {
 		forms = append(forms, pooledForm{"Bytes", []string{"8", "16"}})
 	}
 	return forms
-}
-
-// To be measured, and removed: what TENSORCACHE_POOLED says. V1 has a pair of rows more on its way; with VT tiles have whole bags.
-var pooledVariant = os.Getenv("TENSORCACHE_POOLED")
-
-// measured says whether a form has such variants.
-func (c coder) measured(name, form string) bool {
-	return pooledVariant == "V1" && (form == "Shifts" || form == "Pairs" && name == raw)
 }
 
 // pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
@@ -244,9 +232,6 @@ func (c coder) aheadLaunch(s *cuda.Stream, l *pooledLaunch, args *abi.PooledArgs
 				stages = abi.PoolRawStages
 			}
 		}
-		if c.measured(l.name, l.form) {
-			stages = min(stages+2, l.lanes)
-		}
 		if l.form == "Shifts" { // ByShifts of expand.h
 			codec = quads * ((2+c.shifts)*16 + 16)
 		}
@@ -311,7 +296,7 @@ func (l *pooledLaunch) grid(rows, resident int, args *abi.PooledArgs) int {
 	tiles := l.threads / l.lanes
 	grid := max(1, min(resident, (rows+minTileRows*tiles-1)/(minTileRows*tiles)))
 	args.Pool.TileRows = uint32(max(minTileRows, (rows+grid*tiles-1)/(grid*tiles)))
-	if size := args.Pool.Size; pooledVariant == "VT" && l.inside && size > abi.PoolRun && size <= args.Pool.TileRows {
+	if size := args.Pool.Size; l.inside && size > abi.PoolRun && size <= args.Pool.TileRows { // whole bags, which need no second launch
 		args.Pool.TileRows = (args.Pool.TileRows + size - 1) / size * size
 	}
 	return grid

@@ -20,9 +20,6 @@
 
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS, C = CHUNK ? CHUNK : 4;
 constexpr u32 CHUNKS = 16 / C; // of a quad
-#ifndef POOL_MORE
-#define POOL_MORE 0
-#endif
 #ifdef ROW_SHIFTS
 using Expander = ByShifts<C, STEPS, ROW_SHIFTS>;
 #else
@@ -36,7 +33,7 @@ constexpr u32 ODD = NO_ROW | MISSED | UNKNOWN | BY_WORDS | (CHUNK ? RAW : 0);
 // bytes a thread.
 template <int LANES, int EACH> struct Pairs {
 	// Tables without a codec have more rows on their way, as there is less to do for each, where the memory suffices.
-	static constexpr u32 MOST = (CHUNK == 0 && EACH == 4 ? POOL_RAW_STAGES : POOL_STAGES) / 2 + POOL_MORE, PAIRS = MOST < LANES / 2 ? MOST : LANES / 2;
+	static constexpr u32 PAIRS = (CHUNK == 0 && EACH == 4 ? POOL_RAW_STAGES : POOL_STAGES) / 2;
 	const ServeArgs &a;
 	const PoolArgs &p;
 	const Tile<LANES> tile;

@@ -40,9 +40,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		name(want, slices.Collect(maps.Values(c.serve))...)
 		name(want, slices.Collect(maps.Values(c.share))...)
 		name(want, slices.Collect(maps.Values(c.replay))...)
-		for _, of := range c.compared {
-			name(want, slices.Collect(maps.Values(of))...)
-		}
+		name(want, slices.Collect(maps.Values(c.sealedBuddy))...)
 		name(want, c.fetch, c.fetchLong)
 		name(want, c.shareLong)
 		if c.encode != nil {

@@ -22,8 +22,6 @@ type Resident struct {
 	// ranges as GPUs read them (Ranges.Image).
 	Ranges    *Ranges
 	Directory device.Buffer
-	// OverflowFirst has GPUs read those of a few rows first that have bytes in overflow places, where rows are decoded by pairs.
-	OverflowFirst bool
 	// Kernel picks a GPU's kernel for measurements.
 	Kernel ResidentKernel
 }
@@ -34,8 +32,6 @@ type ResidentKernel uint8
 const (
 	// UsualKernel is the one that batches take.
 	UsualKernel ResidentKernel = iota
-	// EarlyKernel copies the slots of the first rows of a launch before it has these rows' words, if all rows are in one range.
-	EarlyKernel
 	// SealedKernel takes all rows for lying in their places. It reads no table that is updated, and shows what reading beside updates costs.
 	SealedKernel
 	// WideKernel decodes a row of more than 512 bytes by a block with a lane for each 16 bytes, DoubleKernel one of up to 1024 bytes by a warp with two of

@@ -26,9 +26,6 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 		Magic:  math.MaxUint64/uint64(r.Devices) + 1, Limit: k.Lookup.Limit,
 		Devices: uint32(r.Devices), Peers: uint32(k.Lookup.Peers),
 	}
-	if r.OverflowFirst {
-		args.Order = 1
-	}
 	if k.Lookup.Int32 {
 		args.Narrow = 1
 	}
@@ -49,7 +46,7 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	}
 	l := as.launchOf(s, &args.Decode, "buddy")
 	f := c.buddy[l.name()]
-	if other := c.compared[r.Kernel][l.lanes]; other != nil && (l.form == "" || l.form == "Fixed") && l.shape == fmt.Sprint(l.lanes) {
+	if other := c.sealedBuddy[l.lanes]; r.Kernel == SealedKernel && other != nil && (l.form == "" || l.form == "Fixed") && l.shape == fmt.Sprint(l.lanes) {
 		f = other
 	}
 	if blocks, err = residentOf(s, f, l.threads, l.shared, n, l.rows); err != nil {

@@ -197,7 +197,6 @@ func TestResident_EveryCodec(t *testing.T) {
 						}
 						both(t, gpu, reason, func(b *bench) result {
 							k, out := table.serve(b, c, rows, narrow, skew)
-							k.Resident.OverflowFirst = narrow
 							b.launch(k)
 							if left := b.counters(k.Lookup.Counters); left != (kernels.Counters{}) {
 								b.t.Errorf("counters are %+v after the batch, want zeros", left)
@@ -276,7 +275,7 @@ func TestResident_ManyRows(t *testing.T) {
 	}
 }
 
-// TestResident_Kernels: kernels that are there for measurements, and OverflowFirst, read what the usual ones do: rows that lie in their slots whole,
+// TestResident_Kernels: kernels that are there for measurements read what the usual ones do: rows that lie in their slots whole,
 // have overflow, or are in the overlay, numbers out of range, and tables of several ranges.
 func TestResident_Kernels(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
@@ -284,7 +283,7 @@ func TestResident_Kernels(t *testing.T) {
 		t.Skip(reason)
 	}
 	kinds := map[kernels.ResidentKernel][]int{
-		kernels.EarlyKernel: {64, 128, 256, 400, 512}, kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
+		kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
 		kernels.UsualKernel: {128, 256, 512, 768, 1000, 1024, 2048},
 	}
 	defer kernels.LimitLaunch(2, 2)()
@@ -316,7 +315,7 @@ func readsByKernel(t *testing.T, gpu device.Device, reason error, name string, r
 			}
 			both(t, gpu, reason, func(b *bench) kernels.Counters {
 				k, out := res.serve(b, c, rows, n == 37, 0)
-				k.Resident.Kernel, k.Resident.OverflowFirst = kind, n != 37
+				k.Resident.Kernel = kind
 				b.launch(k)
 				got := out.read(b)
 				for i, row := range rows {

@@ -184,21 +184,12 @@ func (r *runner) buddyOverflow() {
 			})
 			over := x.table.Over()
 			all, own := x.time(inside, out), x.time(t, out)
-			x.table.OverflowFirst = true
-			first := x.time(t, out)
-			x.table.OverflowFirst = false
 			link := r.launches(pieces.plain(x.table.Buddy[0], out, over))
 			res := x.result("buddy-overflow", codec, n, own)
 			res.Baseline, res.BaselineValue = "the slower of its slots and its overflow places alone", float64(n*x.table.RowBytes)/1e9/max(all, link)
 			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes in host memory; slots alone %.1f µs, overflow places alone %.1f µs (%.1f M/s)",
 				share, over, all*1e6, link*1e6, float64(pieces.size())/1e6/link)
 			r.add(res)
-			if codec != "rank" { // whose kernels keep the order
-				ordered := x.result("buddy-overflow", codec, n, first)
-				ordered.Variant, ordered.Baseline, ordered.BaselineValue = OverflowFirst, "in the batch's order", res.Value
-				ordered.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes in host memory", share, over)
-				r.add(ordered)
-			}
 			r.freeFrom(kept)
 		}
 	})

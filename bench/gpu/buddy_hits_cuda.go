@@ -18,7 +18,7 @@ import (
 func (r *runner) buddyHits() {
 	r.eachResident(false, buddyCodecs, func(x *resident, codec cache.Codec) {
 		found := x.hashed()
-		tables := []variant{{Sealed, x.by(kernels.SealedKernel)}, {Early, x.by(kernels.EarlyKernel)}}
+		tables := []variant{{Sealed, x.by(kernels.SealedKernel)}}
 		switch n := x.table.RowBytes; {
 		case codec == "rank": // which has none of these kernels
 			tables = nil

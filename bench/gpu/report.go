@@ -109,16 +109,14 @@ const (
 // Variants of the figures of resident tables. Of the first two the value is the usual kernel's, and the baseline's name the variant; of the others it is the
 // variant's, and the baseline the usual one.
 const (
-	ThroughHashmap = "hashmap"        // the same rows, found through a hashmap
-	Sealed         = "sealed"         // a kernel for rows that are never updated
-	Early          = "early"          // slots copied before their words are there
-	Wide           = "wide"           // a block for each row
-	Double         = "double"         // a warp for each row, two quads a lane
-	TwoRanges      = "2 ranges"       // rows in ranges with targets of their own
-	MostRanges     = "12 ranges"      //
-	OverflowFirst  = "overflow first" // of a warp's rows, those with bytes in buddy memory first
-	SlotsOnPeer    = "slots"          // the slots, not the overflow places, on the other GPU
-	Embedding      = "ncf_user"       // rows of Options.Embedding
+	ThroughHashmap = "hashmap"   // the same rows, found through a hashmap
+	Sealed         = "sealed"    // a kernel for rows that are never updated
+	Wide           = "wide"      // a block for each row
+	Double         = "double"    // a warp for each row, two quads a lane
+	TwoRanges      = "2 ranges"  // rows in ranges with targets of their own
+	MostRanges     = "12 ranges" //
+	SlotsOnPeer    = "slots"     // the slots, not the overflow places, on the other GPU
+	Embedding      = "ncf_user"  // rows of Options.Embedding
 )
 
 // FurtherValue returns the further figure of that name, 0 if there is none.

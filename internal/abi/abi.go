@@ -617,13 +617,13 @@ type BuddyRanges struct {
 // by device. Slots, overs, target and over are those of a BuddyRange. Magic is 2^64 / devices + 1, unless there is one device. Narrow says that row
 // numbers have 32 bits.
 type BuddyArgs struct {
-	Decode                                                 DecodeArgs
-	Words, Slots, Overs                                    [MaxSlabs]uint64
-	Magic                                                  uint64
-	Limit                                                  int64
-	State, Views                                           uint64
-	Target, Over, Devices, Peers, Narrow, Blocks, Order, _ uint32
-	Ranges, Only                                           uint64
+	Decode                                       DecodeArgs
+	Words, Slots, Overs                          [MaxSlabs]uint64
+	Magic                                        uint64
+	Limit                                        int64
+	State, Views                                 uint64
+	Target, Over, Devices, Peers, Narrow, Blocks uint32
+	Ranges, Only                                 uint64
 }
 
 // The lengths of the structures in bytes.
@@ -714,5 +714,5 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
 	_ = [1]int{}[unsafe.Sizeof(BuddyRange{})-144]
 	_ = [1]int{}[unsafe.Sizeof(BuddyRanges{})-2320]
-	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-440]
+	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-432]
 )

@@ -231,7 +231,7 @@ func (b *Batch) Wait() error {
 				b.mu.err = b.wrap(l, failure)
 			}
 			if l.route.tables != nil {
-				b.mu.err, ends = l.tables.report(l, b.mu.err)
+				ends, b.mu.err = l.tables.report(l, b.mu.err)
 			} else if failure == nil {
 				var o Outcome
 				o.add(kernels.CountersView(l.result), l.route.from)

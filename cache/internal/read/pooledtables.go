@@ -321,9 +321,9 @@ type partEnd struct {
 	err     error
 }
 
-// report counts the batches of the tables, which have ended, and returns what was wrong with the first of them that failed, and all ends. failure, if not nil, is
+// report counts the batches of the tables, which have ended, and returns all ends, and what was wrong with the first of them that failed. failure, if not nil, is
 // why they have not ended as they should.
-func (t *laneTables) report(l *lane, failure error) (first error, ends []partEnd) {
+func (t *laneTables) report(l *lane, failure error) (ends []partEnd, first error) {
 	for i := range t.parts {
 		p, err := &t.parts[i], failure
 		if err == nil {
@@ -345,7 +345,7 @@ func (t *laneTables) report(l *lane, failure error) (first error, ends []partEnd
 			ends = append(ends, partEnd{p.Watcher, err})
 		}
 	}
-	return first, ends
+	return ends, first
 }
 
 // heldWatcher is a watcher that may be forgotten, before it is notified.

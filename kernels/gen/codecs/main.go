@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [compared] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -34,7 +34,7 @@ type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one, shifts
 	bytes, built        string
-	words               map[string]bool // fill, encode, pairs, two, fixed, compared
+	words               map[string]bool // fill, encode, pairs, two, fixed, sealed
 	macros              []string
 }
 
@@ -147,7 +147,7 @@ func parse(line, header string) (coder, error) {
 			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "compared"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "sealed"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -223,8 +223,7 @@ func (c *coder) modules() (lines []string) {
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
-		if c.words["compared"] {
-			add("buddyEarly", decode, "-DROW_BUDDY", "-DROW_EARLY")
+		if c.words["sealed"] {
 			add("buddySealed", decode, "-DROW_BUDDY", "-DROW_SEALED")
 		}
 		add("findDouble", "decode_double")
@@ -246,9 +245,6 @@ func (c *coder) modules() (lines []string) {
 		if c.words["pairs"] {
 			add("pooledPairs", "pooled_pairs")
 			add("pooledPairsTables", "pooled_pairs", "-DROW_TABLES", "-DROW_REPLAY")
-			if c.name == raw { // to be measured
-				add("pooledPairsV1", "pooled_pairs", "-DPOOL_MORE=1")
-			}
 		}
 		if c.bytes != "" {
 			add("pooledBytes", "pooled_bytes")
@@ -257,7 +253,6 @@ func (c *coder) modules() (lines []string) {
 		if shifts := c.numbers["shifts"]; shifts != "" {
 			add("pooledShifts", "pooled_pairs", "-DROW_SHIFTS="+shifts)
 			add("pooledShiftsTables", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DROW_TABLES", "-DROW_REPLAY")
-			add("pooledShiftsV1", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DPOOL_MORE=1")
 		}
 	}
 	if c.floats()&1 != 0 {
@@ -289,7 +284,7 @@ func coderTable(coders []coder) []byte {
 		if c.built != "" {
 			out.WriteString(", built: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"compared", "compared"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"sealed", "sealed"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}
