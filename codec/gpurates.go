@@ -9,7 +9,7 @@ var gpuRates = map[string]GPURate{
 	"ibp8":   {Rate: 0.95, Ratio: 1.14, Measured: true},
 	"ibpc":   {Rate: 0.66, Ratio: 1.15, Measured: true},
 	"ndzip":  {Rate: 0.57, Ratio: 1.09, Measured: true},
-	"parts":  {Rate: 0.60, Ratio: 1.23},
+	"parts":  {Rate: 0.60, Ratio: 1.19},
 	"rank":   {Rate: 0.89, Ratio: 1.20, Measured: true},
 	"sleek":  {Rate: 0.86, Ratio: 1.12, Measured: true},
 	"sparse": {Rate: 0.87, Ratio: 1.14, Ones: 1.43, OnesRatio: 63.07, Measured: true},

@@ -1,77 +1,60 @@
-// KERNELS parts PartsCoder lanes=8 quads=8 fill one=1024 ROW_ELEMENT=1
-//
-// quads, fill and one are those of zipnn, whose decoders also have a lane for each half of a region; no GPU has measured others here.
+// KERNELS parts PartsCoder lanes=8 quads=4 fill one=512 ROW_ELEMENT=1
 //
 // Rows of parts of different types: see docs/format/parts.md. ROW_ELEMENT says which pooled kernels there are: those of float8 values with
 // scales.
 //
-// Params: regions, the length of a field << 8 and planes << 16; blocks of symbols; bytes before the codes. Metadata: 8
-// words for each plane: number of its first symbol; elements; the table's first word; kind, bits of a symbol << 8, constant value << 16 and
-// bits of a table's index << 24; bit position of the rests; byte of the row at which it begins; bytes of an element, rotation << 8; 0. Then
-// tables, by the next bits, the first being the lowest: codec/parts/codec.go, type entry.
+// Params: the length of a field, planes << 16; the bytes of all but level 1 and escapes; the same in bits. Metadata: a table of 272 words, how
+// symbols of any four digits are put together (codec/parts/device.go, merging). Then 8 words for each plane: elements, byte of the row at which it begins << 16; kind, constant
+// value << 8, bytes of an element << 16, which of its bytes << 24, rotation << 31; bits of a symbol, of a digit of level 0 << 8 and of level 1 << 16; bit position of
+// level 0; that of the rests; byte of the metadata at which bases begin, 0 if there are none, and place in the scratch memory << 16; symbols
+// of the digits of level 0, and of level 1, a byte each. Then bases.
 //
-// A lane decodes the symbols of half a region, upwards from its first bit or downwards from its last, to bytes in the scratch memory. Then all
-// lanes put symbols and rests together.
+// Each lane decodes units of 16 elements, or of 4 if a plane is short: two scans over the tile give where its digits of level 1 and its
+// escapes begin. Nothing is parsed serially. All tiles of a warp go the same way.
 #pragma once
 #include "coder.h"
 
 struct PartsCoder {
 	static constexpr int LANES = 8, BLOCKS = 3;
-	static constexpr u32 BLOCK = 4, RAW = 0, CONSTANT = 1, CODED = 2, WORDS = 8;
+	static constexpr bool TOGETHER = true;
+	static constexpr u32 SEGMENT = 512, RAW = 0, CONSTANT = 1, CODED = 2, TABLE = 256 + 16;
+	static constexpr u32 E4M3 = 4 | 2 << 8 | 2 << 16; // the shape that float8_e4m3fn values train to
 
+	// Plane reads what the metadata say of a plane: that takes fewer registers than keeping all of it.
 	struct Plane {
-		u32 first, elements, table, kind, symbol, value, limit, restAt, at, stride, rotate;
-		INLINE u32 rest() const { return kind == CODED ? 8 - symbol : 8; }
+		const u32 *w;
+		INLINE u32 elements() const { return w[0] & 0xffff; }
+		INLINE u32 at() const { return w[0] >> 16; }
+		INLINE u32 kind() const { return w[1] & 0xff; }
+		INLINE u32 value() const { return w[1] >> 8 & 0xff; }
+		INLINE u32 stride() const { return w[1] >> 16 & 0xff; }
+		INLINE u32 byte() const { return w[1] >> 24 & 0x7f; }
+		INLINE bool rotate() const { return w[1] >> 31; }
+		INLINE u32 shape() const { return w[2]; }
+		INLINE u32 digitsAt() const { return w[3]; }
+		INLINE u32 restAt() const { return w[4]; }
+		INLINE u32 bases() const { return w[5] & 0xffff; }
+		INLINE u32 first() const { return w[5] >> 16; }
+		INLINE u32 named0() const { return w[6]; }
+		INLINE u32 named1() const { return w[7]; }
 	};
-	static INLINE Plane planeOf(const u8 *meta, u32 i)
-	{
-		const u32x4 *w = (const u32x4 *)meta + 2 * i;
-		u32x4 a = w[0], b = w[1];
-		return Plane{a.x, a.y, a.z, a.w & 0xff, a.w >> 8 & 0xff, a.w >> 16 & 0xff, a.w >> 24, b.x, b.y, b.z & 0xff, b.z >> 8};
-	}
+	static INLINE Plane planeOf(const u8 *meta, u32 i) { return Plane{(const u32 *)meta + TABLE + 8 * i}; }
 
-	struct Shape {
-		u32 regions, field, planes, blocks, codes; // codes: the bytes before them
-	};
-	static INLINE Shape shapeOf(const RowCodec &codec)
+	// lengthOf returns the length of a stored row whose head is there.
+	template <class W> static INLINE u32 lengthOf(const RowCodec &codec, const W &stored)
 	{
-		u32 x = codec.params[0];
-		return Shape{x & 0xff, x >> 8 & 0xff, x >> 16, codec.params[1], codec.params[2]};
+		u32 field = codec.params[0] & 0xff;
+		return codec.params[1] + (stored.at(0) & ((1u << 8 * field) - 1));
 	}
-
-	// bytesBefore returns the bytes of the codes of the regions before one.
-	template <class W> static INLINE u32 bytesBefore(const Shape &s, const W &stored, u32 region)
-	{
-		u32 n = 0;
-#pragma unroll 1
-		for (u32 g = 0; g < region; g++)
-			n += bitsAt(stored, 8 * s.field * g) & (s.field == 1 ? 0xff : 0xffff);
-		return n;
-	}
-
 	template <int N, class W>
-	static INLINE u32 storedLength(const RowCodec &codec, const u8 *meta, const W &stored, const Tile<N> &)
+	static INLINE u32 storedLength(const RowCodec &codec, const u8 *, const W &stored, const Tile<N> &)
 	{
-		Shape s = shapeOf(codec);
-		u32 n = s.codes + bytesBefore(s, stored, s.regions);
+		u32 n = lengthOf(codec, stored);
 		return n < codec.rowBytes ? n : 0;
 	}
 
-	// load reads a word of the row, limit + 4 at most.
-	template <Space SPACE> static INLINE u32 load(const Words<SPACE> &stored, u32 w)
-	{
-		return SPACE == GLOBAL ? loadConst(stored.p + w) : stored.p[w];
-	}
-	template <class W> static INLINE u32 load(const W &stored, u32 w) { return stored.load(w); }
-
-	// window returns the next 32 bits from bit position at on, upwards or downwards, the first being the lowest.
-	template <class W> static INLINE u32 window(const W &stored, u32 at, bool down)
-	{
-		u32 high = minimum(at / 32 + !down, stored.limit + 1), low = maximum(high, 1) - 1;
-		u32 x = funnelWrap(load(stored, low), load(stored, high), at);
-		return down ? __builtin_bitreverse32(x) : x;
-	}
-	static INLINE u32 moved(u32 at, u32 bits, bool down) { return down ? at - bits : at + bits; }
+	// low returns n bits, 0 to 32.
+	static INLINE u32 low(u32 n) { return funnel(~0u, 0, 32 - n); }
 
 	// spread puts the lowest four fields of some bits, at most 8, in a byte each.
 	static INLINE u32 spread(u32 x, u32 bits)
@@ -81,73 +64,125 @@ struct PartsCoder {
 		return (x & one) | (x & one << bits) << (8 - bits);
 	}
 
-	// Out gathers symbols, and writes whole words of them.
-	struct Out {
-		u32 *to;
-		u64 pending;
-		u32 bytes;
-		INLINE void put(u32 symbols, u32 n)
-		{
-			pending |= (u64)symbols << 8 * bytes;
-			bytes += n;
-			if (bytes >= 4) {
-				*to++ = (u32)pending;
-				pending >>= 32;
-				bytes -= 4;
-			}
-		}
-	};
-
-	// decodePlane decodes the symbols from e to to of a plane at bit position at, which it moves on.
-	template <class W>
-	static INLINE void decodePlane(const Plane &p, const u8 *meta, const W &stored, u8 *scratch, u32 e, u32 to, u32 &at, bool down)
+	// wordIn returns the 32 bits from a bit position on, as bitsAt does where the row has them.
+	template <class W> static INLINE u32 wordIn(const W &stored, u32 bit)
 	{
-		const u32 *table = (const u32 *)meta + p.table;
-		u32 index = (1u << p.limit) - 1, low = (1u << p.symbol) - 1;
-		Out out{(u32 *)(scratch + e), 0, 0};
+		u32 x[5];
+		stored.window(bit / 32, x);
+		return funnelWrap(x[0], x[1], bit);
+	}
+
+	// nibbles puts half of the nibbles of x, the lower four or the upper four, in a byte each.
+	static INLINE u32 nibbles(u32 x, bool upper)
+	{
+		x = permute(x, 0, upper ? 0x3322 : 0x1100);
+		return (x & 0x000f000f) | (x >> 4 & 0x0f000f00);
+	}
+
+	// passedOn has a bit for each digit that passes its element on.
+	static INLINE u32 passedOn(u32 digits, u32 bits) { return bits == 2 ? digits & digits >> 1 & 0x55555555 : digits; }
+
+	// addBytes adds bytes, each modulo 256.
+	static INLINE u32 addBytes(u32 a, u32 b) { return ((a & 0x7f7f7f7f) + (b & 0x7f7f7f7f)) ^ ((a ^ b) & 0x80808080); }
+
+	// places returns what all lanes of a tile have before each unit of the lane, and all of it. A unit has at most 16.
+	template <int N, u32 K> static INLINE u32 places(u32 lanes, const u32 (&own)[K], u32 (&at)[K])
+	{
+		constexpr u32 FIELD = 32 / K, MASK = ~0u >> (32 - FIELD);
+		u32 packed = 0, all = 0;
+#pragma unroll
+		for (u32 k = 0; k < K; k++)
+			packed |= own[k] << FIELD * k;
+		u32 sums = tileScan<N>(lanes, packed), last = tileFrom<N>(lanes, sums, N - 1);
+		sums -= packed;
+#pragma unroll
+		for (u32 k = 0; k < K; k++) {
+			at[k] = all + (sums >> FIELD * k & MASK);
+			all += last >> FIELD * k & MASK;
+		}
+		return all;
+	}
+
+	// decodeSegment decodes the n elements of a coded plane from element from on, whose level 1 begins at bit pos, and returns where their
+	// escapes end. It calls put(first element, elements, unit, bytes) for each unit of a live tile.
+	// SHAPE is the bits of symbols and digits as the metadata have them, or 0 for any: known bits save most of the arithmetic.
+	template <int N, u32 SHAPE, class W, class PUT>
+	static INLINE u32 decodeSegment(const Plane &p, const u8 *meta, const W &stored, u32 lanes, u32 lane, bool live, u32 from, u32 n, u32 pos, const PUT &put)
+	{
+		constexpr u32 K = SEGMENT / (16 * N);
+		const u32 shape = SHAPE ? SHAPE : p.shape(), symbol = shape & 0xff, bits0 = shape >> 8 & 0xff, bits1 = shape >> 16;
+		const u32 *table = (const u32 *)meta;
+		const u32 *table0 = table + (bits0 == 2 ? 0 : 256), *table1 = table + (bits1 == 2 ? 0 : 256);
+		const u32 four0 = low(4 * bits0), four1 = low(4 * bits1), rest = 8 - symbol;
+		const u32 unit = SHAPE == 0 && n <= 4 * N ? 4 : 16, each = unit * N;
+		// digitsOf has those of a unit in level 0, and laterOf those of its passed elements in level 1, from the place at on.
+		auto digitsOf = [&](u32 first) {
+			u32 have = first < n ? minimum(unit, n - first) : 0;
+			return wordIn(stored, p.digitsAt() + (from + first) * bits0) & low(have * bits0);
+		};
+		auto laterOf = [&](u32 at, u32 passed) { return wordIn(stored, pos + at * bits1) & low(passed * bits1); };
+		u32 own[K], at[K], behind[K]; // own: elements passed on, then escapes; at and behind: those before the unit
+#pragma unroll
+		for (u32 k = 0; k < K; k++)
+			own[k] = live && k * each < n ? popcount(passedOn(digitsOf((k * N + lane) * unit), bits0)) : 0;
+		u32 all = places<N, K>(lanes, own, at);
+#pragma unroll
+		for (u32 k = 0; k < K; k++)
+			own[k] = k * each < n ? popcount(passedOn(laterOf(at[k], own[k]), bits1)) : 0;
+		const u32 end = pos + all * bits1;
+		all = places<N, K>(lanes, own, behind);
+#pragma unroll
+		for (u32 k = 0; k < K; k++)
+			at[k] |= behind[k] << 16;
+		// Not unrolled, lest the code be longer than what multiprocessors cache: the unit is always number 0.
 #pragma unroll 1
-		while (e < to) {
-			u32 x = window(stored, at, down), a = table[x & index], n = a >> 20 & 7, symbols, bits;
-			if (n == 0) { // an escape
-				u32 first = a >> 27, value = x >> first;
-				symbols = down ? __builtin_bitreverse32(value) >> (32 - p.symbol) : value & low;
-				bits = first + p.symbol, n = 1;
-			} else if (e + 2 * BLOCK <= to) {
-				bits = a >> 23 & 15;
-				u32 b = table[x >> bits & index]; // of none if an escape is next
-				out.put(spread(a & 0xfffff, p.symbol), n);
-				e += n;
-				symbols = spread(b & 0xfffff, p.symbol), n = b >> 20 & 7;
-				bits += b >> 23 & 15;
-			} else { // the last ones, one by one
-				symbols = a & low, bits = a >> 27, n = 1;
+		for (u32 first = lane * unit; live && first < n; first += each) {
+			// Symbols of elements passed on, in their order: of level 1 and escapes.
+			u32 x = digitsOf(first), passed = popcount(passedOn(x, bits0)), digits = laterOf(at[0] & 0xffff, passed);
+			u32 z[4] = {0, 0, 0, 0}, bit = end + (at[0] >> 16) * symbol;
+#pragma unroll
+			for (u32 g = 0; g < 4; g++)
+				if (4 * g < passed) {
+					u32 entry = table1[digits & four1], more = entry >> 16, escaped = 0;
+					digits >>= 4 * bits1;
+					if (more != 0) {
+						escaped = spread(wordIn(stored, bit), symbol) << rest;
+						bit += (more >> 3) * symbol;
+					}
+					z[g] = permute(p.named1(), escaped, entry);
+				}
+			u32 bytes[4] = {0, 0, 0, 0};
+			bit = p.restAt() + (from + first) * rest;
+			u32 low8 = 0, high8 = 0; // the rests of eight elements each, if they have four bits
+			if (SHAPE == E4M3) {
+				u32 w[5];
+				stored.window(bit / 32, w);
+				low8 = funnelWrap(w[0], w[1], bit), high8 = funnelWrap(w[1], w[2], bit);
 			}
-			out.put(symbols, n);
-			e += n;
-			at = moved(at, bits, down);
+#pragma unroll
+			for (u32 g = 0; g < 4; g++)
+				if (4 * g < unit) {
+					u32 entry = table0[x & four0];
+					x >>= 4 * bits0;
+					bytes[g] = permute(p.named0(), z[0], entry) |
+						   (SHAPE == E4M3 ? nibbles(g < 2 ? low8 : high8, g & 1) : spread(wordIn(stored, bit + 4 * g * rest), rest));
+#pragma unroll
+					for (u32 i = 0; i + g < 3; i++)
+						z[i] = funnel(z[i], z[i + 1], entry >> 16);
+				}
+			if (p.bases() != 0) {
+				const u32 *bases = (const u32 *)(meta + p.bases() + from + first);
+#pragma unroll
+				for (u32 g = 0; g < 4; g++)
+					if (4 * g < unit)
+						bytes[g] = addBytes(bytes[g], bases[g]);
+			}
+			put(from + first, minimum(unit, n - first), bytes);
+#pragma unroll
+			for (u32 k = 1; k < K; k++)
+				at[k - 1] = at[k];
 		}
-		if (out.bytes != 0)
-			*out.to = (u32)out.pending;
-	}
-
-	// planeBytes returns the bytes of elements e to e + 3 of a plane, e being a multiple of 4.
-	template <class W> static INLINE u32 planeBytes(const Plane &p, const W &stored, const u8 *scratch, u32 e)
-	{
-		if (p.kind == CONSTANT)
-			return p.value * 0x01010101u;
-		u32 bits = p.rest(), x = 0;
-		if (bits != 0)
-			x = spread(bitsAt(stored, p.restAt + e * bits), bits);
-		if (p.kind == CODED)
-			x |= *(const u32 *)(scratch + p.first + e) << bits;
-		return x;
-	}
-
-	// joinBytes returns four elements of a part of bytes.
-	template <class W> static INLINE u32 joinBytes(const Plane &p, const W &stored, const u8 *scratch, u32 e)
-	{
-		u32 x = planeBytes(p, stored, scratch, e);
-		return p.rotate ? (x >> 1 & 0x7f7f7f7f) | (x << 7 & 0x80808080) : x;
+		return end + all * symbol;
 	}
 
 	// storeBytes writes the lowest n bytes of x, at most 4, at byte at of a row.
@@ -162,33 +197,42 @@ struct PartsCoder {
 			row[at + i] = (u8)(x >> 8 * i);
 	}
 
-	// joinPart writes a part whose planes begin at plane i.
-	template <int N, class W>
-	static INLINE void joinPart(const RowCodec &codec, const u8 *meta, u32 i, const Plane &p, const W &stored, const u8 *scratch, const Tile<N> &tile, u8 *row)
+	// putBytes writes n elements, at most 16, of a part of bytes.
+	static INLINE void putBytes(const RowCodec &codec, const Plane &p, u32 e, u32 n, u32 (&x)[4], u8 *row)
 	{
-		u32 from = 0;
-		if (p.stride == 1) {
-			if (p.at % 16 == 0) {
-				from = p.elements & ~15u;
-#pragma unroll 1
-				for (u32 e = 16 * tile.lane; e < from; e += 16 * N) {
-					u32 y[4];
+		if (p.rotate())
 #pragma unroll
-					for (u32 k = 0; k < 4; k++)
-						y[k] = joinBytes(p, stored, scratch, e + 4 * k);
-					storeQuad(row, (p.at + e) / 16, u32x4{y[0], y[1], y[2], y[3]}, codec.rowBytes, codec.store);
-				}
-			}
-#pragma unroll 1
-			for (u32 e = from + 4 * tile.lane; e < p.elements; e += 4 * N)
-				storeBytes(codec, row, p.at + e, joinBytes(p, stored, scratch, e), minimum(4, p.elements - e));
+			for (u32 g = 0; g < 4; g++)
+				x[g] = (x[g] >> 1 & 0x7f7f7f7f) | (x[g] << 7 & 0x80808080);
+		if (n == 16 && (p.at() + e) % 16 == 0) {
+			storeQuad(row, (p.at() + e) / 16, u32x4{x[0], x[1], x[2], x[3]}, codec.rowBytes, codec.store);
 			return;
 		}
 #pragma unroll 1
-		for (u32 e = 4 * tile.lane; e < p.elements; e += 4 * N) {
+		for (u32 at = p.at() + e, end = at + n; at < end; at += 4) {
+			storeBytes(codec, row, at, x[0], minimum(4, end - at));
+			x[0] = x[1], x[1] = x[2], x[2] = x[3];
+		}
+	}
+
+	// planeBytes returns the bytes of elements e to e + 3 of a plane, e being a multiple of 4. Coded planes are in the scratch memory.
+	template <class W> static INLINE u32 planeBytes(const Plane &p, const W &stored, const u8 *scratch, u32 e)
+	{
+		if (p.kind() == CONSTANT)
+			return p.value() * 0x01010101u;
+		return p.kind() == CODED ? *(const u32 *)(scratch + p.first() + e) : bitsAt(stored, p.restAt() + 8 * e);
+	}
+
+	// joinPart writes a part of elements of several bytes whose planes begin at plane i.
+	template <int N, class W>
+	static INLINE void joinPart(const RowCodec &codec, const u8 *meta, u32 i, const Plane &p, const W &stored, const u8 *scratch, u32 lane, u8 *row)
+	{
+		u32 start = p.at() - p.byte();
+#pragma unroll 1
+		for (u32 e = 4 * lane; e < p.elements(); e += 4 * N) {
 			u64 z[4] = {0, 0, 0, 0};
 #pragma unroll 1
-			for (u32 k = 0; k < p.stride; k++) {
+			for (u32 k = 0; k < p.stride(); k++) {
 				u32 x = planeBytes(planeOf(meta, i + k), stored, scratch, e);
 #pragma unroll
 				for (u32 j = 0; j < 4; j++)
@@ -196,51 +240,74 @@ struct PartsCoder {
 			}
 #pragma unroll
 			for (u32 j = 0; j < 4; j++)
-				if (e + j < p.elements) {
-					u64 x = p.rotate ? z[j] >> 1 | (z[j] & 1) << (8 * p.stride - 1) : z[j];
-					u32 at = p.at + (e + j) * p.stride;
-					storeBytes(codec, row, at, (u32)x, minimum(4, p.stride));
-					if (p.stride == 8)
+				if (e + j < p.elements()) {
+					u64 x = p.rotate() ? z[j] >> 1 | (z[j] & 1) << (8 * p.stride() - 1) : z[j];
+					u32 at = start + (e + j) * p.stride();
+					storeBytes(codec, row, at, (u32)x, minimum(4, p.stride()));
+					if (p.stride() == 8)
 						storeBytes(codec, row, at + 4, (u32)(x >> 32), 4);
 				}
 		}
 	}
 
+	// decodeBy is decode by tiles of which lanes, a bit each, go the same way. A row without a length is not written.
+	template <int N, class W>
+	static INLINE bool decodeBy(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, u32 lanes, u32 lane, u8 *row)
+	{
+		const u32 planes = codec.params[0] >> 16;
+		const bool live = length != 0 && lengthOf(codec, stored) == length;
+		u32 pos = codec.params[2];
+#pragma unroll 1
+		for (u32 i = 0; i < planes; i++) {
+			Plane p = planeOf(meta, i);
+			if (p.kind() == CODED) {
+				auto put = [&](u32 e, u32 n, u32(&x)[4]) {
+					if (p.stride() == 1) {
+						putBytes(codec, p, e, n, x, row);
+						return;
+					}
+#pragma unroll
+					for (u32 g = 0; g < 4; g++)
+						if (4 * g < n)
+							*(u32 *)(scratch + p.first() + e + 4 * g) = x[g];
+				};
+#pragma unroll 1
+				for (u32 from = 0; from < p.elements(); from += SEGMENT) {
+					u32 n = minimum(SEGMENT, p.elements() - from);
+					if (p.shape() == E4M3)
+						pos = decodeSegment<N, E4M3>(p, meta, stored, lanes, lane, live, from, n, pos, put);
+					else
+						pos = decodeSegment<N, 0>(p, meta, stored, lanes, lane, live, from, n, pos, put);
+				}
+			} else if (p.stride() == 1) {
+#pragma unroll 1
+				for (u32 e = 16 * lane; live && e < p.elements(); e += 16 * N) {
+					u32 x[4];
+#pragma unroll
+					for (u32 g = 0; g < 4; g++)
+						x[g] = planeBytes(p, stored, scratch, e + 4 * g);
+					putBytes(codec, p, e, minimum(16, p.elements() - e), x, row);
+				}
+			}
+			if (p.stride() > 1 && p.byte() == p.stride() - 1) {
+				warpSync(lanes); // its planes are in the scratch memory
+				if (live)
+					joinPart<N>(codec, meta, i - p.byte(), p, stored, scratch, lane, row);
+			}
+		}
+		warpSync(lanes); // the scratch memory is free
+		return live && maximum(1, (pos + 7) / 8) == length;
+	}
+
 	template <int N, class W>
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
 	{
-		Shape s = shapeOf(codec);
-		if (length == 0 || storedLength(codec, meta, stored, tile) != length)
-			return false;
-		bool ok = true;
-#pragma unroll 1
-		for (u32 from = 0; from < 2 * s.regions; from += N) {
-			u32 half = from + tile.lane, region = half / 2, at = 0;
-			bool in = region < s.regions, down = half & 1;
-			if (in) {
-				at = 8 * (s.codes + bytesBefore(s, stored, region + down));
-				u32 first = region * s.blocks / s.regions, end = (region + 1) * s.blocks / s.regions, middle = (first + end + 1) / 2;
-				u32 begin = BLOCK * (down ? middle : first), to = BLOCK * (down ? end : middle);
-#pragma unroll 1
-				for (u32 i = 0; i < s.planes; i++) {
-					Plane p = planeOf(meta, i);
-					if (p.kind == CODED)
-						decodePlane(p, meta, stored, scratch, maximum(begin, p.first), minimum(to, p.first + p.elements), at, down);
-				}
-			}
-			// The decoders of a region must have met, within a byte.
-			u32 other = tile.from(at, tile.lane ^ 1);
-			ok = ok && (!in || (down ? at - other : other - at) < 8);
-		}
-		ok = tile.vote(!ok) == 0;
-		tile.sync(); // the scratch memory is written
-#pragma unroll 1
-		for (u32 i = 0; i < s.planes;) {
-			Plane p = planeOf(meta, i);
-			joinPart(codec, meta, i, p, stored, scratch, tile, row);
-			i += p.stride;
-		}
-		tile.sync(); // and free
-		return ok;
+		return decodeBy<N>(codec, meta, stored, length, scratch, tile.lanes, tile.lane, row);
+	}
+	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
+	template <int N>
+	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *, const Words<SHARED> &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
+	{
+		return decodeBy<N>(codec, meta, stored, length, scratch, ~0u, tile.lane, row);
 	}
 };

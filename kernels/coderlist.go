@@ -31,5 +31,5 @@ var coders = map[string]coder{
 	"sparse2": {lanes: 8, quads: 4, built: true, fill: true, encodes: true, floats: 2},
 	"sparse4": {lanes: 8, quads: 4, built: true, fill: true, encodes: true, floats: 4},
 	"sparse8": {lanes: 8, quads: 4, built: true, fill: true, encodes: true},
-	"parts":   {lanes: 8, quads: 8, one: 1024, fill: true, floats: 1},
+	"parts":   {lanes: 8, quads: 4, one: 512, fill: true, floats: 1},
 }

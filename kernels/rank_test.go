@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/rank"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
@@ -47,15 +48,20 @@ func rankRows(r *rand.Rand, s rank.Shape, n, rowBytes int) []byte {
 	return all
 }
 
-// rankDecodes decodes rows of a shape, some of them damaged: the host's decoder says which of these are corrupt. It returns how many
-// rows there were, and how many of them were compressed.
+// rankDecodes is damagedDecodes of rows of a shape.
 func rankDecodes(t *testing.T, gpu device.Device, reason error, r *rand.Rand, s rank.Shape, rowBytes int) (all, compressed int) {
 	c, err := rank.New(rowBytes, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const rows = 30
-	data := rankRows(r, s, rows, rowBytes)
+	return damagedDecodes(t, gpu, reason, r, c, rankRows(r, s, 30, rowBytes))
+}
+
+// damagedDecodes decodes rows, some of them damaged: the host's decoder says which of these are corrupt. It returns how many
+// rows there were, and how many of them were compressed.
+func damagedDecodes(t *testing.T, gpu device.Device, reason error, r *rand.Rand, c codec.Codec, data []byte) (all, compressed int) {
+	rowBytes := c.RowBytes()
+	rows := len(data) / rowBytes
 	slabs, hits := encodeSlabs(c, data, rowBytes, rows, 1)
 	damaged := make([]bool, rows)
 	for k, h := range hits {

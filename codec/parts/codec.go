@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/tensorcache/tensorcache/codec/internal/huffman"
 )
 
 const (
 	name = "parts"
-	// MaxRow is the longest row in bytes: GPUs keep the symbols of a row in shared memory.
+	// MaxRow is the longest row in bytes: GPUs keep planes of elements of several bytes in shared memory.
 	MaxRow = 8<<10 - 1
 
-	maxParts   = 64
-	regionOf   = 256 // coded symbols of a region
-	maxRegions = 16
-	// A code of a plane of an eighth of the row or more has at most longCode bits, of others at most shortCode.
-	longCode, shortCode = huffman.MaxCode, 8
+	maxParts = 64
+	// segment is the number of elements whose digits of level 1 and escapes lie together.
+	segment = 512
+	// minSymbol is the least bits of a symbol: so many that all digits can name one.
+	minSymbol = 3
+	// maxNamed is the most symbols that digits of a level name.
+	maxNamed = 3
 )
 
 // PlaneKind is how a byte plane is stored.
@@ -27,7 +27,7 @@ type PlaneKind uint8
 const (
 	Raw      PlaneKind = iota // stored as it is
 	Constant                  // not stored; rows with other values are stored raw
-	Coded                     // leading bits by a Huffman code, the others as they are
+	Coded                     // leading bits by two levels of digits, the others as they are
 )
 
 // Plane is a byte plane of a part: byte i of all its elements.
@@ -35,11 +35,14 @@ type Plane struct {
 	Kind PlaneKind
 	// Value is the value of a constant plane.
 	Value byte
-	// SymbolBits is T of a coded plane, the number of leading bits that are coded: 1 to 8.
+	// SymbolBits is T of a coded plane, the number of leading bits that are a symbol: 3 to 8.
 	SymbolBits int
-	// Lengths are the lengths of the codes of a coded plane's symbols in bits, and 0 for symbols without a code. The last is the length of the
-	// escape. The codes must be complete. If a symbol has no code, the escape must have one.
-	Lengths [huffman.Symbols]uint8
+	// Digits are the bits of a digit of a coded plane's levels, 1 or 2.
+	Digits [2]int
+	// Symbols are those that the digits of a coded plane's levels name, 2^Digits - 1 each, all different. The others are 0.
+	Symbols [2][maxNamed]byte
+	// Bases are subtracted from the bytes of a coded plane, one for each element. There may be none.
+	Bases []byte
 }
 
 // Part is a part of a row.
@@ -57,30 +60,28 @@ type Part struct {
 // Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	rowBytes int
-	field    int // bytes of a field in front: the bytes of a region's codes
+	field    int // as New was given it
+	head     int // bytes of the field in front, which says how many bytes there are from codes on: 0 without coded planes
 	parts    []Part
 	planes   []plane // of all parts, in their order
-	blocks   int     // of symbols
-	regions  int     // 0 without coded planes
-	head     int     // bytes of the fields
-	codes    int     // where codes begin: behind fields and rests
+	fixed    int     // bits of the field, level 0, rests and raw planes: all but level 1 and escapes
+	codes    int     // the same in bytes, rounded up, at least 1: no stored row is empty
 }
 
-// plane is a plane of a row, and what derives from it. A coded plane's symbols are numbered from first on, a multiple of block.
+// plane is a plane of a row, and what derives from it.
 type plane struct {
 	*Plane
 	elements, at, stride int // element e is byte at + e × stride of the row
-	rest, restAt         int // bits of a rest, and where the first one begins
-	first                int
-	limit                int // the most bits of a code
-	codes                [huffman.Symbols]huffman.Code
-	table                []entry // of the next limit bits, the first being the lowest
+	rest                 int // bits of a rest
+	digitsAt, restAt     int // bit positions of the digits of level 0 and of the rests
+	first                int // where GPUs keep it in their scratch memory, if elements have several bytes
+	// named are the symbols of the digits of each level, in their place in the byte, and 0 for the digit that passes an element on.
+	named [2][maxNamed + 1]byte
+	// codes are level << 2 | digit of the symbols; of those without one the level is 2.
+	codes [256]uint8
 }
 
-// Symbols are divided between decoders in blocks: a decoder on a GPU has whole words of them.
-const block = 4
-
-// New returns the codec for rows of these parts. field is the bytes, 1 or 2, in which a row has the length of a region.
+// New returns the codec for rows of these parts. field is the bytes, 1 or 2, in which a row has the length of its level 1 and escapes.
 func New(field int, parts []Part) (*Codec, error) {
 	if field != 1 && field != 2 {
 		return nil, fmt.Errorf("parts: field (%d bytes) must be 1 or 2", field)
@@ -107,109 +108,84 @@ func New(field int, parts []Part) (*Codec, error) {
 			return nil, fmt.Errorf("parts: row (%d bytes and more) must have at most %d", c.rowBytes, MaxRow)
 		}
 		p.Planes = slices.Clone(p.Planes)
+		for k := range p.Planes {
+			if p.Planes[k].Kind == Coded {
+				c.head = field
+			}
+		}
 	}
-	restAt, symbols, at := 0, 0, 0
+	c.fixed = 8 * c.head
+	at, first := 0, 0
 	for i := range c.parts {
 		part := &c.parts[i]
 		for k := range part.Planes {
-			p := plane{Plane: &part.Planes[k], elements: part.Elements, at: at + k, stride: part.ElementBytes, restAt: restAt}
+			p := plane{Plane: &part.Planes[k], elements: part.Elements, at: at + k, stride: part.ElementBytes, digitsAt: c.fixed, first: first}
 			switch p.Kind {
 			case Raw:
 				p.rest = 8
 			case Constant:
 			case Coded:
-				if p.SymbolBits < 1 || p.SymbolBits > 8 {
-					return nil, fmt.Errorf("parts: symbol (%d bits) of plane %d of part %d must be 1 to 8", p.SymbolBits, k, i)
-				}
-				p.rest, p.first, p.limit = 8-p.SymbolBits, symbols, limitOf(p.elements, c.rowBytes)
-				if err := p.setCode(); err != nil {
+				if err := p.setSymbols(); err != nil {
 					return nil, fmt.Errorf("parts: %w (plane %d of part %d)", err, k, i)
 				}
-				symbols += (p.elements + block - 1) / block * block
+				c.fixed += p.Digits[0] * p.elements
+				if p.stride > 1 {
+					first += (p.elements + 3) &^ 3
+				}
 			default:
 				return nil, fmt.Errorf("parts: kind (%d) of plane %d of part %d must be 0 to %d", p.Kind, k, i, Coded)
 			}
-			restAt += p.rest * p.elements
+			p.restAt = c.fixed
+			c.fixed += p.rest * p.elements
 			c.planes = append(c.planes, p)
 		}
 		at += part.ElementBytes * part.Elements
 	}
-	c.blocks = symbols / block
-	if symbols > 0 {
-		c.regions = min(max(1, symbols/regionOf), maxRegions)
-	}
-	c.head = c.regions * field
-	if c.head+restAt == 0 {
-		c.head = 1 // no stored row is empty: a row of constants is a byte of 0
-	}
-	for i := range c.planes {
-		c.planes[i].restAt += 8 * c.head
-	}
-	c.codes = c.head + (restAt+7)/8
+	c.codes = max(1, (c.fixed+7)/8)
 	return c, nil
 }
 
-// limitOf returns the most bits of a code of a plane: shared memory of GPUs holds a table of 2^limit words for each.
-func limitOf(elements, rowBytes int) int {
-	if 8*elements >= rowBytes {
-		return longCode
-	}
-	return shortCode
-}
-
-// region returns the first block of region g, the first that is read downwards, and the end.
-func (c *Codec) region(g int) (first, middle, end int) {
-	first, end = g*c.blocks/c.regions, (g+1)*c.blocks/c.regions
-	return first, (first + end + 1) / 2, end
-}
-
-// cut returns which elements of a coded plane have their symbols in the blocks from first to end: none if from is not below to.
-func (p *plane) cut(first, end int) (from, to int) {
-	return max(0, first*block-p.first), min(p.elements, end*block-p.first)
-}
-
-// entry is what the next bits of a plane's codes say:
-//
-//	[0:20]  the symbols whose whole codes the bits hold, up to the first escape and at most 4, T bits each
-//	[20:23] their number, 0 if the first is an escape
-//	[23:27] the bits of their codes
-//	[27:31] the bits of the first code
-type entry uint32
-
-func (e entry) symbols() int { return int(e >> 20 & 7) }
-func (e entry) bits() int    { return int(e >> 23 & 15) }
-func (e entry) first() int   { return int(e >> 27) }
-
-// setCode makes the codes and the table of a coded plane.
-func (p *plane) setCode() (err error) {
-	if p.codes, err = huffman.Codes(&p.Lengths, p.limit); err != nil {
-		return err
-	}
-	values := 1 << p.SymbolBits
-	if i := slices.IndexFunc(p.Lengths[values:huffman.Escape], func(n uint8) bool { return n != 0 }); i >= 0 {
-		return fmt.Errorf("symbol (%d) must have %d bits", values+i, p.SymbolBits)
-	}
-	if i := slices.Index(p.Lengths[:values], 0); i >= 0 && p.Lengths[huffman.Escape] == 0 {
-		return fmt.Errorf("there must be an escape code: symbol %d has none", i)
-	}
-	next := make([]uint16, 1<<p.limit) // symbol and length << 9 of the first code
-	for s, code := range p.codes {
-		for rest := 0; code.Length > 0 && rest < 1<<(p.limit-int(code.Length)); rest++ {
-			next[int(code.LSB)|rest<<code.Length] = uint16(s) | uint16(code.Length)<<9
+// scratch is the bytes of shared memory in which GPUs keep planes.
+func (c *Codec) scratch() (n int) {
+	for i := range c.planes {
+		if p := &c.planes[i]; p.Kind == Coded && p.stride > 1 {
+			n += (p.elements + 3) &^ 3
 		}
 	}
-	p.table = make([]entry, 1<<p.limit)
-	for i := range p.table {
-		e, used, n := entry(next[i]>>9)<<27, 0, 0
-		for n < min(block, 20/p.SymbolBits) {
-			symbol, length := int(next[i>>used]&511), int(next[i>>used]>>9)
-			if symbol == huffman.Escape || used+length > p.limit {
-				break
+	return n
+}
+
+// setSymbols checks a coded plane and sets what its symbols are coded by.
+func (p *plane) setSymbols() error {
+	if p.SymbolBits < minSymbol || p.SymbolBits > 8 {
+		return fmt.Errorf("symbol (%d bits) must be %d to 8", p.SymbolBits, minSymbol)
+	}
+	if len(p.Bases) != 0 && len(p.Bases) != p.elements {
+		return fmt.Errorf("bases (%d) must be none or one for each of %d elements", len(p.Bases), p.elements)
+	}
+	p.rest = 8 - p.SymbolBits
+	for s := range p.codes {
+		p.codes[s] = 2 << 2
+	}
+	for level, digits := range p.Digits {
+		if digits != 1 && digits != 2 {
+			return fmt.Errorf("digits (%d bits) of level %d must have 1 or 2", digits, level)
+		}
+		for digit, s := range p.Symbols[level] {
+			switch {
+			case digit >= 1<<digits-1:
+				if s != 0 {
+					return fmt.Errorf("symbol (%d) of digit %d of level %d must be 0: the level has no such digit", s, digit, level)
+				}
+				continue
+			case int(s) >= 1<<p.SymbolBits:
+				return fmt.Errorf("symbol (%d) must have %d bits", s, p.SymbolBits)
+			case p.codes[s] != 2<<2:
+				return fmt.Errorf("symbol (%d) must be named once", s)
 			}
-			e |= entry(symbol) << (n * p.SymbolBits)
-			used, n = used+length, n+1
+			p.codes[s] = uint8(level<<2 | digit)
+			p.named[level][digit] = s << p.rest
 		}
-		p.table[i] = e | entry(n)<<20 | entry(used)<<23
 	}
 	return nil
 }
@@ -220,7 +196,7 @@ func (c *Codec) Name() string { return name }
 // RowBytes implements codec.Codec.
 func (c *Codec) RowBytes() int { return c.rowBytes }
 
-// maxField is the longest region in bytes.
+// maxField is the most bytes behind the fixed ones.
 func (c *Codec) maxField() int {
 	if c.field == 1 {
 		return math.MaxUint8

@@ -1,28 +1,18 @@
 package parts
 
 import (
-	"math/bits"
-
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// fieldAt returns the bytes of region g.
-func (c *Codec) fieldAt(src []byte, g int) int {
-	if c.field == 1 {
-		return int(src[g])
-	}
-	return int(src[2*g]) | int(src[2*g+1])<<8
-}
-
 // Stored implements codec.Codec.
 func (c *Codec) Stored(src []byte) (int, error) {
-	if len(src) < c.head {
+	if len(src) < max(1, c.head) {
 		return 0, codec.CorruptError(name, "stored row (%d bytes) ends in its head", len(src))
 	}
 	n := c.codes
-	for g := range c.regions {
-		n += c.fieldAt(src, g)
+	for i := range c.head {
+		n += int(src[i]) << (8 * i)
 	}
 	if n >= c.rowBytes || n > len(src) {
 		return 0, codec.CorruptError(name, "stored row (%d bytes) has %d, which must be less than the row's %d", len(src), n, c.rowBytes)
@@ -37,36 +27,28 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 		return 0, err
 	}
 	src, row = src[:n], row[:c.rowBytes]
+	pos := c.fixed
 	for i := range c.planes {
-		c.planes[i].rests(row, src)
+		p := &c.planes[i]
+		p.rests(row, src)
+		if p.Kind != Coded {
+			continue
+		}
+		for first := 0; first < p.elements; first += segment {
+			if pos = p.segment(row, src, first, min(segment, p.elements-first), pos); pos > 8*n {
+				return 0, codec.CorruptError(name, "stored row (%d bytes) ends within its codes", n)
+			}
+		}
+		if len(p.Bases) > 0 {
+			at := p.at
+			for _, base := range p.Bases {
+				row[at] += base
+				at += p.stride
+			}
+		}
 	}
-	end := c.codes
-	for g := range c.regions {
-		begin := end
-		end += c.fieldAt(src, g)
-		first, middle, last := c.region(g)
-		up, down := 8*begin, 8*end
-		for i := range c.planes {
-			p := &c.planes[i]
-			if p.Kind != Coded {
-				continue
-			}
-			if up = p.up(row, src, first, middle, up); up > down {
-				return 0, codec.CorruptError(name, "region %d ends within its codes", g)
-			}
-		}
-		for i := range c.planes {
-			p := &c.planes[i]
-			if p.Kind != Coded {
-				continue
-			}
-			if down = p.down(row, src, middle, last, down); down < up {
-				return 0, codec.CorruptError(name, "region %d ends within its codes", g)
-			}
-		}
-		if down-up >= 8 {
-			return 0, codec.CorruptError(name, "region %d (%d bytes) has %d bits behind its codes", g, end-begin, down-up)
-		}
+	if c.head > 0 && (pos+7)/8 != n {
+		return 0, codec.CorruptError(name, "stored row (%d bytes) has %d bits behind its codes", n, 8*n-pos)
 	}
 	c.rotate(row, -1)
 	return n, nil
@@ -95,83 +77,46 @@ func (p *plane) rests(row, src []byte) {
 	}
 }
 
-// up decodes the symbols of some blocks from bit pos on, and returns where they end.
-func (p *plane) up(row, src []byte, first, end, pos int) int {
-	from, to := p.cut(first, end)
-	for from < to && pos <= 8*len(src) {
-		n, used := p.symbols(row[p.at+from*p.stride:], bitio.Window(src, pos), to-from, false)
-		from, pos = from+n, pos+used
+// segment adds the symbols of the n elements from first on to the row. Their level 1 begins at bit pos. It returns where their escapes end.
+func (p *plane) segment(row, src []byte, first, n, pos int) int {
+	var list [segment]uint16 // the elements that a level passes on
+	passed := 0
+	digits, ones := uint(p.Digits[0]), uint64(1)<<p.Digits[0]-1
+	at, place := p.digitsAt+first*int(digits), p.at+first*p.stride
+	for e := 0; e < n; {
+		x := bitio.Window(src, at)
+		for range min(32, n-e) {
+			digit := x & ones
+			x >>= digits
+			row[place] |= p.named[0][digit&3]
+			list[passed] = uint16(place)
+			passed += int((digit + 1) >> digits)
+			place += p.stride
+			e++
+		}
+		at += 32 * int(digits)
+	}
+	digits, ones = uint(p.Digits[1]), uint64(1)<<p.Digits[1]-1
+	escapes := 0
+	at = pos
+	for i := 0; i < passed; {
+		x := bitio.Window(src, at)
+		for range min(32, passed-i) {
+			digit := x & ones
+			x >>= digits
+			place := list[i]
+			row[place] |= p.named[1][digit&3]
+			list[escapes] = place
+			escapes += int((digit + 1) >> digits)
+			i++
+		}
+		at += 32 * int(digits)
+	}
+	pos += passed * int(digits)
+	low := byte(1<<p.SymbolBits - 1)
+	for _, place := range list[:escapes] {
+		row[place] |= byte(bitio.Window(src, pos)) & low << p.rest
+		pos += p.SymbolBits
 	}
 	return pos
-}
-
-// down decodes the symbols of some blocks that end at bit pos and are read downwards, and returns where they begin.
-func (p *plane) down(row, src []byte, first, end, pos int) int {
-	from, to := p.cut(first, end)
-	for from < to && pos >= 0 {
-		var x uint64
-		if pos >= 64 {
-			x = bitio.Window(src, pos-64)
-		} else {
-			x = bitio.Window(src, 0) << (64 - pos)
-		}
-		n, used := p.symbols(row[p.at+from*p.stride:], bits.Reverse64(x), to-from, true)
-		from, pos = from+n, pos-used
-	}
-	return pos
-}
-
-// symbols adds the symbols that the bits x have, the first being the lowest, to the next elements of the row, at most left of them. It returns their number and
-// the bits of their codes.
-func (p *plane) symbols(row []byte, x uint64, left int, down bool) (n, used int) {
-	rest, width, stride := uint(p.rest)&7, uint(p.SymbolBits)&15, p.stride
-	low := byte(1<<width - 1)
-	table, index := p.table, uint64(len(p.table)-1)
-	at := 0
-	for used <= 64-longCode-8 && n < left {
-		e := table[x&index]
-		k := e.symbols()
-		switch {
-		case k == 4 && n+4 <= left: // the usual case of short symbols
-			s := row[at : at+3*stride+1]
-			s[0] |= byte(e) & low << rest
-			e >>= width
-			s[stride] |= byte(e) & low << rest
-			e >>= width
-			s[2*stride] |= byte(e) & low << rest
-			e >>= width
-			s[3*stride] |= byte(e) & low << rest
-			e = table[x&index]
-			at += 4 * stride
-		case k == 0:
-			symbol := byte(x>>uint(e.first())) & low
-			if down {
-				symbol = bits.Reverse8(symbol) >> (8 - width)
-			}
-			row[at] |= symbol << rest
-			at += stride
-			n++
-			x >>= uint(e.first()) + width
-			used += e.first() + int(width)
-			continue
-		case n+k > left: // one by one
-			row[at] |= byte(e) & low << rest
-			at += stride
-			n++
-			x >>= uint(e.first())
-			used += e.first()
-			continue
-		default:
-			s := e
-			for range k {
-				row[at] |= byte(s) & low << rest
-				s >>= width
-				at += stride
-			}
-		}
-		n += k
-		x >>= uint(e.bits())
-		used += e.bits()
-	}
-	return n, used
 }

@@ -11,40 +11,67 @@ const (
 	scratchLine = 128 // rows lie behind the scratch memory, and are copied there in lines
 )
 
+// merging is, for any four digits of 2 bits, then of 1 bit, how a byte permutation picks the symbols that they name, 0 to 3, and those of elements passed
+// on, 4 to 7, in their order: four bits each, and 8 × the number of the latter << 16.
+var merging = func() (b []byte) {
+	for digits := 2; digits >= 1; digits-- {
+		ones := 1<<digits - 1
+		for i := range 1 << (4 * digits) {
+			picks, passed := 0, 0
+			for k := range 4 {
+				pick := i >> (digits * k) & ones
+				if pick == ones {
+					pick = 4 + passed
+					passed++
+				}
+				picks |= pick << (4 * k)
+			}
+			b = binary.LittleEndian.AppendUint32(b, uint32(picks|8*passed<<16))
+		}
+	}
+	return b
+}()
+
 // DeviceForm implements codec.OnDevice: see kernels/coder_parts.h.
 func (c *Codec) DeviceForm() codec.DeviceForm {
-	f := codec.DeviceForm{Kernel: name, Head: max(1, c.head), Scratch: (block*c.blocks + scratchLine - 1) &^ (scratchLine - 1)}
-	f.Metadata = make([]byte, 0, c.MetadataBytes())
-	table := len(c.planes) * devicePlane / 4
-	i := 0
+	f := codec.DeviceForm{Kernel: name, Head: max(1, c.head), Scratch: (c.scratch() + scratchLine - 1) &^ (scratchLine - 1)}
+	f.Metadata = append(make([]byte, 0, c.MetadataBytes()), merging...)
+	bases, i := len(merging)+len(c.planes)*devicePlane, 0
 	for _, part := range c.parts {
-		for range part.Planes {
+		for k := range part.Planes {
 			p := &c.planes[i]
 			i++
+			based := 0
+			if len(p.Bases) > 0 {
+				based = bases
+				bases += basesBytes(p)
+			}
 			for _, word := range []int{
-				p.first, p.elements, table, int(p.Kind) | p.SymbolBits<<8 | int(p.Value)<<16 | p.limit<<24, p.restAt, p.at, p.stride | part.Rotate<<8, 0,
+				p.elements | p.at<<16, int(p.Kind) | int(p.Value)<<8 | p.stride<<16 | k<<24 | part.Rotate<<31,
+				p.SymbolBits | p.Digits[0]<<8 | p.Digits[1]<<16, p.digitsAt, p.restAt, based | p.first<<16,
 			} {
 				f.Metadata = binary.LittleEndian.AppendUint32(f.Metadata, uint32(word))
 			}
-			table += len(p.table)
+			f.Metadata = append(append(f.Metadata, p.named[0][:]...), p.named[1][:]...)
 		}
 	}
 	for i := range c.planes {
-		for _, e := range c.planes[i].table {
-			f.Metadata = binary.LittleEndian.AppendUint32(f.Metadata, uint32(e))
+		if p := &c.planes[i]; len(p.Bases) > 0 {
+			f.Metadata = append(append(f.Metadata, p.Bases...), make([]byte, basesBytes(p)-len(p.Bases))...)
 		}
 	}
-	f.Params = [codec.Params]uint32{
-		uint32(c.regions | c.field<<8 | len(c.planes)<<16), uint32(c.blocks), uint32(c.codes),
-	}
+	f.Params = [codec.Params]uint32{uint32(c.head | len(c.planes)<<16), uint32(c.codes), uint32(c.fixed)}
 	return f
 }
 
+// basesBytes is the bytes of a plane's bases in device metadata: whole quads.
+func basesBytes(p *plane) int { return (len(p.Bases) + 15) &^ 15 }
+
 // MetadataBytes implements codec.Codec.
 func (c *Codec) MetadataBytes() int64 {
-	n := len(c.planes) * devicePlane
+	n := len(merging) + len(c.planes)*devicePlane
 	for i := range c.planes {
-		n += 4 * len(c.planes[i].table)
+		n += basesBytes(&c.planes[i])
 	}
 	return int64(n)
 }

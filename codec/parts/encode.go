@@ -6,12 +6,17 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
-	"github.com/tensorcache/tensorcache/codec/internal/huffman"
 )
 
-// EncodeBound implements codec.Codec: the longest codes, and the rotated row behind them.
+// EncodeBound implements codec.Codec: if all elements are escapes, and the rotated row behind them.
 func (c *Codec) EncodeBound() int {
-	return c.codes + (block*c.blocks*(longCode+8)+7)/8 + c.regions + bitio.Slack + c.rowBytes
+	n := c.fixed
+	for i := range c.planes {
+		if p := &c.planes[i]; p.Kind == Coded {
+			n += p.elements * (p.Digits[1] + p.SymbolBits)
+		}
+	}
+	return max(1, (n+7)/8) + bitio.Slack + c.rowBytes
 }
 
 // Encode implements codec.Codec.
@@ -20,108 +25,86 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 	x = x[len(x)-c.rowBytes:]
 	copy(x, row[:c.rowBytes])
 	c.rotate(x, 1)
-	clear(dst[:c.head])
-	w := bitio.NewWriter(dst, 8*c.head)
+	w := bitio.NewWriter(dst, 0)
+	w.Put(0, uint(8*c.head))
+	n := c.fixed
 	for i := range c.planes {
 		p := &c.planes[i]
-		if p.Kind == Constant {
-			for at := p.at; at < p.at+p.elements*p.stride; at += p.stride {
+		last := p.at + p.elements*p.stride
+		switch p.Kind {
+		case Constant:
+			for at := p.at; at < last; at += p.stride {
 				if x[at] != p.Value {
 					return 0, codec.ErrIncompressible
 				}
 			}
 			continue
+		case Coded:
+			if len(p.Bases) > 0 {
+				at := p.at
+				for _, base := range p.Bases {
+					x[at] -= base
+					at += p.stride
+				}
+			}
+			ones := uint8(1)<<p.Digits[0] - 1
+			for at := p.at; at < last; at += p.stride {
+				code := p.codes[x[at]>>p.rest]
+				if code >= 1<<2 {
+					code = ones
+				}
+				w.Put(uint64(code), uint(p.Digits[0]))
+			}
 		}
 		mask := byte(1<<p.rest - 1)
-		for at := p.at; at < p.at+p.elements*p.stride; at += p.stride {
+		for at := p.at; at < last && p.rest > 0; at += p.stride {
 			w.Put(uint64(x[at]&mask), uint(p.rest))
 		}
 	}
-	w.Finish()
-	end := c.codes
-	for g := range c.regions {
-		first, middle, last := c.region(g)
-		w := bitio.NewWriter(dst, 8*end)
-		n := c.putUp(&w, x, first, middle) + c.bitsOf(x, middle, last)
-		w.Put(0, uint(-n&7)) // where both halves meet
-		c.putDown(&w, x, middle, last)
-		w.Finish()
-		size := (n + 7) / 8
-		if end += size; size > c.maxField() || end >= c.rowBytes {
-			return 0, codec.ErrIncompressible
-		}
-		dst[g*c.field] = byte(size)
-		if c.field == 2 {
-			dst[g*c.field+1] = byte(size >> 8)
+	for i := range c.planes {
+		p := &c.planes[i]
+		for first := 0; p.Kind == Coded && first < p.elements; first += segment {
+			n += p.put(&w, x, first, min(segment, p.elements-first))
 		}
 	}
-	if end >= c.rowBytes {
+	w.Finish()
+	size := max(1, (n+7)/8)
+	if size >= c.rowBytes || size-c.codes > c.maxField() {
 		return 0, codec.ErrIncompressible
 	}
-	return end, nil
+	if c.head == 0 && c.fixed == 0 {
+		dst[0] = 0
+	}
+	for i := range c.head {
+		dst[i] = byte((size - c.codes) >> (8 * i))
+	}
+	return size, nil
 }
 
-// putUp writes the codes of the symbols of some blocks for reading upwards, and returns their bits.
-func (c *Codec) putUp(w *bitio.Writer, x []byte, first, end int) (n int) {
-	for i := range c.planes {
-		p := &c.planes[i]
-		if p.Kind != Coded {
-			continue
-		}
-		from, to := p.cut(first, end)
-		for e := from; e < to; e++ {
-			symbol := x[p.at+e*p.stride] >> p.rest
-			code := p.codes[symbol]
-			if code.Length > 0 {
-				w.Put(uint64(code.LSB), uint(code.Length))
-				n += int(code.Length)
-				continue
-			}
-			code = p.codes[huffman.Escape]
-			w.Put(uint64(code.LSB)|uint64(symbol)<<code.Length, uint(code.Length)+uint(p.SymbolBits))
-			n += int(code.Length) + p.SymbolBits
-		}
-	}
-	return n
-}
-
-// bitsOf returns the bits of the codes of some blocks.
-func (c *Codec) bitsOf(x []byte, first, end int) (n int) {
-	for i := range c.planes {
-		p := &c.planes[i]
-		if p.Kind != Coded {
-			continue
-		}
-		from, to := p.cut(first, end)
-		for e := from; e < to; e++ {
-			if code := p.codes[x[p.at+e*p.stride]>>p.rest]; code.Length > 0 {
-				n += int(code.Length)
-			} else {
-				n += int(p.codes[huffman.Escape].Length) + p.SymbolBits
-			}
+// put writes level 1 and the escapes of the n elements from first on, and returns their bits.
+func (p *plane) put(w *bitio.Writer, x []byte, first, n int) (sum int) {
+	var escapes [segment]byte
+	count := 0
+	digits, ones := uint(p.Digits[1]), uint64(1)<<p.Digits[1]-1
+	at := p.at + first*p.stride
+	for range n {
+		symbol := x[at] >> p.rest
+		at += p.stride
+		switch code := p.codes[symbol]; code >> 2 {
+		case 1:
+			w.Put(uint64(code&3), digits)
+			sum += int(digits)
+		case 2:
+			w.Put(ones, digits)
+			sum += int(digits)
+			escapes[count] = symbol
+			count++
 		}
 	}
-	return n
-}
-
-// putDown writes the codes of the symbols of some blocks for reading downwards: what is read last comes first.
-func (c *Codec) putDown(w *bitio.Writer, x []byte, first, end int) {
-	for i := len(c.planes) - 1; i >= 0; i-- {
-		p := &c.planes[i]
-		if p.Kind != Coded {
-			continue
-		}
-		from, to := p.cut(first, end)
-		for e := to - 1; e >= from; e-- {
-			symbol := x[p.at+e*p.stride] >> p.rest
-			if code := p.codes[symbol]; code.Length > 0 {
-				w.Put(uint64(code.MSB), uint(code.Length))
-				continue
-			}
-			code := p.codes[huffman.Escape]
-			w.Put(uint64(symbol)|uint64(code.MSB)<<p.SymbolBits, uint(code.Length)+uint(p.SymbolBits))
-		}
+	for _, symbol := range escapes[:count] {
+		w.Put(uint64(symbol), uint(p.SymbolBits))
 	}
+	return sum + count*p.SymbolBits
 }
 
 // rotate rotates the elements of the parts that say so left by by bits, 1 or -1.

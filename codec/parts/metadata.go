@@ -2,14 +2,16 @@ package parts
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/internal/huffman"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Serialised codec metadata, little-endian: see docs/format/parts.md.
-var frame = rowcodec.Frame{Codec: name, Magic: "TCPT", Bytes: metadataHeader + 4}
+var frame = rowcodec.Frame{Codec: name, Magic: "TCPT", Version: 2, Bytes: metadataHeader + 4}
 
 const (
 	metadataHeader = 8
@@ -28,20 +30,15 @@ func (c *Codec) MarshalBinary() ([]byte, error) {
 				b = append(b, byte(p.Kind), p.Value)
 				continue
 			}
-			b = append(b, byte(p.Kind), byte(p.SymbolBits))
-			packed := make([]byte, lengthsBytes(p.SymbolBits))
-			for s, n := range p.Lengths[:1<<p.SymbolBits] {
-				packed[s/2] |= n << (s % 2 * 4)
+			b = append(b, byte(p.Kind), byte(p.SymbolBits), byte(p.Digits[0]|p.Digits[1]<<4), byte(min(1, len(p.Bases))))
+			for level, digits := range p.Digits {
+				b = append(b, p.Symbols[level][:1<<digits-1]...)
 			}
-			packed[len(packed)-1] = p.Lengths[huffman.Escape]
-			b = append(b, packed...)
+			b = append(b, p.Bases...)
 		}
 	}
 	return rowcodec.Seal(b), nil
 }
-
-// lengthsBytes returns the bytes of the lengths of a plane's codes, four bits each, with those of the escape last.
-func lengthsBytes(symbolBits int) int { return 1<<symbolBits/2 + 1 }
 
 // Unmarshal restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
 func Unmarshal(b []byte) (*Codec, error) {
@@ -58,6 +55,7 @@ func parse(body []byte) (*Codec, error) {
 		return nil, codec.CorruptError(name, "metadata byte 7 (%02x) is not 0", body[7])
 	}
 	var parts []Part
+	var err error
 	rest := body[metadataHeader:]
 	for i := range int(body[6]) {
 		if len(rest) < partHeader {
@@ -75,16 +73,9 @@ func parse(body []byte) (*Codec, error) {
 				return nil, codec.CorruptError(name, "plane %d of part %d has a value (%d) but is not constant", k, i, p.Value)
 			}
 			if p.Kind == Coded {
-				p.SymbolBits, p.Value = int(p.Value), 0
-				if p.SymbolBits < 1 || p.SymbolBits > 8 || len(rest) < lengthsBytes(p.SymbolBits) {
-					return nil, codec.CorruptError(name, "metadata has no code lengths of plane %d of part %d for symbols of %d bits", k, i, p.SymbolBits)
+				if rest, err = p.parse(rest, part.Elements); err != nil {
+					return nil, codec.CorruptError(name, "%v (plane %d of part %d)", err, k, i)
 				}
-				packed := rest[:lengthsBytes(p.SymbolBits)]
-				rest = rest[len(packed):]
-				for s := range 1 << p.SymbolBits {
-					p.Lengths[s] = packed[s/2] >> (s % 2 * 4) & 15
-				}
-				p.Lengths[huffman.Escape] = packed[len(packed)-1]
 			}
 			part.Planes = append(part.Planes, p)
 		}
@@ -95,4 +86,34 @@ func parse(body []byte) (*Codec, error) {
 	}
 	c, err := New(int(body[5]), parts)
 	return rowcodec.OrCorrupt(name, c, err)
+}
+
+// parse reads what metadata have of a coded plane behind its kind and T, which Value has, and returns what follows.
+func (p *Plane) parse(b []byte, elements int) ([]byte, error) {
+	p.SymbolBits, p.Value = int(p.Value), 0
+	if len(b) < 2 || b[1] > 1 {
+		return nil, errors.New("metadata must have the digits of levels, and 0 or 1 for bases")
+	}
+	based := b[1] == 1
+	p.Digits = [2]int{int(b[0] & 15), int(b[0] >> 4)}
+	b = b[2:]
+	for level, digits := range p.Digits {
+		if digits < 1 || digits > 2 {
+			return nil, fmt.Errorf("digits (%d bits) of level %d must have 1 or 2", digits, level)
+		}
+		n := 1<<digits - 1
+		if len(b) < n {
+			return nil, fmt.Errorf("metadata end before the symbols of level %d", level)
+		}
+		copy(p.Symbols[level][:], b[:n])
+		b = b[n:]
+	}
+	if based {
+		if elements > len(b) {
+			return nil, fmt.Errorf("metadata (%d bytes) end before the bases of %d elements", len(b), elements)
+		}
+		p.Bases = slices.Clone(b[:elements])
+		b = b[elements:]
+	}
+	return b, nil
 }

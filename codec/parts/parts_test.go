@@ -12,7 +12,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/codectest"
-	"github.com/tensorcache/tensorcache/codec/internal/huffman"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -100,7 +99,7 @@ func TestCodec_RowsComeBack(t *testing.T) {
 				codectest.NoAllocations(t, c, data[:size])
 			}
 		}
-		t.Logf("%s: saves %.1f %%, %d of 200 rows raw, %d regions, %d bytes a field", name, 100*(1-float64(stored)/float64(len(data))), raw, c.regions, c.field)
+		t.Logf("%s: saves %.1f %%, %d of 200 rows raw, %d bytes a field", name, 100*(1-float64(stored)/float64(len(data))), raw, c.head)
 		if raw == 200 {
 			t.Errorf("%s: no row shrinks", name)
 		}
@@ -125,98 +124,101 @@ func TestCodec_ModelBitByBit(t *testing.T) {
 	}
 }
 
+// TestTrain_Bases: columns whose values differ by powers of two save more with bases; columns that do not differ have none.
+func TestTrain_Bases(t *testing.T) {
+	of := []dtype.Part{{Type: dtype.Float8E4M3FN, Count: 64}}
+	for _, unequal := range []bool{false, true} {
+		r := rand.New(rand.NewPCG(1, 5))
+		var data []byte
+		for range 400 {
+			for j := range 64 {
+				x := math.Abs(r.NormFloat64())
+				if unequal {
+					x = math.Ldexp(x, j%8-4)
+				}
+				e := min(15, max(0, math.Ilogb(x)+8))
+				data = append(data, byte(e<<3|r.IntN(8)|r.IntN(2)<<7))
+			}
+		}
+		c, err := Train(data, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := c.parts[0].Planes[0]
+		if got := len(p.Bases) > 0; got != unequal {
+			t.Errorf("unequal columns %v: bases %v", unequal, got)
+		}
+		dst, stored := make([]byte, c.EncodeBound()), 0
+		for at := 0; at < len(data); at += 64 {
+			n, err := c.Encode(dst, data[at:][:64])
+			if err != nil {
+				n = 64
+			} else if got := model(c, dst[:n]); !bytes.Equal(got, data[at:][:64]) {
+				t.Fatalf("row %d: the model reads %x", at/64, got)
+			}
+			stored += n
+		}
+		if saving := 100 * (1 - float64(stored)/float64(len(data))); saving < 14 {
+			t.Errorf("unequal columns %v: saving %.1f %%, want 14", unequal, saving)
+		}
+	}
+}
+
 // model decodes a row by the words of docs/format/parts.md.
 func model(c *Codec, src []byte) []byte {
-	bit := func(i int) int { return int(src[i/8]) >> (i % 8) & 1 }
-	type symbol struct{ part, plane, element int }
-	var numbered []symbol // -1: none
+	at := 0
+	next := func(n int) (x int) {
+		for b := range n {
+			x |= int(src[at/8]) >> (at % 8) & 1 << b
+			at++
+		}
+		return x
+	}
+	next(8 * c.head)
 	planes := map[[2]int][]int{}
-	rest := 8 * c.head
+	passed := map[[2]int][]int{}
 	for i, part := range c.parts {
 		for k, p := range part.Planes {
-			values := make([]int, part.Elements)
+			values, on := make([]int, part.Elements), []int(nil)
+			if p.Kind == Coded {
+				for e := range values {
+					if digit := next(p.Digits[0]); digit < 1<<p.Digits[0]-1 {
+						values[e] = int(p.Symbols[0][digit]) << (8 - p.SymbolBits)
+					} else {
+						on = append(on, e)
+					}
+				}
+			}
 			for e := range values {
-				bits := map[PlaneKind]int{Raw: 8, Coded: 8 - p.SymbolBits}[p.Kind]
-				values[e] = int(p.Value)
-				for b := range bits {
-					values[e] |= bit(rest) << b
-					rest++
-				}
-				if p.Kind == Coded {
-					numbered = append(numbered, symbol{i, k, e})
+				values[e] |= next(map[PlaneKind]int{Raw: 8, Coded: 8 - p.SymbolBits}[p.Kind])
+				if p.Kind == Constant {
+					values[e] = int(p.Value)
 				}
 			}
-			for len(numbered)%4 != 0 {
-				numbered = append(numbered, symbol{part: -1})
-			}
-			planes[[2]int{i, k}] = values
+			planes[[2]int{i, k}], passed[[2]int{i, k}] = values, on
 		}
 	}
-	known := map[[2]int]map[string]int{}
-	words := func(p Plane) map[string]int { // codes as text, first bit first
-		codes, next := map[string]int{}, 0
-		for length := 1; length <= 12; length++ {
-			for s, n := range p.Lengths {
-				if int(n) == length {
-					codes[fmt.Sprintf("%0*b", length, next)] = s
-					next++
-				}
-			}
-			next <<= 1
-		}
-		return codes
-	}
-	at := (rest + 7) / 8
-	for g := range c.regions {
-		end := at
-		for i := range c.field {
-			end += int(src[g*c.field+i]) << (8 * i)
-		}
-		blocks := len(numbered) / 4
-		first, last := g*blocks/c.regions, (g+1)*blocks/c.regions
-		middle := (first + last + 1) / 2
-		for _, down := range []bool{false, true} {
-			from, to, pos := first, middle, 8*at
-			if down {
-				from, to, pos = middle, last, 8*end
-			}
-			next := func() int {
-				if down {
-					pos--
-					return bit(pos)
-				}
-				pos++
-				return bit(pos - 1)
-			}
-			for _, s := range numbered[4*from : 4*to] {
-				if s.part < 0 {
-					continue
-				}
-				p := c.parts[s.part].Planes[s.plane]
-				if known[[2]int{s.part, s.plane}] == nil {
-					known[[2]int{s.part, s.plane}] = words(p)
-				}
-				codes, text, value := known[[2]int{s.part, s.plane}], "", -1
-				for value < 0 {
-					text += fmt.Sprint(next())
-					if v, ok := codes[text]; ok {
-						value = v
+	for i, part := range c.parts {
+		for k, p := range part.Planes {
+			values, on := planes[[2]int{i, k}], passed[[2]int{i, k}]
+			for first := 0; p.Kind == Coded && first < part.Elements; first += 512 {
+				var escapes []int
+				for len(on) > 0 && on[0] < first+512 {
+					if digit := next(p.Digits[1]); digit < 1<<p.Digits[1]-1 {
+						values[on[0]] |= int(p.Symbols[1][digit]) << (8 - p.SymbolBits)
+					} else {
+						escapes = append(escapes, on[0])
 					}
+					on = on[1:]
 				}
-				if value == huffman.Escape {
-					value = 0
-					for b := range p.SymbolBits {
-						if down {
-							value = value<<1 | next()
-						} else {
-							value |= next() << b
-						}
-					}
+				for _, e := range escapes {
+					values[e] |= next(p.SymbolBits) << (8 - p.SymbolBits)
 				}
-				planes[[2]int{s.part, s.plane}][s.element] |= value << (8 - p.SymbolBits)
+			}
+			for e, base := range p.Bases {
+				values[e] = (values[e] + int(base)) % 256
 			}
 		}
-		at = end
 	}
 	var row []byte
 	for i, part := range c.parts {
@@ -236,15 +238,13 @@ func model(c *Codec, src []byte) []byte {
 
 // goldenParts are those of docs/format/parts.md.
 func goldenParts() []Part {
-	values := Plane{Kind: Coded, SymbolBits: 5}
-	values.Lengths[0xe], values.Lengths[0xf], values.Lengths[huffman.Escape] = 1, 2, 2
-	scale := Plane{Kind: Coded, SymbolBits: 8}
-	scale.Lengths[0x7f], scale.Lengths[huffman.Escape] = 1, 1
+	values := Plane{Kind: Coded, SymbolBits: 4, Digits: [2]int{2, 1}, Symbols: [2][3]byte{{7, 6, 8}, {5}}}
+	scale := Plane{Kind: Coded, SymbolBits: 8, Digits: [2]int{1, 1}, Symbols: [2][3]byte{{0x7f}, {0x80}}, Bases: []byte{0, 3}}
 	return []Part{{1, 8, 1, []Plane{values}}, {1, 2, 0, []Plane{scale}}, {2, 1, 0, []Plane{{}, {Kind: Constant, Value: 0x3c}}}}
 }
 
 func TestCodec_Golden(t *testing.T) {
-	row := []byte{0x3a, 0xbd, 0x39, 0x3c, 0x38, 0x3f, 0x08, 0xbb, 0x7f, 0x80, 0x55, 0x3c}
+	row := []byte{0x3a, 0xbd, 0x31, 0x44, 0x38, 0x2f, 0x08, 0xbb, 0x7f, 0x80, 0x55, 0x3c}
 	c, err := New(1, goldenParts())
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestCodec_Golden(t *testing.T) {
 }
 
 // goldenStored is the golden row of docs/format/parts.md.
-const goldenStored = "049c00e35592160060"
+const goldenStored = "02903cb482e0705619fb00"
 
 func TestNew_Errors(t *testing.T) {
 	with := func(change func(p []Part)) func() (*Codec, error) {
@@ -277,24 +277,22 @@ func TestNew_Errors(t *testing.T) {
 		return t.Parts()
 	}
 	codectest.Errors(t, map[string]func() (*Codec, error){
-		"parts: field (3 bytes) must be 1 or 2":                                   func() (*Codec, error) { return New(3, goldenParts()) },
-		"parts: parts (0) must be 1 to 64":                                        func() (*Codec, error) { return New(1, nil) },
-		"parts: element (3 bytes) of part 2 must be 1, 2, 4 or 8":                 with(func(p []Part) { p[2].ElementBytes = 3 }),
-		"parts: elements (0) of part 1 must be 1 to 8191":                         with(func(p []Part) { p[1].Elements = 0 }),
-		"parts: rotation (2 bits) of part 0 must be 0 or 1":                       with(func(p []Part) { p[0].Rotate = 2 }),
-		"parts: planes (1) of part 1 must be one for each byte of an element (2)": with(func(p []Part) { p[1].ElementBytes = 2 }),
-		"parts: row (8193 bytes and more) must have at most 8191":                 with(func(p []Part) { p[0].Elements = 8191 }),
-		"parts: symbol (9 bits) of plane 0 of part 0 must be 1 to 8":              with(func(p []Part) { p[0].Planes[0].SymbolBits = 9 }),
-		"parts: symbol (15) must have 3 bits (plane 0 of part 0)": with(func(p []Part) {
-			p[0].Planes[0].SymbolBits = 3
-			p[0].Planes[0].Lengths[0xe], p[0].Planes[0].Lengths[1] = 0, 1
-		}),
-		"parts: there must be an escape code: symbol 0 has none (plane 0 of part 1)": with(func(p []Part) { p[1].Planes[0].Lengths[huffman.Escape], p[1].Planes[0].Lengths[3] = 0, 1 }),
-		"parts: code lengths must make a complete code (plane 0 of part 0)":          with(func(p []Part) { p[0].Planes[0].Lengths[0xf] = 3 }),
-		"parts: code of 4 (13 bits) must have at most 12 (plane 0 of part 0)":        with(func(p []Part) { p[0].Planes[0].Lengths[4] = 13 }),
-		"parts: kind (3) of plane 1 of part 2 must be 0 to 2":                        with(func(p []Part) { p[2].Planes[1].Kind = 3 }),
-		"parts: sample (0 rows) must have at least one row":                          func() (*Codec, error) { return Train(nil, of(rowTypes[0])) },
-		"parts: sample (265 bytes) must be a multiple of the row (264 bytes)":        func() (*Codec, error) { return Train(make([]byte, 265), of(rowTypes[0])) },
+		"parts: field (3 bytes) must be 1 or 2":                                                              func() (*Codec, error) { return New(3, goldenParts()) },
+		"parts: parts (0) must be 1 to 64":                                                                   func() (*Codec, error) { return New(1, nil) },
+		"parts: element (3 bytes) of part 2 must be 1, 2, 4 or 8":                                            with(func(p []Part) { p[2].ElementBytes = 3 }),
+		"parts: elements (0) of part 1 must be 1 to 8191":                                                    with(func(p []Part) { p[1].Elements = 0 }),
+		"parts: rotation (2 bits) of part 0 must be 0 or 1":                                                  with(func(p []Part) { p[0].Rotate = 2 }),
+		"parts: planes (1) of part 1 must be one for each byte of an element (2)":                            with(func(p []Part) { p[1].ElementBytes = 2 }),
+		"parts: row (8193 bytes and more) must have at most 8191":                                            with(func(p []Part) { p[0].Elements = 8191 }),
+		"parts: symbol (9 bits) must be 3 to 8 (plane 0 of part 0)":                                          with(func(p []Part) { p[0].Planes[0].SymbolBits = 9 }),
+		"parts: symbol (8) must have 3 bits (plane 0 of part 0)":                                             with(func(p []Part) { p[0].Planes[0].SymbolBits = 3 }),
+		"parts: symbol (7) must be named once (plane 0 of part 0)":                                           with(func(p []Part) { p[0].Planes[0].Symbols[1][0] = 7 }),
+		"parts: digits (3 bits) of level 1 must have 1 or 2 (plane 0 of part 1)":                             with(func(p []Part) { p[1].Planes[0].Digits[1] = 3 }),
+		"parts: bases (1) must be none or one for each of 2 elements (plane 0 of part 1)":                    with(func(p []Part) { p[1].Planes[0].Bases = []byte{1} }),
+		"parts: symbol (4) of digit 1 of level 1 must be 0: the level has no such digit (plane 0 of part 0)": with(func(p []Part) { p[0].Planes[0].Symbols[1][1] = 4 }),
+		"parts: kind (3) of plane 1 of part 2 must be 0 to 2":                                                with(func(p []Part) { p[2].Planes[1].Kind = 3 }),
+		"parts: sample (0 rows) must have at least one row":                                                  func() (*Codec, error) { return Train(nil, of(rowTypes[0])) },
+		"parts: sample (265 bytes) must be a multiple of the row (264 bytes)":                                func() (*Codec, error) { return Train(make([]byte, 265), of(rowTypes[0])) },
 	})
 	for _, c := range []struct {
 		of       dtype.Type
@@ -322,13 +320,15 @@ func TestUnmarshal_Hostile(t *testing.T) {
 	}
 	seal := func(b []byte) []byte { return rowcodec.Seal(b[:len(b)-4]) }
 	codectest.HostileMetadata(t, c, name, Unmarshal, seal, map[string]func([]byte){
-		"metadata byte 7 (01) is not 0":                                           func(b []byte) { b[7] = 1 },
-		"metadata end before part 3 of 4":                                         func(b []byte) { b[6] = 4 },
-		"metadata has 10 bytes after its 2 parts":                                 func(b []byte) { b[6] = 2 },
-		"plane 0 of part 2 has a value (5) but is not constant":                   func(b []byte) { b[len(b)-7] = 5 },
-		"parts: field (0 bytes) must be 1 or 2":                                   func(b []byte) { b[5] = 0 },
-		"parts: rotation (7 bits) of part 0 must be 0 or 1":                       func(b []byte) { b[9] = 7 },
-		"metadata has no code lengths of plane 0 of part 0 for symbols of 0 bits": func(b []byte) { b[15] = 0 },
+		"metadata byte 7 (01) is not 0":                                                     func(b []byte) { b[7] = 1 },
+		"metadata end before part 3 of 4":                                                   func(b []byte) { b[6] = 4 },
+		"metadata has 10 bytes after its 2 parts":                                           func(b []byte) { b[6] = 2 },
+		"plane 0 of part 2 has a value (5) but is not constant":                             func(b []byte) { b[len(b)-7] = 5 },
+		"parts: field (0 bytes) must be 1 or 2":                                             func(b []byte) { b[5] = 0 },
+		"parts: rotation (7 bits) of part 0 must be 0 or 1":                                 func(b []byte) { b[9] = 7 },
+		"parts: symbol (0 bits) must be 3 to 8 (plane 0 of part 0)":                         func(b []byte) { b[15] = 0 },
+		"digits (3 bits) of level 1 must have 1 or 2 (plane 0 of part 0)":                   func(b []byte) { b[16] = 0x32 },
+		"metadata must have the digits of levels, and 0 or 1 for bases (plane 0 of part 0)": func(b []byte) { b[17] = 2 },
 	})
 }
 

@@ -19,18 +19,19 @@ import (
 //
 // The checksum covers all bytes before it.
 type Frame struct {
-	Codec string // the codec's name, for errors
-	Magic string // four characters
-	Bytes int    // length of the shortest frame, checksum included
+	Codec   string // the codec's name, for errors
+	Magic   string // four characters
+	Bytes   int    // length of the shortest frame, checksum included
+	Version byte   // of the codec's metadata; 0 is 1
 }
 
-const version = 1
+func (f Frame) version() byte { return max(1, f.Version) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Begin returns the magic, the version and the first fields.
 func (f Frame) Begin(fields ...byte) []byte {
-	return append(append([]byte(f.Magic), version), fields...)
+	return append(append([]byte(f.Magic), f.version()), fields...)
 }
 
 // Seal appends the checksum.
@@ -43,8 +44,8 @@ func (f Frame) Open(b []byte) (body []byte, err error) {
 	if len(b) < f.Bytes || !bytes.HasPrefix(b, []byte(f.Magic)) {
 		return nil, codec.CorruptError(f.Codec, "metadata (%d bytes) has no %q header", len(b), f.Magic)
 	}
-	if b[4] != version {
-		return nil, codec.CorruptError(f.Codec, "metadata version (%d) is not %d", b[4], version)
+	if b[4] != f.version() {
+		return nil, codec.CorruptError(f.Codec, "metadata version (%d) is not %d", b[4], f.version())
 	}
 	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
 	if got := crc32.Checksum(body, castagnoli); got != sum {
