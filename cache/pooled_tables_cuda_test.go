@@ -171,9 +171,12 @@ func TestGPU_PooledTables(t *testing.T) {
 			for i, out := range g.read(t) {
 				x := &all[which[i]]
 				checkPooled(t, x.data, x.of, x.columns, numbersOf[i], &poolings[i], out, fmt.Sprintf("seed %d, round %d, batch %d of table %d", seed, round, i, which[i]))
-				for _, id := range numbersOf[i] {
-					if p := &poolings[i]; sizes[i] > 0 && (!p.Padding || id != p.PaddingRow) {
-						wanted[which[i]]++
+				p := &poolings[i]
+				for _, bag := range bagsOf(p, len(numbersOf[i])) {
+					for _, id := range numbersOf[i][bag[0]:bag[1]] {
+						if !p.Padding || id != p.PaddingRow {
+							wanted[which[i]]++
+						}
 					}
 				}
 			}

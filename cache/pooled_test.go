@@ -214,6 +214,7 @@ func drawPooling(r *rand.Rand, tableRows, n int) (cache.Pooling, []int64) {
 		if p.LastOffset = r.IntN(2) == 0; p.LastOffset || len(p.Offsets) == 0 {
 			p.Offsets = append(p.Offsets, int64(min(at, n)))
 		}
+		p.LastOffset = p.LastOffset && len(p.Offsets) > 1
 	}
 	rows := zipf(r, tableRows, n)
 	if p.Mode == cache.PoolSum && r.IntN(2) == 0 {

@@ -87,6 +87,9 @@ func TestGPU_PooledTablesEqualHost(t *testing.T) {
 				}
 				bad := round%2 == 1
 				if at := 1 + r.IntN(len(offsets)-2); bad {
+					if at > 3*bags && at < 4*bags { // which no batch has
+						at -= bags
+					}
 					offsets[at] = []int64{-1, n + 1, 1 << 40, offsets[at-1] - 5, -1 << 63}[r.IntN(5)]
 				}
 				narrow := r.IntN(2) == 0 && !bad

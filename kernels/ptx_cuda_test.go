@@ -140,6 +140,7 @@ func rowsOf(rowBytes int) []abi.RowCodec {
 	rows := []abi.RowCodec{
 		{Store: abi.Store1}, {Store: abi.Store16}, {Store: abi.Store16, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
 		{Store: abi.Store8, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+		{Store: abi.Store16, Params: [4]uint32{0, 1<<24 | 4<<16 | 9<<8, 0x3222, 1 << 8}}, // symbols of 9 bits, with bases
 	}
 	for i := range rows {
 		rows[i].RowBytes = uint32(rowBytes)
