@@ -229,7 +229,7 @@ const leastRatio = 0.9
 // compareRates compares a client of a table with its owner.
 func compareRates(t *testing.T, table cache.Table, budget int64, rows, batch, repeats int) {
 	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: budget, Codec: "ibp4", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendCUDA},
+		Tables: []cache.Table{table}, Budget: budget, Codec: "ibp4", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendCUDA}, Host: cache.HostOptions{NoEqualRows: true},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestGPUs_AttachedRate(t *testing.T) {
 	}
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{rateTable(t, rows)}, Budget: int64(rows) * rateRowBytes / 6, Codec: "ibp4", Shared: true,
-		Devices: cache.DeviceOptions{Backend: cache.BackendCUDA, Count: 2, Placement: cache.PlacementPartition},
+		Devices: cache.DeviceOptions{Backend: cache.BackendCUDA, Count: 2, Placement: cache.PlacementPartition}, Host: cache.HostOptions{NoEqualRows: true},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -293,8 +293,9 @@ static void converted_and_keyed(tc_cache *cache, const float *table, void *strea
 			device_free(dev_out[k]);
 		}
 		batches[1].first_bag = 21;
-		REFUSED(TC_ERROR_ARGUMENT, "bags (10 from 21 on) must be some of those that 31 offsets have ends for",
-			tc_gather_pooled_host(cache, -1, batches, FEATURES));
+		if (!on_device)
+			REFUSED(TC_ERROR_ARGUMENT, "bags (10 from 21 on) must be some of those that 31 offsets have ends for",
+				tc_gather_pooled_host(cache, -1, batches, FEATURES));
 	}
 	device_free(dev_offsets);
 	device_free(dev_ids);

@@ -35,7 +35,8 @@ type Local struct {
 		sync.Mutex
 		slots *simplelru.LRU[uint32, slotOfPage]
 		free  []int
-		gone  bool // the files cannot be written to
+		turn  uint64 // the last slotOfPage's
+		gone  bool   // the files cannot be written to
 	}
 	life struct {
 		sync.RWMutex
@@ -43,8 +44,10 @@ type Local struct {
 	}
 }
 
+// slotOfPage is where a page lies. The turn tells it from the same page's earlier time in the slot, which another page may have ended.
 type slotOfPage struct {
 	slot int
+	turn uint64
 	entry
 }
 
@@ -96,7 +99,7 @@ func NewLocal(s pages.Store, folder string, bytes int64, log *slog.Logger) (*Loc
 	}
 	for slot := range int(slotCount) {
 		if e, ok := old[slot]; ok && !l.mu.slots.Contains(e.page) {
-			l.mu.slots.Add(e.page, slotOfPage{slot, e})
+			l.mu.slots.Add(e.page, slotOfPage{slot, 0, e})
 		} else {
 			l.mu.free = append(l.mu.free, slot)
 		}
@@ -221,7 +224,8 @@ func (l *Local) slotFor(p freshPage) (slotOfPage, bool) {
 	}
 	slot := l.mu.free[len(l.mu.free)-1]
 	l.mu.free = l.mu.free[:len(l.mu.free)-1]
-	return slotOfPage{slot, entry{p.page, uint32(p.length), crc32.Checksum(p.memory[:p.length], castagnoli)}}, true
+	l.mu.turn++
+	return slotOfPage{slot, l.mu.turn, entry{p.page, uint32(p.length), crc32.Checksum(p.memory[:p.length], castagnoli)}}, true
 }
 
 // Close writes what waits to be written, if the drive takes it within a few seconds, and closes the store behind.

@@ -215,6 +215,6 @@ def test_cupy_arrays_of_another_gpu_than_the_current_one(monkeypatch: Any) -> No
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(_device_arrays, "library", lambda: library)
     cache = SimpleNamespace(gpus=[0, 1])
-    table: Any = SimpleNamespace(backend="cuda", shape=(9, 4), ndim=2, cache=cache, _element=element("float32"), _handle=1, _index=0)
+    table: Any = SimpleNamespace(backend="cuda", shape=(9, 4), ndim=2, cache=cache, _element=element("float32"), _row_shape=(4,), _handle=1, _index=0)
     out = _device_arrays.gather(table, Array((3,), np.int64), None)
     assert out.on == 1 and calls[0][1] == 1 and calls[0][8] == 7001
