@@ -127,6 +127,7 @@ template <int N> INLINE BagAt bagOf(const PoolArgs &p, u32 n, const Tile<N> &til
 	bag = tile.from(found.bag, N - 1);
 	start = tile.from(found.start, N - 1);
 	copyEnd(p, own, bag + tile.lane);
+	warpSync(~0u); // all lanes have read what the first one writes
 	if (tile.lane == 0)
 		rows.bag = bag, rows.start = start;
 	return found;

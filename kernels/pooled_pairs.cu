@@ -109,7 +109,8 @@ template <int LANES, int EACH> struct Pairs {
 			words[i] = loadAt<u32>(at + 4 * i);
 		return expander.expand(words, bit, part);
 	}
-	INLINE u32x4 rawAt(u32 row) const { return loadAt<u32x4>(row + tile.lane * 16); }
+	// rawAt reads the lane's quad of a row as it is; lanes without one read the last one.
+	INLINE u32x4 rawAt(u32 row) const { return loadAt<u32x4>(row + minimum(tile.lane, a.codec.quads - 1) * 16); }
 
 	// mend looks at row j, of whose scan the lower halves of through and before are. It sets the lane's quad x of a row that is not compressed, and of one whose length was not
 	// known. It adds NO_ROW to what if the row is corrupt, and counts it.
@@ -127,6 +128,7 @@ template <int LANES, int EACH> struct Pairs {
 			ok = ok && (!unknown || found < a.codec.rowBytes);
 			bool more = unknown && ok && found > length;
 			if (ballot(~0u, more) != 0) { // for the rest of the row
+				warpSync(~0u); // other lanes have read there, in vain
 				if (more && (what & BY_WORDS))
 					copyWords<LANES>(lane, row, *entries.at(e), (length + 3) & ~3u, found);
 				else if (more && lane * 16 >= length && lane * 16 < found)
