@@ -128,8 +128,8 @@ sanitize)
 	[ $# -gt 0 ] || set -- memcheck racecheck
 	for tool in memcheck racecheck initcheck synccheck; do if wanted $tool "$@"; then tools="$tools${tools:+,}$tool"; fi; done
 	[ -n "$tools" ] || { echo "run.sh: tools ($*) must be memcheck, racecheck, initcheck, synccheck" >&2; exit 2; }
-	SHORT=1
-	tests sanitize 540 6 -tools "$tools" -run "${TESTS:-.}" ./kernels.test
+	SHORT=1 EACH=${EACH:-500} # under racecheck the tests of all codecs and paths take up to 5 minutes each
+	tests sanitize 900 10 -tools "$tools" -run "${TESTS:-.}" ./kernels.test
 	;;
 bench)
 	if wanted hot "$@"; then
