@@ -178,6 +178,39 @@ func TestGPU_CapturedPages_Pooled(t *testing.T) {
 	}
 }
 
+// TestGPU_CapturedPages_NoRows: bags without rows of a table of pages become zeros.
+func TestGPU_CapturedPages_NoRows(t *testing.T) {
+	onGPU(t)
+	gpu := gputest.Open(t)
+	const columns = 30
+	c := overPages(t, packedAs(t, floatTable(20_000, columns, dtype.Float32, false, 9), columns*4, dtype.Float32, "ibp4", nil), cache.Options{
+		Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10},
+	})
+	s, err := gpu.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	stream := s.(*cuda.Stream)
+	buffer, q := upload(t, gpu, bytes.Repeat([]byte{0xee}, 3*columns*4)), onDevice(t, gpu, cache.Pooling{Offsets: []int64{0, 0, 0}}, true)
+	var batch *cache.Batch
+	graph, err := stream.Capture(true, func() (err error) {
+		batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, device.Buffer{}, q, buffer)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(graph.Close)
+	out := make([]byte, buffer.Size())
+	if err := errors.Join(graph.Launch(stream), stream.Synchronize(), batch.Wait(), device.Download(gpu, out, buffer)); err != nil {
+		t.Fatal(err)
+	}
+	if len(bytes.Trim(out, "\x00")) != 0 {
+		t.Errorf("bags without rows are %x", out)
+	}
+}
+
 // TestGPU_CapturedPages_Prefetch: rows that were prefetched before a replay are in the host tier then, and count as used.
 func TestGPU_CapturedPages_Prefetch(t *testing.T) {
 	var f faults

@@ -165,8 +165,8 @@ func (v View) gatherDevice(ctx context.Context, stream uintptr, table int, rows 
 
 // Batch is a GatherDevice under way. It is safe for concurrent use. Wait need not be called; the error of such a batch is lost.
 //
-// Of a batch in a captured graph Done reports whether no replay runs. Wait waits for the replays that have begun, and returns what was wrong
-// with those since the last Wait.
+// Of a batch in a captured graph Done reports whether no replay reads the cache. Wait waits for the replays that have begun, and returns what was wrong
+// with those since the last Wait. Outputs are complete in the order of the stream that the graph runs on, as after any kernel: a pooled batch may still add up.
 type Batch read.Batch
 
 // Done reports whether the batch has finished, without waiting. An error is the device's; errors of the batch are returned by Wait.

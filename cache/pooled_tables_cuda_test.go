@@ -292,6 +292,7 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 				batches[i].Out = g.out(i)
 			}
 			var batch *cache.Batch
+			scratch := stats(t, c).ScratchBytes
 			graph, err := stream.Capture(true, func() (err error) {
 				batch, err = c.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches)
 				return err
@@ -354,6 +355,9 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 				t.Errorf("a second time: %v", err)
 			}
 			batch.Release()
+			if now := stats(t, c).ScratchBytes; now != scratch {
+				t.Errorf("%d bytes of scratch memory are taken, %d before the capture", now, scratch)
+			}
 		})
 	}
 }

@@ -264,7 +264,8 @@ func (s *captures) drop(of ...*capture) (x dead) {
 				x.blocks = append(x.blocks, in.block)
 			}
 		}
-		if partials := c.kernel.Serve.Partials; partials.Size() > 0 {
+		// Of batches of several tables the leader has what all share.
+		if partials := c.kernel.Serve.Partials; partials.Size() > 0 && c.tables == nil && c.leader == nil {
 			x.buffers = append(x.buffers, partials)
 			s.bytes.Add(-partials.Size())
 		}

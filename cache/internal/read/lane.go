@@ -76,9 +76,12 @@ func (d *Device) openLane() (*lane, error) {
 	if err := l.open(); err != nil {
 		l.close()
 		d.mu.Lock()
+		all := d.mu.opened == len(d.lanes)
 		d.mu.opened--
 		d.mu.Unlock()
-		d.progress.notify()
+		if all { // who found none to open may open this one
+			d.progress.notify()
+		}
 		return nil, err
 	}
 	for i := range d.lanes {
@@ -140,12 +143,18 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 		}
 		d.mu.Unlock()
 		if opening {
-			d.progress.done()
 			var err error
-			if l, err = d.openLane(); err != nil {
+			l, err = d.openLane()
+			d.progress.done()
+			if err == nil {
+				break
+			}
+			if r.gathers || !d.mayGrow(err) { // what gathers rows for a batch that has a lane must not wait for that one
 				return nil, err
 			}
-		} else if l = d.idleLane(); l != nil {
+			changed = d.progress.wait() // for a lane of another batch
+		}
+		if l = d.idleLane(); l != nil {
 			d.progress.done()
 		} else if err := d.await(ctx, changed); err != nil {
 			return nil, err
@@ -215,6 +224,13 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			return nil
 		}
 	}
+}
+
+// mayGrow says whether a lane for which there was no memory may have some later: other lanes are open, which become idle.
+func (d *Device) mayGrow(err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Is(err, device.ErrOutOfMemory) && d.mu.opened > 0
 }
 
 // await waits until changed is closed, or a batch of GatherDevice may have finished, and settles those that have.

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 	"unsafe"
@@ -45,6 +46,9 @@ func (d *Device) gatherThenPool(ctx context.Context, s device.Stream, table int,
 		return d.gatherThenPoolHere(ctx, s, table, rows, b, out, w)
 	}
 	t, width := d.set.Tables[table], rows.bytes()
+	if len(d.lanes) < 2 { // one gathers while the other one waits to add up
+		return nil, fmt.Errorf("%w: batches at a time (%d) must be at least 2 for sums of table %s, of which rows may be absent from host memory", ErrPooling, len(d.lanes), t.Name)
+	}
 	rowBytes := t.Tier.RowBytes()
 	most := int(min(mostGathered, mostGatheredBytes/int64(rowBytes)))
 	select { // two calls that hold lanes while they wait for others could wait for each other

@@ -147,7 +147,7 @@ const capturedPooledBytes = 1 << 30
 func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
 	d, serve := c.owner, &c.kernel.Serve
 	b, l := serve.Pool, &serve.Lookup
-	if b == nil || serve.Resident == nil && !d.readsAbsent(c.table) || !d.Device.NeedsStaging() {
+	if b == nil || serve.Resident == nil && (b.Rows == 0 || !d.readsAbsent(c.table)) || !d.Device.NeedsStaging() {
 		return nil
 	}
 	size := int64(b.Rows) * int64(l.RowBytes)

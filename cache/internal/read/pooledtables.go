@@ -87,6 +87,9 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 			return nil, err
 		}
 	}
+	for _, w := range held {
+		w.release()
+	}
 	switch len(batches) {
 	case 0:
 		return ended(nil), nil
@@ -348,30 +351,62 @@ func (t *laneTables) report(l *lane, failure error) (ends []partEnd, first error
 	return ends, first
 }
 
-// heldWatcher is a watcher that may be forgotten, before it is notified.
+// heldWatcher keeps what a watcher is to be notified of until all batches of a call are enqueued: none is if one of them fails.
 type heldWatcher struct {
-	mu sync.Mutex
-	of Watcher
+	mu       sync.Mutex
+	of       Watcher // nil once it has been notified, or is not to be
+	free     bool    // nothing is held back any more
+	captured bool
+	ended    bool
+	err      error
+	at       time.Time
 }
 
 // End implements Watcher.
 func (h *heldWatcher) End(err error, at time.Time) {
-	if w := h.forget(); w != nil {
-		w.End(err, at)
-	}
+	h.mu.Lock()
+	h.ended, h.err, h.at = true, err, at
+	h.mu.Unlock()
+	h.notify()
 }
 
 // Captured implements Watcher.
 func (h *heldWatcher) Captured() {
-	if w := h.forget(); w != nil {
-		w.Captured()
-	}
+	h.mu.Lock()
+	h.captured = true
+	h.mu.Unlock()
+	h.notify()
 }
 
-func (h *heldWatcher) forget() Watcher {
+// release notifies the watcher of what has been, and from now on of what is.
+func (h *heldWatcher) release() {
+	h.mu.Lock()
+	h.free = true
+	h.mu.Unlock()
+	h.notify()
+}
+
+// forget has the watcher not be notified.
+func (h *heldWatcher) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.of
 	h.of = nil
-	return w
+}
+
+func (h *heldWatcher) notify() {
+	h.mu.Lock()
+	w := h.of
+	if h.free && (h.captured || h.ended) {
+		h.of = nil
+	} else {
+		w = nil
+	}
+	h.mu.Unlock()
+	switch {
+	case w == nil:
+	case h.captured:
+		w.Captured()
+	default:
+		w.End(h.err, h.at)
+	}
 }

@@ -33,7 +33,7 @@ const longestReplyPause = time.Millisecond
 // mayBeAbsent gives a captured batch of a table of pages what it has for absent rows.
 func (c *capture) mayBeAbsent(table, n int) error {
 	d := c.owner
-	if !d.readsAbsent(table) {
+	if n == 0 || !d.readsAbsent(table) {
 		return nil
 	}
 	a := &replayAbsent{}

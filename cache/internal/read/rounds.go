@@ -74,7 +74,7 @@ func (l *lane) reserve(n int64) (err error) {
 func (r *rounds) reserve(d *Device, rowBytes int, n, least int64) error {
 	r.owner = d
 	slot := int64(slab.SlotBytes(rowBytes))
-	rows := min(n, max(1, least/slot, (n+mostRounds-1)/mostRounds))
+	rows := max(1, min(n, max(least/slot, (n+mostRounds-1)/mostRounds)))
 	r.rows, r.slot, r.count = int(rows), int(slot), int((n+rows-1)/rows)
 	var parts [8]int64 // the host's words, the list, and three of each half that is used
 	parts[0], parts[1] = abi.AbsentHostBytes, n*kernels.FoundBytes

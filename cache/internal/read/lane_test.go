@@ -1,0 +1,93 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+)
+
+// oneLane is a device with memory for one lane, once all is set.
+type oneLane struct {
+	device.Device
+	all   bool
+	taken atomic.Int64
+}
+
+func (d *oneLane) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if d.all && d.taken.Load() > 0 {
+		return device.Buffer{}, fmt.Errorf("%s: %w", what, device.ErrOutOfMemory)
+	}
+	return d.Device.Alloc(bytes, what)
+}
+
+// A batch for whose lane there is no memory waits for that of another batch. One that gathers rows for a batch which has a lane does not, and neither does one where there are
+// no others.
+func TestLane_WaitsWhereMemoryIsForOne(t *testing.T) {
+	small := &oneLane{Device: host.Open(1, 1)[0], all: true}
+	d := &Device{Device: small, lanes: make([]atomic.Pointer[lane], 4)}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r := route{launches: OneLaunch}
+	first, err := d.acquire(ctx, r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small.taken.Store(1)
+	if _, err := d.acquire(ctx, route{launches: OneLaunch, gathers: true}, 1); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("gathering for another batch: %v", err)
+	}
+	second := make(chan *lane)
+	go func() {
+		l, err := d.acquire(ctx, r, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		second <- l
+	}()
+	for d.progress.waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	d.release(first, nil)
+	if l := <-second; l != first {
+		t.Error("the second batch has another lane than the first one had")
+	}
+	none := &Device{Device: small, lanes: make([]atomic.Pointer[lane], 4)}
+	if _, err := none.acquire(ctx, r, 1); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("without other lanes: %v", err)
+	}
+}
+
+type notified struct {
+	ends, captured int
+	err            error
+}
+
+func (n *notified) End(err error, _ time.Time) { n.ends, n.err = n.ends+1, err }
+func (n *notified) Captured()                  { n.captured++ }
+
+// TestHeldWatcher: a watcher is notified once, after all batches of a call are enqueued, or not at all.
+func TestHeldWatcher(t *testing.T) {
+	failed := errors.New("failed")
+	for _, c := range []struct {
+		name string
+		do   func(h *heldWatcher)
+		want notified
+	}{
+		{"ends before", func(h *heldWatcher) { h.End(failed, time.Time{}); h.release() }, notified{1, 0, failed}},
+		{"ends later", func(h *heldWatcher) { h.release(); h.End(nil, time.Time{}); h.End(failed, time.Time{}) }, notified{1, 0, nil}},
+		{"captured", func(h *heldWatcher) { h.Captured(); h.release() }, notified{0, 1, nil}},
+		{"forgotten", func(h *heldWatcher) { h.End(nil, time.Time{}); h.forget(); h.release(); h.End(failed, time.Time{}) }, notified{}},
+	} {
+		var got notified
+		c.do(&heldWatcher{of: &got})
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
