@@ -625,3 +625,35 @@ func TestGPU_PooledOneBag(t *testing.T) {
 		}
 	}
 }
+
+// TestGPU_PooledBadOffsets: few rows with offsets out of order have no memory for sums of runs, and nothing is written but the output. The batch reports them.
+func TestGPU_PooledBadOffsets(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns = 300, 64
+	data := floatTable(rows, columns, dtype.Float32, false, 1)
+	for _, codec := range []cache.Codec{"none", "ibp4", "ibp8", "rank", "zipnn"} {
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: 200_000, Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"},
+		})
+		for _, offsets := range [][]int64{{3, 2, 20, 32}, {0, 20, 2, 32}, {31, 0, 1, 32}, {0, 40, 9, 3}, {-5, 32, 0, 32}} {
+			ids := randomRows(rand.New(rand.NewPCG(3, 3)), 32, rows)
+			g := newGuarded(t, gpu, []int{len(offsets) * columns * 4})
+			p := onDevice(t, gpu, cache.Pooling{Offsets: offsets}, offsets[0] == 0)
+			for _, tables := range []bool{false, true} {
+				batches := []cache.PooledDeviceBatch{{Rows: upload(t, gpu, ids), Pooling: p, Out: g.out(0)}}
+				if tables {
+					whole := onDevice(t, gpu, cache.Pooling{Offsets: []int64{0, 16, 32}}, false)
+					batches = append(batches, cache.PooledDeviceBatch{Rows: batches[0].Rows, Pooling: whole, Out: upload(t, gpu, make([]byte, 3*columns*4))})
+				}
+				b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := b.Wait(); !errors.Is(err, cache.ErrRows) {
+					t.Errorf("%s, offsets %v: %v", codec, offsets, err)
+				}
+				g.read(t)
+			}
+		}
+	}
+}

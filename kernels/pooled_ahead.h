@@ -234,6 +234,8 @@ template <int N, bool COMPRESSES, bool GROUPS> ASIDE void makeEntries(u32 i, boo
 		what |= (last ? BAG_END : 0) | (run == bag.start ? FIRST_RUN : 0);
 		if (bag.end - bag.start <= (GROUPS ? POOL_RUN * POOL_GROUP_RUNS : POOL_RUN) && bag.start >= rows.first && bag.end <= rows.to)
 			what |= INSIDE;
+		else if (bag.end - bag.start <= POOL_RUN || bag.start > position) // such a bag lies in its tile, if offsets are in order: else its sums have no place
+			what &= ~RUN_END;
 		else
 			place = placeNumber(run, last);
 	}

@@ -111,10 +111,10 @@ func (k *Serve) readResident(row int64, w buddy.Word, out []byte, done *Counters
 	}
 	n := w.Stored(len(out))
 	slot, overflow := k.places(row, w)
+	done.Peers += uint32(k.Lookup.Peers) >> k.Resident.Device(row) & 1
 	if slot == nil || w.IsCompressed() && n >= len(out) { // no encoder keeps a row compressed that does not shrink
 		return false
 	}
-	done.Peers += uint32(k.Lookup.Peers) >> k.Resident.Device(row) & 1
 	if len(overflow) > 0 {
 		done.Reasons[slab.Oversize]++
 		done.HostBytes += uint64(len(overflow))

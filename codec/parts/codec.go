@@ -119,6 +119,9 @@ func New(field int, parts []Part) (*Codec, error) {
 	for i := range c.parts {
 		part := &c.parts[i]
 		for k := range part.Planes {
+			if kind := part.Planes[k].Kind; (kind == Raw || kind == Coded) && part.Planes[k].Value != 0 {
+				return nil, fmt.Errorf("parts: value (%d) of plane %d of part %d, which is not constant, must be 0", part.Planes[k].Value, k, i)
+			}
 			p := plane{Plane: &part.Planes[k], elements: part.Elements, at: at + k, stride: part.ElementBytes, digitsAt: c.fixed, first: first}
 			switch p.Kind {
 			case Raw:
