@@ -15,16 +15,18 @@ def structured(dtype: object) -> Optional[np.dtype[Any]]:
     """Returns a structured NumPy dtype, or None for what is none."""
     if isinstance(dtype, np.dtype):
         return dtype if dtype.fields else None
-    return np.dtype(dtype) if isinstance(dtype, list) else None  # type: ignore[call-overload, no-any-return]
+    names: Any = dtype
+    return np.dtype(names) if isinstance(dtype, list) else None
 
 
 def fields(dtype: np.dtype[Any]) -> tuple[str, Element, int]:
     """Returns the parts of a structured dtype, of bytes that follow each other without gaps. If all are of one type, the text is empty and the row is so
     many elements of it; else it is so many bytes."""
     found: list[tuple[Element, int]] = []
+    described: Any = dtype.fields
     at = 0
     for name in dtype.names or ():
-        of, offset = (dtype.fields or {})[name][:2]
+        of, offset = described[name][:2]
         if offset != at:
             raise ArgumentError(f"tensorcache: dtype ({dtype}) must be packed: field {name!r} begins at byte {offset} instead of {at}")
         base, shape = of.subdtype or (of, ())
