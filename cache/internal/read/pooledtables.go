@@ -395,18 +395,17 @@ func (h *heldWatcher) forget() {
 
 func (h *heldWatcher) notify() {
 	h.mu.Lock()
-	w := h.of
-	if h.free && (h.captured || h.ended) {
+	w, captured, err, at := h.of, h.captured, h.err, h.at
+	ready := h.free && (captured || h.ended)
+	if ready {
 		h.of = nil
-	} else {
-		w = nil
 	}
 	h.mu.Unlock()
 	switch {
-	case w == nil:
-	case h.captured:
+	case w == nil || !ready:
+	case captured:
 		w.Captured()
 	default:
-		w.End(h.err, h.at)
+		w.End(err, at)
 	}
 }
