@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/device/cuda/emulator"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -43,29 +44,45 @@ func TestNew_CudaWithoutDriver(t *testing.T) {
 	}
 }
 
-// TestGPU_LostDevice makes a kernel fault, in a process of its own because that loses the context. Later calls return the error, and Close
-// works.
+// inChild says whether this is the child process of the test, in which its kernels may fault: CUDA fails for the rest of the process. The parent starts the child and
+// fails as it does.
+func inChild(t *testing.T) bool {
+	t.Helper()
+	const child = "TENSORCACHE_LOSE_DEVICE"
+	if os.Getenv(child) == "1" {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), child+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// fault gathers three rows of a length from a wild pointer on a device.
+func fault(t *testing.T, c *cache.Cache, on, rowBytes int) {
+	t.Helper()
+	b, err := c.On(on).GatherDevice(ctx, 0, 0, device.DeviceBuffer(1<<46, 24), device.DeviceBuffer(1<<45, int64(3*rowBytes)))
+	if err == nil {
+		err = b.Wait()
+	}
+	if !errors.Is(err, cache.ErrDevice) {
+		t.Fatalf("a Gather from a wild pointer: %v", err)
+	}
+	t.Log(err)
+}
+
+// TestGPU_LostDevice: after a kernel's fault, calls return the error, and Close works.
 func TestGPU_LostDevice(t *testing.T) {
 	gputest.Require(t)
-	if os.Getenv("TENSORCACHE_LOSE_DEVICE") != "1" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestGPU_LostDevice$", "-test.v")
-		cmd.Env = append(os.Environ(), "TENSORCACHE_LOSE_DEVICE=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !inChild(t) {
 		return
 	}
 	data := gputest.Rows("mixed", 3000, 512, 1)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 	ids := []int64{1, 2, 3}
-	b, err := c.On(0).GatherDevice(ctx, 0, 0, device.DeviceBuffer(1<<46, 24), device.DeviceBuffer(1<<45, 3*512))
-	if err == nil {
-		err = b.Wait()
-	}
-	if err == nil {
-		t.Fatal("a Gather from a wild pointer succeeded")
-	}
-	t.Log(err)
+	fault(t, c, 0, 512)
 	for range 2 {
 		if err := c.Gather(ctx, 0, ids, make([]byte, 3*512)); !errors.Is(err, cache.ErrDevice) {
 			t.Errorf("Gather after it: %v", err)
@@ -79,6 +96,38 @@ func TestGPU_LostDevice(t *testing.T) {
 	}
 	if err := c.Gather(ctx, 0, ids, nil); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("Gather after Close: %v", err)
+	}
+}
+
+// TestGPUs_PagesLostDevice: after a kernel's fault on one of two GPUs, batches return right rows, or the error. The emulated GPU fails alone, so the cache goes on without it
+// (TestFromPages_DeviceLost); of real ones the fault fails both.
+func TestGPUs_PagesLostDevice(t *testing.T) {
+	gputest.RequireGPUs(t, 2)
+	if !inChild(t) {
+		return
+	}
+	onGPU(t)
+	lose := func(c *cache.Cache) { fault(t, c, 1, 120) }
+	if emulator.Present() {
+		deviceLost(t, lose)
+		return
+	}
+	const rows = 20_000
+	c, data := onTwoDevices(t, rows)
+	check(t, c, data, allOf(rows))
+	lose(c)
+	for range 2 {
+		err := compare(c, data, allOf(rows))
+		t.Logf("the other GPU: %v", err)
+		if err != nil && !errors.Is(err, cache.ErrDevice) {
+			t.Errorf("Gather after it: %v", err)
+		}
+		if err := c.Refresh(ctx); err != nil && !errors.Is(err, cache.ErrDevice) {
+			t.Errorf("Refresh after it: %v", err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
 	}
 }
 

@@ -177,13 +177,19 @@ func TestFromPages_DeviceLost(t *testing.T) {
 	deviceLost(t, func(*cache.Cache) { f.lose(1) })
 }
 
+// onTwoDevices is a cache of two devices over pages, of so many rows, whose budget and host memory hold a part of them.
+func onTwoDevices(t *testing.T, rows int) (*cache.Cache, []byte) {
+	const rowBytes = 120
+	data := versionedRows(rows, rowBytes)
+	return overPages(t, packed(t, data, rowBytes, "none", nil), cache.Options{
+		Budget: 300 << 10, Devices: cache.DeviceOptions{Count: 2}, Host: cache.HostOptions{Memory: 900 << 10}, Refresh: cache.RefreshOptions{Accesses: 1},
+	}), data
+}
+
 // deviceLost loses the second of two devices of a cache over pages.
 func deviceLost(t *testing.T, lose func(c *cache.Cache)) {
-	const rows, rowBytes = 20_000, 120
-	data := versionedRows(rows, rowBytes)
-	c := overPages(t, packed(t, data, rowBytes, "none", nil), cache.Options{
-		Budget: 300 << 10, Devices: cache.DeviceOptions{Count: 2}, Host: cache.HostOptions{Memory: 900 << 10}, Refresh: cache.RefreshOptions{Accesses: 1},
-	})
+	const rows = 20_000
+	c, data := onTwoDevices(t, rows)
 	check(t, c, data, allOf(rows))
 	before := stats(t, c).Tables[0].CachedRows
 	lose(c)
