@@ -96,7 +96,7 @@ func TestGPUs_AttachedRate(t *testing.T) {
 			t.Errorf("device %d has read %d rows of its own slab and %d of the other's", i, d.LocalHits, d.PeerHits)
 		}
 	}
-	sharedTier(t, int64(rows), os.Getpid(), clients[0].cmd.Process.Pid, clients[1].cmd.Process.Pid)
+	sharedTier(t, int64(rows)*rateRowBytes, os.Getpid(), clients[0].cmd.Process.Pid, clients[1].cmd.Process.Pid)
 }
 
 // tierSizes are what a process has mapped of host tiers: resident pages, and its share of those that others have mapped too, in bytes.
@@ -126,19 +126,19 @@ func tierOf(t *testing.T, pid int) (n tierSizes) {
 	return n
 }
 
-// sharedTier checks that processes have one host tier of so many of rateTable's rows together.
-func sharedTier(t *testing.T, rows int64, pids ...int) {
+// sharedTier checks that processes have one host tier together, of rows of so many bytes.
+func sharedTier(t *testing.T, tier int64, pids ...int) {
 	t.Helper()
 	var shares, resident int64
 	for _, pid := range pids {
 		n := tierOf(t, pid)
 		shares, resident = shares+n.share, resident+n.resident
 	}
-	t.Logf("%d processes have %.1f MiB of the host tier resident, and %.1f MiB together; its rows have %.1f MiB", len(pids), float64(resident)/(1<<20), float64(shares)/(1<<20), float64(rows*rateRowBytes)/(1<<20))
+	t.Logf("%d processes have %.1f MiB of the host tier resident, and %.1f MiB together; its rows have %.1f MiB", len(pids), float64(resident)/(1<<20), float64(shares)/(1<<20), float64(tier)/(1<<20))
 	if shares == 0 {
 		return // not all systems say
 	}
-	if tier := rows * rateRowBytes; shares > tier+tier/10+1<<20 || resident <= shares {
+	if shares > tier+tier/10+1<<20 || resident <= shares {
 		t.Errorf("the host tier is there more than once, or mapped by one process only")
 	}
 }

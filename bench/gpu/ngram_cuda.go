@@ -12,6 +12,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -29,14 +30,17 @@ const (
 	ngramBudget = 6
 	// ngramTrained is the share of a text, in percent, that the policy learns from; the rest is measured.
 	ngramTrained = 80
-	// longText is the tokens that are drawn from the text for a longer one, and longTrained how many of them the policy learns from at most.
-	longText    = 10_000_000
-	longTrained = 2_000_000
+	// longText is the tokens that are drawn from the text for a longer one, and longTimes how many times as long as the text that is at most.
+	longText  = 10_000_000
+	longTimes = 25
 
+	// decodeSequences and prefillTokens are the tokens of a batch, if Options.Batch is not less.
 	decodeSequences = 256
 	prefillTokens   = 8192
 	// decodeSteps are the different batches of decode, so many that their rows do not all lie in the device's caches.
 	decodeSteps = 48
+	// prefillBatches are the different batches of prefill.
+	prefillBatches = 12
 	// prefillRuns run before the measured ones: the cache learns how to share a batch with the host.
 	prefillRuns = 40
 	uva         = "zero-copy of all rows, uncompressed"
@@ -60,6 +64,13 @@ func (r *runner) ngrams() {
 	if r.o.Tokens == "" {
 		skip = "tokens (no file) must be a text"
 	}
+	var text []int32
+	if skip == "" {
+		text = get(workload.LoadTokens(r.o.Tokens))
+		if least := (r.promptTokens()*100/(100-ngramTrained)/100 + 1) * 100; len(text) < least {
+			skip = fmt.Sprintf("tokens (%d in %s) must be at least %d: a fifth of them is measured", len(text), r.o.Tokens, least)
+		}
+	}
 	if skip != "" {
 		for _, name := range ngramCases {
 			if r.has(name) {
@@ -68,14 +79,17 @@ func (r *runner) ngrams() {
 		}
 		return
 	}
-	text := get(workload.LoadTokens(r.o.Tokens))
 	hash := get(workload.NewNgramHash(workload.NgramHashOptions{Orders: ngramOrders, Heads: ngramHeads, Layers: ngramLayers, Rows: rows, Seed: seed}))
 	host := get(r.d.AllocHost(rows*rowBytes, "n-gram table"))
 	defer r.d.Free(host)
-	pattern(get(workload.Float8Rows(int(min(rows, patternBytes/rowBytes)), workload.NgramElements, seed))).fill(host.Bytes())
+	pattern(get(workload.Float8Rows(int(min(rows, patternBytes/rowBytes)), workload.NgramElements, seed))).fillApart(host.Bytes(), int(rowBytes))
 	r.ngramText(host, rows, hash, text, []ngramTier{{codec: codecName}, {codec: registry.None}, {codec: partsCodec}, {codec: partsCodec, tier: cache.Packed}}, "")
-	r.ngramText(host, rows, hash, workload.SampleText(text, min(longText, 20*len(text)), seed), []ngramTier{{codec: codecName}, {codec: partsCodec}}, ", drawn text")
+	r.ngramText(host, rows, hash, workload.SampleText(text, min(longText, longTimes*len(text)), seed), []ngramTier{{codec: codecName}, {codec: partsCodec}}, ", drawn text")
 }
+
+// sequences and promptTokens are the tokens of a batch of decode and prefill.
+func (r *runner) sequences() int    { return min(decodeSequences, r.o.Batch) }
+func (r *runner) promptTokens() int { return min(prefillTokens, r.o.Batch) }
 
 // partsCodec is the codec for rows of values and scales.
 const partsCodec = "parts"
@@ -99,7 +113,7 @@ func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramH
 	for _, tier := range tiers {
 		n := &ngrams{text: text, trained: trained, hash: hash, host: host, codec: tier.String() + label}
 		start := time.Now()
-		n.served = r.serveNgrams(host, rows, tier, n.batches(max(0, trained-longTrained), trained, prefillTokens, workload.Prefill))
+		n.served = r.serveNgrams(host, rows, tier, n.training)
 		n.opened = time.Since(start)
 		err := try(func() {
 			if r.has("ngram-decode") {
@@ -115,19 +129,13 @@ func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramH
 	}
 }
 
-func (r *runner) serveNgrams(host device.Buffer, rows int64, tier ngramTier, training [][]int64) *served {
+func (r *runner) serveNgrams(host device.Buffer, rows int64, tier ngramTier, training admission.Training) *served {
 	rowBytes := workload.NgramRowBytes
 	s := &served{runner: r, source: host.Bytes(), rowBytes: rowBytes, rows: rows}
 	t := get(cache.FromBytes("ngrams", workload.Float8Row(workload.NgramElements), s.source, rowBytes))
 	s.cache = get(cache.New(cache.Options{
 		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: tier.codec, Seed: seed, Budget: host.Size() / ngramBudget,
-		Host: cache.HostOptions{Tier: tier.tier, NoEqualRows: true}, Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
-			for _, list := range training {
-				if !yield(0, list) {
-					return
-				}
-			}
-		}},
+		Host: cache.HostOptions{Tier: tier.tier, NoEqualRows: true}, Admission: cache.AdmissionOptions{Training: training},
 	}))
 	s.gatherer = gathererOf(s.cache, 0, r.stream)
 	s.cached = get(s.cache.Stats()).Tables[0].CachedRows
@@ -145,9 +153,20 @@ type ngrams struct {
 	opened  time.Duration
 }
 
-// batches returns the rows of batches of so many tokens of a part of the text, whole ones only.
-func (n *ngrams) batches(from, to, tokens int, phase workload.Phase) (all [][]int64) {
-	w := get(workload.NewNgram(workload.NgramOptions{Text: n.text, From: from, To: to, Hash: n.hash, Phase: phase, BatchSize: tokens}))
+// training yields the rows of the first part of the text, a batch at a time: those of 8 million tokens are 2 GB.
+func (n *ngrams) training(yield func(int, []int64) bool) {
+	w := get(workload.NewNgram(workload.NgramOptions{Text: n.text, To: n.trained, Hash: n.hash, Phase: workload.Prefill, BatchSize: n.promptTokens()}))
+	var rows []int64
+	for i := range w.Batches() {
+		if rows = w.Batch(i, rows[:0]); !yield(0, rows) {
+			return
+		}
+	}
+}
+
+// batches returns the rows of at most so many batches of a part of the text, whole ones only.
+func (n *ngrams) batches(from, to, tokens int, phase workload.Phase, most int) (all [][]int64) {
+	w := get(workload.NewNgram(workload.NgramOptions{Text: n.text, From: from, To: to, Hash: n.hash, Phase: phase, BatchSize: tokens, Batches: most}))
 	whole := tokens * n.hash.RowsPerToken()
 	for i := range w.Batches() {
 		if b := w.Batch(i, make([]int64, 0, whole)); len(b) == whole {
@@ -256,10 +275,9 @@ func sortedRows(lists [][]int64) (all [][]int64) {
 // decode measures captured steps of sequences that each read a token, beside the slower of their hits and their misses alone, and beside reading all
 // rows from page-locked memory. Steps of text that the policy has learnt from are all hits.
 func (n *ngrams) decode() {
-	fresh := n.batches(n.trained, len(n.text), decodeSequences, workload.Decode)
-	fresh = fresh[:min(len(fresh), decodeSteps)]
+	fresh := n.batches(n.trained, len(n.text), n.sequences(), workload.Decode, decodeSteps)
 	hits, misses := n.split(fresh)
-	length := decodeSequences * n.hash.RowsPerToken()
+	length := n.sequences() * n.hash.RowsPerToken()
 	share := float64(len(hits)) / float64(len(fresh)*length)
 	out := n.alloc(int64(length * workload.NgramElements * 2))
 	own := n.gathered(fresh, out)
@@ -271,7 +289,7 @@ func (n *ngrams) decode() {
 		share, ofHits*1e6, ofMisses*1e6, uva, x.Further[0].Value, x.Further[1].Value, n.rows, n.cached, n.opened.Seconds())
 	n.add(x)
 
-	known, _ := n.split(n.batches(max(0, n.trained-decodeSequences*decodeSteps), n.trained, decodeSequences, workload.Decode))
+	known, _ := n.split(n.batches(max(0, n.trained-n.sequences()*decodeSteps), n.trained, n.sequences(), workload.Decode, decodeSteps))
 	lists := chunks(known, length)
 	if len(lists) == 0 {
 		return
@@ -303,9 +321,8 @@ func (n *ngrams) otherWays(lists [][]int64, out device.Buffer) []Further {
 
 // prefill measures batches of a prompt, beside reading all rows from page-locked memory.
 func (n *ngrams) prefill() {
-	lists := n.batches(n.trained, len(n.text), prefillTokens, workload.Prefill)
-	lists = lists[:min(len(lists), 12)]
-	length := prefillTokens * n.hash.RowsPerToken()
+	lists := n.batches(n.trained, len(n.text), n.promptTokens(), workload.Prefill, prefillBatches)
+	length := n.promptTokens() * n.hash.RowsPerToken()
 	var ids []device.Buffer
 	for _, rows := range lists {
 		ids = append(ids, n.put(asBytes(rows)))

@@ -28,11 +28,12 @@ type Options struct {
 	// HostThreads are numbers of host threads for the misses of gather-misses-large, which is measured with each; default 15
 	// and 4.
 	HostThreads []int
-	// Tokens is a text for workload.LoadTokens, which ngram-decode and ngram-prefill read. Default none: they are skipped.
+	// Tokens is a text for workload.LoadTokens, which ngram-decode and ngram-prefill read. Default none: they are skipped. Of a text below 41,000 tokens, too, as a
+	// fifth must be a batch of ngram-prefill.
 	Tokens string
 	// Embedding is an .npy file of float32 rows, from which buddy-budget makes rows beside its own. Default none.
 	Embedding string
-	// Batch is the number of rows of a large batch; default 200,000.
+	// Batch is the number of rows of a large batch; default 200,000. A batch of ngram-decode or ngram-prefill has at most as many tokens.
 	Batch int
 	// Entries is the number of entries of the hashmap of lookup; default 20 million.
 	Entries int

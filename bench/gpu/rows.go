@@ -10,7 +10,7 @@ import (
 )
 
 // A table repeats after patternBytes bytes. That makes no batch faster: the device caches bytes by their addresses, and caches of such tables are opened
-// with HostOptions.NoEqualRows.
+// with HostOptions.NoEqualRows. Packed tiers store equal rows once all the same: pattern.fillApart.
 const patternBytes = 64 << 20
 
 // A pattern is what a table consists of, repeated.
@@ -56,6 +56,22 @@ func (p pattern) fill(table []byte) {
 	parallel((len(table)+len(p)-1)/len(p), func(from, to int) {
 		for k := from; k < to; k++ {
 			copy(table[k*len(p):], p)
+		}
+	})
+}
+
+// fillApart fills a table of rows of float8 values, with other signs of the first 16 values of a row in each repetition. So rows of different repetitions differ, and are
+// compressed like those of the first. REQUIRES: p consists of whole rows of at least 16 values.
+func (p pattern) fillApart(table []byte, rowBytes int) {
+	parallel((len(table)+len(p)-1)/len(p), func(from, to int) {
+		for k := from; k < to; k++ {
+			part := table[k*len(p):]
+			part = part[:copy(part, p)]
+			for ; len(part) >= rowBytes; part = part[rowBytes:] {
+				for bit := range 16 {
+					part[bit] ^= byte(k>>bit&1) << 7
+				}
+			}
 		}
 	})
 }

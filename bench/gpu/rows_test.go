@@ -94,3 +94,31 @@ func TestPattern_Fill(t *testing.T) {
 		t.Error("the table does not repeat the pattern")
 	}
 }
+
+// TestPattern_FillApart: rows of other repetitions differ, but for signs of 16 values; what is left of the table behind whole rows stays as the pattern has it.
+func TestPattern_FillApart(t *testing.T) {
+	t.Parallel()
+	const rowBytes, rows, repeats, behind = 33, 5, 300, 20
+	p := make(pattern, rows*rowBytes)
+	for i := range p {
+		p[i] = byte(i / rowBytes * 7)
+	}
+	table := make([]byte, repeats*len(p)+behind)
+	p.fillApart(table, rowBytes)
+	seen := map[string]bool{}
+	for at := 0; at+rowBytes <= len(table); at += rowBytes {
+		row, from := table[at:at+rowBytes], p[at%len(p):]
+		seen[string(row)] = true
+		for i, b := range row {
+			if b != from[i] && (i >= 16 || b != from[i]^0x80) {
+				t.Fatalf("byte %d of the row at %d is %#x, in the pattern %#x", i, at, b, from[i])
+			}
+		}
+	}
+	if len(seen) != rows*repeats {
+		t.Errorf("%d rows differ, want %d", len(seen), rows*repeats)
+	}
+	if !slices.Equal(table[:len(p)], p) || !slices.Equal(table[repeats*len(p):], p[:behind]) {
+		t.Error("the first repetition, or the end, is not the pattern's")
+	}
+}

@@ -4,8 +4,11 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +101,50 @@ func TestRun_Parts(t *testing.T) {
 		if x.Codec == "parts" && x.Compression < 1.1 || (x.Goal == 0.6) != (x.Codec == "parts") {
 			t.Errorf("%+v", x)
 		}
+	}
+}
+
+// TestRun_Ngrams: ngram-decode and ngram-prefill measure a text and a longer one drawn from it, on every kind of host tier; a text that is too short is skipped.
+func TestRun_Ngrams(t *testing.T) {
+	gputest.Require(t)
+	text := func(tokens int) string {
+		header := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }", tokens)
+		b := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", header)
+		random := rand.New(rand.NewPCG(1, 1))
+		for range tokens {
+			b = append(b, byte(random.ExpFloat64()*10))
+		}
+		path := filepath.Join(t.TempDir(), "text.npy")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	o := Options{Cases: ngramCases, Tokens: text(1000), LargeTableBytes: 8 << 20, Batch: 4, Runs: 1, Log: t.Output()}
+	report, err := Run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]int{}
+	for _, x := range report.Results {
+		have[x.Codec]++
+		if !(x.Value > 0) || !(x.Ratio > 0) || x.RowBytes != 264 || strings.HasPrefix(x.Codec, "parts") && x.Compression < 1.1 {
+			t.Errorf("%+v", x)
+		}
+	}
+	for _, tier := range []string{"ibp4", "none", "parts", "parts packed", "ibp4, drawn text", "parts, drawn text"} {
+		// Decode and prefill; the same and hits as bfloat16.
+		if have[tier] != 2 || have[tier+", hits"] != 1 || have[tier+", hits, bfloat16"] != 1 || have[tier+", bfloat16"] != 1 {
+			t.Errorf("results of %s: %v", tier, have)
+		}
+	}
+	if err := report.Whole(); err != nil {
+		t.Error(err)
+	}
+	o.Tokens, o.Batch = text(99), 20
+	report, err = Run(o)
+	if err != nil || len(report.Skipped) != 2 || !strings.Contains(report.Skipped[0].Reason, "must be at least 200: a fifth of them is measured") {
+		t.Errorf("a short text: %v, %+v", err, report)
 	}
 }
 
