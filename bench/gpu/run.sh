@@ -193,7 +193,7 @@ python | loop)
 	fi
 	;;
 pair)
-	tests tests-pair 240 1 -run '^TestGPUs_' ./*.test
+	tests tests-pair 300 1 -run '^TestGPUs_' ./*.test
 	bench pair 240 peer-hits,buddy-peers,pair-throughput,pair-placement,pair-refresh
 	;;
 esac
