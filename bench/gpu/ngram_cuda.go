@@ -113,7 +113,7 @@ func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramH
 	for _, tier := range tiers {
 		n := &ngrams{text: text, trained: trained, hash: hash, host: host, codec: tier.String() + label}
 		start := time.Now()
-		n.served = r.serveNgrams(host, rows, tier, n.training)
+		n.served = r.serveNgrams(host, rows, tier, n.training(r.promptTokens()))
 		n.opened = time.Since(start)
 		err := try(func() {
 			if r.has("ngram-decode") {
@@ -153,13 +153,15 @@ type ngrams struct {
 	opened  time.Duration
 }
 
-// training yields the rows of the first part of the text, a batch at a time: those of 8 million tokens are 2 GB.
-func (n *ngrams) training(yield func(int, []int64) bool) {
-	w := get(workload.NewNgram(workload.NgramOptions{Text: n.text, To: n.trained, Hash: n.hash, Phase: workload.Prefill, BatchSize: n.promptTokens()}))
-	var rows []int64
-	for i := range w.Batches() {
-		if rows = w.Batch(i, rows[:0]); !yield(0, rows) {
-			return
+// training yields the rows of the first part of the text, those of so many tokens at a time: of 8 million tokens they are 2 GB.
+func (n *ngrams) training(tokens int) admission.Training {
+	return func(yield func(int, []int64) bool) {
+		w := get(workload.NewNgram(workload.NgramOptions{Text: n.text, To: n.trained, Hash: n.hash, Phase: workload.Prefill, BatchSize: tokens}))
+		var rows []int64
+		for i := range w.Batches() {
+			if rows = w.Batch(i, rows[:0]); !yield(0, rows) {
+				return
+			}
 		}
 	}
 }
