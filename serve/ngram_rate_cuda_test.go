@@ -101,7 +101,7 @@ func newNgramServer(address string, gpu, rows, sequences, prompt int) (_ *ngramS
 
 // rate runs steps for so long, some of them untimed before, and returns rows a second.
 func (s *ngramServer) rate(phase workload.Phase, lasts time.Duration) (float64, error) {
-	var running [4]*cache.Batch
+	var running [queued]*cache.Batch
 	steps, rows := s.steps[phase], 0
 	begun := time.Now()
 	for i, timed := 0, false; ; i++ {
