@@ -156,9 +156,12 @@ func (p *Pooling) bags(rows, offsets int) int {
 	return offsets
 }
 
-// check returns an error for a negative padding row, and for offsets that do not go with the rest. reduce.Batch does not keep what it takes to find them.
-func (p *Pooling) check(offsets int) error {
+// check returns an error for a negative padding row, and for offsets that do not go with the rest, given how many there are. reduce.Batch does not keep what
+// it takes to find them. It also checks that all, the batch before it is cut to the chosen bags, has a weight for each row: cutting needs them.
+func (p *Pooling) check(offsets int, all *reduce.Batch) error {
 	switch {
+	case p.Bags != 0 && all.Weights.Size() != 0 && all.Weights.Size() != 4*int64(all.Rows):
+		return fmt.Errorf("%w: weights (%d) must be one for each of %d rows", ErrPooling, all.Weights.Size()/4, all.Rows)
 	case p.Bags != 0 && (p.Bags < 0 || p.FirstBag < 0 || p.Bags >= offsets || p.FirstBag >= offsets-p.Bags):
 		return fmt.Errorf("%w: bags (%d from %d on) must be some of those that %d offsets have ends for", ErrPooling, p.Bags, p.FirstBag, offsets)
 	case p.Bags == 0 && p.FirstBag != 0:
@@ -179,10 +182,10 @@ func hostBuffer[T any](values []T) device.Buffer {
 
 // checkPooled returns a batch for GatherPooled and its row numbers if all is as it must be. REQUIRES: the table index is in range.
 func checkPooled[R read.RowNumber](t *read.Table, rows []R, p *Pooling, out []byte) (reduce.Batch, []R, error) {
-	if err := p.check(len(p.Offsets)); err != nil {
+	b := p.batch(len(rows))
+	if err := p.check(len(p.Offsets), &b); err != nil {
 		return reduce.Batch{}, nil, err
 	}
-	b := p.batch(len(rows))
 	if p.Bags != 0 {
 		p.window(&b)
 		own, at := b.Window(p.Offsets[p.FirstBag], p.Offsets[p.FirstBag+p.Bags])

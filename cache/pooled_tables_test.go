@@ -69,13 +69,19 @@ func TestGatherPooled_ChosenBags(t *testing.T) {
 	}
 	for want, p := range map[string]cache.Pooling{
 		"bags (3 from 34 on) must be some of those that 37 offsets have ends for": {Offsets: offsets, FirstBag: 34, Bags: 3},
-		"bags (-1 from 0 on)":                                  {Offsets: offsets, Bags: -1},
-		"bags (1 from -1 on)":                                  {Offsets: offsets, FirstBag: -1, Bags: 1},
-		"first bag (2) must come with a number of bags":        {Offsets: offsets, FirstBag: 2},
-		"bags (3 from 0 on) must be some of those that 0 offs": {Bag: 3, Bags: 3},
+		"bags (-1 from 0 on)":                                                {Offsets: offsets, Bags: -1},
+		"bags (1 from -1 on)":                                                {Offsets: offsets, FirstBag: -1, Bags: 1},
+		"first bag (2) must come with a number of bags":                      {Offsets: offsets, FirstBag: 2},
+		"bags (3 from 0 on) must be some of those that 0 offs":               {Bag: 3, Bags: 3},
+		fmt.Sprintf("weights (2) must be one for each of %d rows", len(ids)): {Offsets: offsets, FirstBag: 30, Bags: 3, Weights: make([]float32, 2)},
 	} {
 		if err := c.GatherPooled(ctx, 0, ids, p, nil); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("%v, want %s", err, want)
+		}
+		q := p
+		q.Offsets, q.Weights, q.DeviceOffsets, q.DeviceWeights = nil, nil, bytesOf(p.Offsets), device.HostBuffer(cache.AsBytes(p.Weights))
+		if _, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), q, device.Buffer{}); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+			t.Errorf("on a device: %v, want %s", err, want)
 		}
 	}
 	bad := slices.Clone(offsets)

@@ -104,7 +104,7 @@ func (b *PooledDeviceBatch) part(t *read.Table, on device.Device) (read.PooledPa
 	if len(p.Offsets) > 0 || len(p.Weights) > 0 {
 		return r, fmt.Errorf("%w: offsets and weights must be memory of the device", ErrPooling)
 	}
-	if err := p.check(pool.NumOffsets()); err != nil {
+	if err := p.check(pool.NumOffsets(), &pool); err != nil {
 		return r, err
 	}
 	if onDevice := pool.Offsets.Addr() != 0; onDevice { // the device looks at them
