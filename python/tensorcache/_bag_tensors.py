@@ -64,7 +64,7 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
     ids = reads._integers(reads._host_tensor(request.ids))
     offsets, weights = request.offsets, request.weights
     if offsets is not None:
-        offsets = offsets if isinstance(offsets, _Tensor) else torch.from_numpy(np.require(host_ids(offsets, ids.numel() + 1), requirements="W"))
+        offsets = offsets if isinstance(offsets, _Tensor) else torch.from_numpy(np.require(host_ids(offsets, ids.numel() + 1, "offsets"), requirements="W"))
         if offsets.dtype not in _INTEGERS or offsets.dim() != 1:
             raise TypeError(f"tensorcache: offsets ({offsets.dtype}, shape {tuple(offsets.shape)}) must be integers of one axis")
         offsets = offsets.contiguous() if offsets.dtype in (_int64, _int32) else offsets.to(_int64)
@@ -73,6 +73,8 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
         ids = ids.view(-1, 1)
     if weights is not None:
         weights = torch.as_tensor(weights)
+        if weights.dtype.is_complex or weights.dtype is torch.bool:
+            raise TypeError(f"tensorcache: per_sample_weights ({weights.dtype}) must be real numbers")
         if weights.requires_grad and torch.is_grad_enabled():
             raise GradientError("tensorcache: per_sample_weights (a tensor that requires a gradient) must be constants: pass .detach()")
         if weights.shape != ids.shape:
@@ -156,7 +158,7 @@ def embedding_bag(
 ) -> torch.Tensor:
     """``Table.embedding_bag`` with tensors."""
     kind = None if dtype is None else element(dtype).torch()
-    plain = all(x is None or type(x) is _Tensor for x in (ids, offsets, weights))
+    plain = not any(isinstance(x, _Tensor) and type(x) is not _Tensor for x in (ids, offsets, weights))  # offsets and weights may be lists
     if out is None and (_is_compiling() or not plain and isinstance(ids, _Tensor)):
         result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
         return result

@@ -64,6 +64,8 @@ def pooling(of: Element, rows: int, mode: str, last: bool, padding: Optional[int
     if output.name not in _FLOATS:
         raise TypeError(f"tensorcache: dtype ({output.name}) must be float32, float16 or bfloat16")
     if padding is not None:
+        if isinstance(padding, bool) or not isinstance(padding, (int, np.integer)):
+            raise TypeError(f"tensorcache: padding_idx ({padding!r}) must be an int")
         if not -rows <= padding < rows:
             raise ArgumentError(f"tensorcache: padding_idx ({padding}) must be a row of the table, -{rows} to {rows - 1}")
         padding += rows if padding < 0 else 0
@@ -131,13 +133,16 @@ def embedding_bag(
     numbers = host_ids(ids, len(table))
     of, row_shape = summed(table)
     how = pooling(of, len(table), mode, last, padding, dtype, weights is not None)
-    positions = None if offsets is None else host_ids(offsets, numbers.size + 1)
+    positions = None if offsets is None else host_ids(offsets, numbers.size + 1, "offsets")
     if positions is not None and positions.ndim != 1:
         raise ArgumentError(f"tensorcache: offsets (shape {positions.shape}) must have one axis")
     bags, size = bags_of(numbers.shape, None if positions is None else positions.size, last)
     factors = None
     if weights is not None:
-        factors = np.ascontiguousarray(weights, dtype=np.float32)
+        factors = np.asarray(weights)
+        if factors.dtype.kind in "bcOSUMm":
+            raise TypeError(f"tensorcache: per_sample_weights ({factors.dtype}) must be real numbers")
+        factors = np.ascontiguousarray(factors, dtype=np.float32)
         if factors.shape != numbers.shape:
             raise ArgumentError(f"tensorcache: per_sample_weights (shape {factors.shape}) must have the shape of ids, {numbers.shape}")
     shape = (bags, *row_shape)

@@ -20,11 +20,12 @@ def id_type(ids: Array) -> int:
     return _abi.INT32 if ids.dtype.itemsize == 4 else _abi.INT64
 
 
-def host_ids(ids: object, rows: int) -> Array:
+def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
     """Returns row numbers as a contiguous array of int32 or int64, of any shape.
 
     ``ids`` is an array, tensor or sequence of integers of any type, an array of ``rows`` booleans that selects rows, a slice, or an int; the
-    last two count from the end if negative, as in Python. ``rows`` is the length of the table.
+    last two count from the end if negative, as in Python. ``rows`` is the length of the table. ``what`` names the argument in errors; booleans select
+    rows only as "ids".
     """
     if isinstance(ids, slice):
         return np.arange(*ids.indices(rows), dtype=np.int64)
@@ -34,23 +35,23 @@ def host_ids(ids: object, rows: int) -> Array:
     if torch is not None and isinstance(ids, torch.Tensor):
         ids = ids.detach().cpu().numpy()
     if isinstance(ids, tuple):
-        raise TypeError("tensorcache: ids (a tuple) must be row numbers: a table is indexed by its first axis only")
+        raise TypeError(f"tensorcache: {what} (a tuple) must be row numbers: a table is indexed by its first axis only")
     array = np.asarray(ids)
     if array.dtype == np.int64 or array.dtype == np.int32:
         pass
-    elif array.dtype == np.bool_:
+    elif array.dtype == np.bool_ and what == "ids":
         if array.shape != (rows,):
             raise ArgumentError(f"tensorcache: ids (booleans of shape {array.shape}) must have shape ({rows},) to select rows")
         array = np.flatnonzero(array)
     elif array.dtype.kind in "iu":
         if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
-            raise RowError(f"tensorcache: ids ({array.max()}) must be less than {rows}")
+            raise RowError(f"tensorcache: {what} ({array.max()}) must be less than {rows}")
         array = array.astype(np.int64)
     elif array.size == 0 and not isinstance(ids, np.ndarray):
         array = array.astype(np.int64)  # an empty list
     else:
         given = array.dtype if array.dtype.kind in "fc" or isinstance(ids, np.ndarray) else type(ids).__name__
-        raise TypeError(f"tensorcache: ids ({given}) must be integers")
+        raise TypeError(f"tensorcache: {what} ({given}) must be integers")
     # ascontiguousarray would make an axis of a single number.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 

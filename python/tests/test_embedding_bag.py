@@ -84,6 +84,11 @@ def test_faults(rows: Array) -> None:
             ("per_sample_weights must come with mode 'sum'", tensorcache.ArgumentError, lambda: x.embedding_bag(ids, np.array([0]), "mean", np.ones(10))),
             ("per_sample_weights .shape .9,..", tensorcache.ArgumentError, lambda: x.embedding_bag(ids, np.array([0]), "sum", np.ones(9))),
             ("padding_idx .5000.", tensorcache.ArgumentError, lambda: x.embedding_bag(ids, np.array([0]), padding_idx=5000)),
+            ("padding_idx .3.0. must be an int", TypeError, lambda: x.embedding_bag(ids, np.array([0]), padding_idx=3.0)),
+            ("padding_idx .True. must be an int", TypeError, lambda: x.embedding_bag(ids, np.array([0]), padding_idx=True)),
+            ("offsets .float64. must be integers", TypeError, lambda: x.embedding_bag(ids, [0.0])),
+            ("offsets .bool. must be integers", TypeError, lambda: x.embedding_bag(ids, np.zeros(11, bool))),
+            ("per_sample_weights .<U1. must be real", TypeError, lambda: x.embedding_bag(ids, [0], "sum", ["a"] * 10)),
             ("dtype .int8.", TypeError, lambda: x.embedding_bag(ids, np.array([0]), dtype="int8")),
             ("row number .5000.", tensorcache.RowError, lambda: x.embedding_bag(np.array([5000]), np.array([0]))),
             ("include_last_offset", tensorcache.ArgumentError, lambda: x.embedding_bag(ids, np.zeros(0, np.int64), include_last_offset=True)),
@@ -123,6 +128,13 @@ def test_is_torch_embedding_bag(device: str, rows: Array, ids: Array, of: str, m
             torch.testing.assert_close(ours.cpu(), want, rtol=1e-2 if of != "float32" else 1e-4, atol=1e-2 if of != "float32" else 1e-4)
             again = x.embedding_bag(given, mode=mode, per_sample_weights=weights, **arguments)
             assert torch.equal(ours, again)
+            lists = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+            assert torch.equal(x.embedding_bag(given, mode=mode, per_sample_weights=None if weights is None else weights.tolist(), **lists), ours)
+        with pytest.raises(TypeError, match="offsets .float64. must be integers"):
+            x.embedding_bag(numbers, [0.0])
+        if mode == "sum":
+            with pytest.raises(TypeError, match="per_sample_weights .torch.complex64. must be real"):
+                x.embedding_bag(numbers, offsets[:-1], mode, torch.ones(3000, dtype=torch.complex64))
         x.cache.check()
 
 
