@@ -17,6 +17,7 @@ GPU_OWED      := docs/results/gpu-owed.json
 # Empty, "make gpu-figures" takes figures that lack cases, and docs/performance.md has to say why.
 GPU_WHOLE     ?= --whole
 GPU_RESULTS   ?= $(GPU_BUNDLE)/results
+GPU_BAGS       = $(firstword $(foreach r,$(GPU_RESULTS),$(wildcard $(r)/python-bags.json)))
 # Real tables that codecs are tried on, of $(DATA).
 GPU_DATA      := cora.npz reddit.npz ncf_user.npy wikitext2_tokens.npy
 
@@ -102,6 +103,13 @@ gpu-figures:
 .PHONY: gpu-drive
 gpu-drive:
 	cp $(foreach r,$(GPU_RESULTS),$(wildcard $(r)/drive-*.json $(r)/tiers-*.json)) docs/results/
+
+# Keeps what ./run.sh python has measured of summed bags beside torch, the first of several such folders, for docs/performance.md.
+.PHONY: gpu-bags
+gpu-bags:
+	@test -n "$(GPU_BAGS)" || { echo "gpu-bags: no python-bags.json in $(GPU_RESULTS)" >&2; exit 1; }
+	cp $(GPU_BAGS) docs/results/embedding-bag.json
+	$(MAKE) --no-print-directory gpu-docs
 
 # Makes the record of the folders of results that one bundle left on one machine or several. A record with failures or gaps stays in
 # build/gpu-test.json.

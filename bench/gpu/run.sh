@@ -189,7 +189,7 @@ python | loop)
 		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
 		tail -n 45 "$results/python.txt"
 		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
-		step python-bags 240 "$results/python-bags.txt" python3 python/benchmarks/embedding_bag.py --json "$results/python-bags.json"
+		step python-bags 180 "$results/python-bags.txt" python3 python/benchmarks/embedding_bag.py --commit "$(cat python/commit)" --json "$results/python-bags.json"
 	fi
 	;;
 pair)

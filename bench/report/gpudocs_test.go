@@ -2,7 +2,9 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -31,6 +33,10 @@ func TestGPUDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bags, err := readEmbeddingBags(docs + "results/embedding-bag.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 	var tables, plot bytes.Buffer
 	tables.WriteString("<!-- Made from gpu-bench.json by make gpu-docs; do not edit. -->\n# GPU figures\n\n" +
 		"[The notebook](../notebook/measuring.md) describes the cases, [performance.md](../performance.md) the outcome.\n\n" +
@@ -47,7 +53,7 @@ func TestGPUDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want[name], err = renewBlocks(string(text), res, loop); err != nil {
+		if want[name], err = renewBlocks(string(text), res, loop, bags); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -76,24 +82,28 @@ func TestGPUDocs_Blocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bags, err := readEmbeddingBags("testdata/embedding-bag.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	block := func(name, body string) string { return blockBegin + name + blockName + body + blockEnd }
-	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB", "training-loop", "training-loop float32"} {
-		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r, loop)
+	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB", "training-loop", "training-loop float32", "embedding-bag"} {
+		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r, loop, bags)
 		if err != nil || strings.Contains(text, "stale") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, blockEnd+"after\n") || !strings.Contains(text, "between\n") {
 			t.Errorf("%s: %v, %q", name, err, text)
 		}
-		if again, err := renewBlocks(text, r, loop); err != nil || again != text {
+		if again, err := renewBlocks(text, r, loop, bags); err != nil || again != text {
 			t.Errorf("%s renewed twice: %v, %q", name, err, again)
 		}
 	}
 	for text, want := range map[string]string{
-		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses, codecs or training-loop",
+		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses, codecs, training-loop or embedding-bag",
 		block("training-loop int8", ""):    "block (training-loop int8) must name a measured type of rows",
-		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses, codecs or training-loop",
+		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses, codecs, training-loop or embedding-bag",
 		blockBegin + "machine" + blockName: "block (machine) must end in <!-- end -->",
 		blockBegin + "machine -->\n":       "block must begin with a line of the form <!-- figures: NAME; make gpu-docs -->",
 	} {
-		if _, err := renewBlocks(text, r, loop); err == nil || err.Error() != want {
+		if _, err := renewBlocks(text, r, loop, bags); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -110,7 +120,7 @@ func TestGPUDocs_Missed(t *testing.T) {
 		},
 		Incomplete: []gpu.Skipped{{Case: "pair-refresh", Reason: "cut off"}},
 	}
-	text, err := figures("lookup link/512 pair-refresh", r, nil)
+	text, err := figures("lookup link/512 pair-refresh", r, nil, nil)
 	if want := "| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n| `lookup` | hits | 0 | 19.0 Gkeys/s | – | – | **≥ 20** |\n| `pair-refresh` | | | incomplete | | | |\n"; err != nil || text != want {
 		t.Errorf("%v, %q, want %q", err, text, want)
 	}
@@ -133,8 +143,9 @@ func missedCases(r *gpu.Report) map[string]string {
 	return missed
 }
 
-// renewBlocks returns the text with the content of every block replaced by the figures of the report and of the training loop.
-func renewBlocks(text string, r *gpu.Report, loop *trainingLoop) (string, error) {
+// renewBlocks returns the text with the content of every block replaced by the figures of the report, of the training loop and
+// of summed bags, which may be nil.
+func renewBlocks(text string, r *gpu.Report, loop *trainingLoop, bags *embeddingBags) (string, error) {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, blockBegin)
@@ -150,7 +161,7 @@ func renewBlocks(text string, r *gpu.Report, loop *trainingLoop) (string, error)
 		if !ended {
 			return "", fmt.Errorf("block (%s) must end in %s", name, strings.TrimSuffix(blockEnd, "\n"))
 		}
-		body, err := figures(name, r, loop)
+		body, err := figures(name, r, loop, bags)
 		if err != nil {
 			return "", err
 		}
@@ -161,7 +172,7 @@ func renewBlocks(text string, r *gpu.Report, loop *trainingLoop) (string, error)
 
 // figures renders one block. Its name is one of those below, "training-loop TYPE", or a list of cases. CASE/X is those results of the case whose row length or
 // unit is X.
-func figures(name string, r *gpu.Report, loop *trainingLoop) (string, error) {
+func figures(name string, r *gpu.Report, loop *trainingLoop, bags *embeddingBags) (string, error) {
 	switch name {
 	case "machine":
 		return machines(r) + ".\n", nil
@@ -173,6 +184,8 @@ func figures(name string, r *gpu.Report, loop *trainingLoop) (string, error) {
 		return missFigures(r), nil
 	case "codecs":
 		return codecFigures(r), nil
+	case "embedding-bag":
+		return bags.table(), nil
 	}
 	if name == "training-loop" && loop != nil {
 		return loop.headline(), nil
@@ -192,7 +205,7 @@ func figures(name string, r *gpu.Report, loop *trainingLoop) (string, error) {
 		if slices.Contains(gpu.Cases, c) {
 			continue
 		}
-		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses, codecs or training-loop", name)
+		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses, codecs, training-loop or embedding-bag", name)
 	}
 	return caseFigures(r, only), nil
 }
