@@ -66,11 +66,20 @@ func (k *PooledTables) RunCUDA(s *cuda.Stream) error {
 	for _, r := range k.Replays {
 		r.blocks = uint64(blocks)
 	}
+	launched := 0
 	for i := range launches {
-		if err := k.launch(s, &launches[i], slot, blocks); err != nil {
+		l := &launches[i]
+		began, err := k.launch(s, l, slot, blocks)
+		if began {
+			launched += l.grid
+		}
+		if err != nil { // a graph may have the launches before: its replays have only their blocks, and end with them
+			for _, r := range k.Replays {
+				r.blocks = uint64(launched)
+			}
 			return err
 		}
-		slot += len(launches[i].members)
+		slot += len(l.members)
 	}
 	return nil
 }
@@ -115,8 +124,9 @@ func (k *PooledTables) launches(s *cuda.Stream) (all []tablesLaunch, err error) 
 
 var errPooledArgs = errors.New("kernels: memory for arguments, counters and sums of several tables is too small")
 
-// launch launches what adds up the rows of some tables, whose results have places from slot on. A replay has so many blocks.
-func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int) error {
+// launch launches what adds up the rows of some tables, whose results have places from slot on. A replay has so many blocks. began says whether the tables' blocks
+// are launched: after an error those that join sums of runs may be missing.
+func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int) (began bool, err error) {
 	n := len(l.members)
 	counters := int64(slot) * CountersBytes
 	if k.Replays == nil {
@@ -124,10 +134,10 @@ func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int)
 			k.slots[i] = slot + j
 		}
 		if end := int64(slot+n) * CountersBytes; k.Counters.Size() < end || k.Results.Size() < end {
-			return errPooledArgs
+			return false, errPooledArgs
 		}
 		if n == 1 && l.windows == nil {
-			return k.alone(s, l.members[0])
+			return false, k.alone(s, l.members[0])
 		}
 	}
 	args := abi.PooledTablesArgs{
@@ -163,7 +173,7 @@ func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int)
 	} else {
 		from, to := int64(slot)*PooledTableBytes, int64(slot+n)*PooledTableBytes
 		if k.Args.Size() < to {
-			return errPooledArgs
+			return false, errPooledArgs
 		}
 		args.Tables = k.Args.Addr() + uint64(from)
 		all := view[abi.PooledTable](k.Args.Slice(from, to))
@@ -172,14 +182,14 @@ func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int)
 		}
 	}
 	if err := l.f.Launch(s, l.grid, l.threads, l.shared, &args); err != nil || !l.joins {
-		return err
+		return err == nil, err
 	}
 	resident, err := poolJoinTables.Resident(s.Device(), blockThreads, 0)
 	if err != nil {
-		return err
+		return true, err
 	}
 	per := max(1, min(resident/n, (l.bags*l.parts+blockThreads/32-1)/(blockThreads/32)))
-	return poolJoinTables.Launch(s, n*per, blockThreads, 0, &args)
+	return true, poolJoinTables.Launch(s, n*per, blockThreads, 0, &args)
 }
 
 // alone launches the kernel of a table that is alone in its launch.

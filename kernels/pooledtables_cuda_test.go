@@ -66,6 +66,56 @@ func TestGPU_PooledTablesShareLaunches(t *testing.T) {
 	}
 }
 
+// TestGPU_PooledTablesFailedLaunch pins that replays end of a batch of several tables that is in a graph in part, as a launch behind the first one failed.
+func TestGPU_PooledTablesFailedLaunch(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, rowBytes, n = 90, 144, 200
+	in := newServeInputOf(t, gputest.FloatRows(dtype.Float32, rows, rowBytes, 7), rowBytes, n, "none", dtype.Float32, transfer.InPlace, .6, rand.New(rand.NewPCG(1, 2)))
+	both(t, gpu, nil, func(b *bench) (got string) {
+		in.attached(b, func(tier kernels.HostRows, codec kernels.Codec) {
+			// Elements of each type are one launch. That of one table needs no memory for arguments; that of two fails for want of it.
+			for _, types := range [][]dtype.Type{{dtype.Float32, dtype.BFloat16, dtype.BFloat16}, {dtype.Float32, dtype.Float32, dtype.BFloat16}} {
+				k := &kernels.PooledTables{}
+				for _, of := range types {
+					serve := kernels.Serve{
+						Lookup: kernels.Lookup{
+							Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: rows, Rows: b.put(asBytes(in.batch)), RowBytes: rowBytes,
+							Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: b.output(n/10*rowBytes, 0).rows,
+						},
+						Codec: codec, Tier: tier,
+						Pool: &reduce.Batch{Row: of, Out: of, Columns: rowBytes / of.Size(), Rows: n, Bags: n / 10, Size: 10, Padding: reduce.NoPadding, Stride: rowBytes},
+					}
+					for _, s := range in.slabs {
+						serve.Slabs = append(serve.Slabs, b.put(s))
+					}
+					replay := &kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes)}
+					views := make([]byte, kernels.ReplayViewsBytes)
+					if b.d.NeedsStaging() {
+						serve.WriteView(views[kernels.ReplayViewAt(0):][:kernels.ReplayViewBytes])
+					}
+					replay.Views = b.put(views)
+					k.Replays = append(k.Replays, replay)
+				}
+				err := b.s.Launch(k)
+				if failed := err != nil; failed != b.d.NeedsStaging() {
+					b.t.Errorf("%v: %v", types, err)
+				}
+				copied, err := b.d.AllocHost(kernels.ReplayStateBytes, "test")
+				b.check(err)
+				b.launch(&kernels.ReplayLook{States: k.Replays[0].State, Copies: copied})
+				begun, ended := k.Replays[0].Progress(copied.Bytes())
+				got += fmt.Sprintf("%v: %d begun, %d ended; ", types, begun, ended)
+				b.d.Free(copied)
+			}
+		})
+		return got
+	}, func(t *testing.T, _, got string) {
+		if want := "[float32 bfloat16 bfloat16]: 1 begun, 1 ended; [float32 float32 bfloat16]: 0 begun, 0 ended; "; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
 // TestGPU_PooledTablesEqualHost runs batches of several tables on the host and on a GPU, windows among them, with offsets in order and out of order. Results are equal where
 // offsets are in order; where not, both say so, and nothing around outputs and the sums of runs is written.
 func TestGPU_PooledTablesEqualHost(t *testing.T) {

@@ -21,25 +21,15 @@ func Driver() string {
 }
 
 // List returns all GPUs, or an error that says why none is usable. It retains and releases the primary context of each.
-func List() ([]GPU, error) {
-	if err := Usable(); err != nil {
-		return nil, err
-	}
-	devices, err := driver.Devices()
-	if err != nil {
-		return nil, err
-	}
-	gpus := make([]GPU, len(devices))
-	for i, d := range devices {
-		if err := describe(&gpus[i], d, devices); err != nil {
-			return nil, err
-		}
-	}
-	return gpus, nil
-}
+func List() ([]GPU, error) { return each(describe) }
 
 // Seen returns Index, Name and PCIBusID of all GPUs that this process sees. It opens none, so one that has failed is among them.
 func Seen() ([]GPU, error) {
+	return each(func(g *GPU, d driver.Device, _ []driver.Device) error { return name(g, d) })
+}
+
+// each returns all GPUs, with what fill sets of each, given all.
+func each(fill func(g *GPU, d driver.Device, all []driver.Device) error) ([]GPU, error) {
 	if err := Usable(); err != nil {
 		return nil, err
 	}
@@ -49,7 +39,7 @@ func Seen() ([]GPU, error) {
 	}
 	gpus := make([]GPU, len(devices))
 	for i, d := range devices {
-		if err := name(&gpus[i], d); err != nil {
+		if err := fill(&gpus[i], d, devices); err != nil {
 			return nil, err
 		}
 	}
