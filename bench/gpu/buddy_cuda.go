@@ -239,6 +239,7 @@ func (r *runner) buddyPeers() {
 			link := x.time(t, out)
 			x.table.Buddy[0] = peer
 			res := x.result("buddy-peers", codec, n, x.time(t, out))
+			res.Variant = map[int]string{10: TenPercent, 30: ThirtyPercent}[share]
 			res.Baseline, res.BaselineValue = "the same with buddy memory in page-locked memory", float64(n*x.table.RowBytes)/1e9/link
 			res.Detail += fmt.Sprintf(", %d %% of the rows with %d bytes on the other GPU; in page-locked memory %.1f µs", share, x.table.Over(), link*1e6)
 			r.add(res)

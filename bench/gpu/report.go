@@ -115,6 +115,8 @@ const (
 	Double         = "double"    // a warp for each row, two quads a lane
 	TwoRanges      = "2 ranges"  // rows in ranges with targets of their own
 	MostRanges     = "12 ranges" //
+	TenPercent     = "10 %"      // of a batch's rows have bytes on the other GPU
+	ThirtyPercent  = "30 %"      //
 	SlotsOnPeer    = "slots"     // the slots, not the overflow places, on the other GPU
 	Embedding      = "ncf_user"  // rows of Options.Embedding
 )

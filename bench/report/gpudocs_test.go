@@ -232,6 +232,7 @@ func caseFigures(r *gpu.Report, only map[string]string) string {
 			if x.Case == "gather-misses-large" {
 				rows += fmt.Sprintf(", %d host threads", x.HostThreads)
 			}
+			rows = rowsOf(rows, x.Variant)
 			beside := "–"
 			if x.BaselineValue != 0 {
 				beside = figure(x.BaselineValue) + " (" + x.Baseline + ")"

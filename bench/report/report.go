@@ -26,7 +26,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 		{"compression ratio", fmt.Sprintf("%.3f", c.CompressionRatio), "1.000"},
 		{"rows cached", count(c.RowsCached) + times(c.RowsCached, u.RowsCached, ""), count(u.RowsCached)},
 		{"hit rate", percent(q.HitRatio), percent(u.HitRatio)},
-		{"host bytes moved", bytesOf(q.HostBytesMoved) + times(u.HostBytesMoved, q.HostBytesMoved, " less"), bytesOf(u.HostBytesMoved)},
+		{"host bytes moved", bytesOf(q.HostBytesMoved) + lessOrMore(u.HostBytesMoved, q.HostBytesMoved), bytesOf(u.HostBytesMoved)},
 		{"batch latency p50 / p95 / p99", latency(q.BatchLatency), latency(u.BatchLatency)},
 		{"lookups/s", rate(q.LookupsPerSecond), rate(u.LookupsPerSecond)},
 		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
@@ -134,15 +134,21 @@ func codecs(out *printer, c *registry.Choice) {
 	if c == nil {
 		return
 	}
-	var names, rows []string
+	var names, rows, unfit []string
 	for _, k := range c.Candidates {
-		if k.Skipped == "" {
+		switch {
+		case k.Unfit:
+			unfit = append(unfit, k.Codec)
+		case k.Skipped == "":
 			rows = append(rows, fmt.Sprintf("%s %.2f/%.2f", k.Codec, k.HitNanoseconds, k.MissNanoseconds))
 			names = append(names, fmt.Sprintf("%s %.0f", k.Codec, k.BatchMicroseconds))
 		}
 	}
 	out.line("codecs", "predicted µs a batch of %.0f rows: %s", c.BatchRows, strings.Join(names, ", "))
 	out.line("", "ns a hit/a miss: %s", strings.Join(rows, ", "))
+	if len(unfit) > 0 {
+		out.line("", "the table does not fit by %s", strings.Join(unfit, ", "))
+	}
 	out.line("", "(%s)", c.Basis)
 }
 
@@ -360,6 +366,17 @@ func latency(l experiment.Latency) string {
 
 // batchTime is a time of less than seconds, to three digits.
 func batchTime(ms float64) string { return fmt.Sprintf("%.3f ms", ms) }
+
+// lessOrMore says how many times fewer bytes than others there are, or how many times more.
+func lessOrMore(others, bytes int64) string {
+	switch {
+	case others == 0:
+		return ""
+	case others < bytes:
+		return times(bytes, others, " more")
+	}
+	return times(others, bytes, " less")
+}
 
 // times says how many times b goes into a, as " (1.23× what)".
 func times(a, b int64, what string) string {

@@ -98,6 +98,8 @@ type Candidate struct {
 	Measured        bool    `json:"measured,omitempty"`
 	// BatchMicroseconds is what the choice is by: the predicted time of a batch.
 	BatchMicroseconds float64 `json:"batch_microseconds"`
+	// Unfit says that the table does not fit the budget as a resident one by this codec. HitRatio, MissNanoseconds and BatchMicroseconds are 0 then.
+	Unfit bool `json:"unfit,omitempty"`
 
 	gpu   codec.GPURate // the family's; of None, 1 for all rows
 	costs Costs
@@ -197,6 +199,11 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 		}
 		return cmp.Compare(a.BatchMicroseconds, b.BatchMicroseconds)
 	})
+	for i := range choice.Candidates {
+		if c := &choice.Candidates[i]; c.Unfit {
+			c.MissNanoseconds, c.BatchMicroseconds = 0, 0
+		}
+	}
 	return all[best].codec, choice, nil
 }
 
@@ -323,6 +330,7 @@ func (c *contender) reside(rowBytes int, share, most float64) {
 	choice, fits := buddy.ChooseParts(buddy.Layout{RowBytes: rowBytes, Rows: int64(len(stored)), Devices: 1}, stored, buddy.Limits{Bytes: int64(max(0, most*rows)), Overflow: share},
 		buddy.Times{Overflow: func(bytes, _ int) float64 { return float64(bytes) }})
 	if !fits { // If no codec does, the one that needs the shortest slots is to be chosen, as the error names what it needs
+		c.Unfit = true
 		c.HitRatio, c.missBytes = 0, misfit*float64(choice.SlotsBytes())/max(1, rows)
 		return
 	}
@@ -567,7 +575,7 @@ func reason(candidates []Candidate, best, rowBytes int, before string, terms Ter
 	}
 	next, out := -1, passedOver(candidates)
 	for i, c := range candidates {
-		if i != best && !out(c) && (next < 0 || c.BatchMicroseconds < candidates[next].BatchMicroseconds) {
+		if i != best && !out(c) && !c.Unfit && (next < 0 || c.BatchMicroseconds < candidates[next].BatchMicroseconds) {
 			next = i
 		}
 	}

@@ -100,28 +100,14 @@ func (d *Device) gatherRound(
 	b.Padding = -1
 	pool := d.fusedRoute(table, b)
 	pool.gathered, pool.from = true, from
-	l, err := d.acquire(ctx, pool, b.Rows)
+	l, fail, err := d.acquireToSum(ctx, s, pool, table, b.Rows)
 	if err != nil {
-		return d.orLost(err)
-	}
-	l.view = d.view.Load() // it reads nothing of the cache, so changes need not know of it
-	fail := func(err error) error {
-		l.abandon(s)
-		d.release(l, nil)
 		return err
-	}
-	if d.IsLost() {
-		return fail(d.LostError())
 	}
 	n, p := int64(b.Rows), gatheredPartsOf(b, t.Tier.RowBytes())
 	divided := &kernels.PoolRows{
 		Rows: rows.Buffer, Int32: rows.Int32, Numbers: l.lists.Slice(p.numbers, p.numbers+8*n), Places: l.lists.Slice(p.places, p.places+8*n),
 		Padding: padding, Limit: t.Tier.Rows(),
-	}
-	if l.after != nil {
-		if err := s.Wait(l.after); err != nil {
-			return fail(d.wrap(err, b.Rows, t))
-		}
 	}
 	if n > 0 {
 		if err := errors.Join(s.Fill(l.lists.Slice(0, emptyMap.Bytes()), 0xff), s.Launch(divided)); err != nil {
@@ -142,6 +128,28 @@ func (d *Device) gatherRound(
 	w.begin()
 	all.parts = append(all.parts, d.track(l, table, b.Rows, w))
 	return nil
+}
+
+// acquireToSum acquires a lane for what adds up rows that other batches gather on a stream. Behind an error, fail gives the lane back and returns the error.
+func (d *Device) acquireToSum(ctx context.Context, s device.Stream, r route, table, rows int) (l *lane, fail func(error) error, err error) {
+	if l, err = d.acquire(ctx, r, rows); err != nil {
+		return nil, nil, d.orLost(err)
+	}
+	l.view = d.view.Load() // it reads nothing of the cache, so changes need not know of it
+	fail = func(err error) error {
+		l.abandon(s)
+		d.release(l, nil)
+		return err
+	}
+	if d.IsLost() {
+		return nil, nil, fail(d.LostError())
+	}
+	if l.after != nil {
+		if err := s.Wait(l.after); err != nil {
+			return nil, nil, fail(d.wrap(err, rows, d.set.Tables[table]))
+		}
+	}
+	return l, fail, nil
 }
 
 // enqueueGathered enqueues the adding up of gathered rows.

@@ -38,23 +38,9 @@ func (d *Device) enqueueSummed(
 	ctx context.Context, s device.Stream, table int, rows RowNumbers, b *reduce.Batch, out device.Buffer, all *Batch, w *joinedWatcher, trace *Trace,
 ) error {
 	t := d.set.Tables[table]
-	l, err := d.acquire(ctx, d.summedRoute(table, b), b.Rows)
+	l, fail, err := d.acquireToSum(ctx, s, d.summedRoute(table, b), table, b.Rows)
 	if err != nil {
-		return d.orLost(err)
-	}
-	l.view = d.view.Load() // it reads nothing of the cache, so changes need not know of it
-	fail := func(err error) error {
-		l.abandon(s)
-		d.release(l, nil)
 		return err
-	}
-	if d.IsLost() {
-		return fail(d.LostError())
-	}
-	if l.after != nil {
-		if err := s.Wait(l.after); err != nil {
-			return fail(d.wrap(err, b.Rows, t))
-		}
 	}
 	l.batch++
 	part, parts, rowBytes, width := l.route.rows, l.route.pooledParts(), t.Tier.RowBytes(), rows.bytes()
