@@ -24,8 +24,11 @@ type pooledShape struct {
 	outSize int64 // bytes
 }
 
-// pooledShapes checks batches.
+// pooledShapes checks batches, and the device, also of no batches.
 func (s *served) pooledShapes(device C.int32_t, batches *C.tc_pooled, count C.int32_t) ([]pooledShape, error) {
+	if device < -1 || int(device) >= len(s.views) {
+		return nil, argument("device (%d) must be 0 to %d", device, len(s.views)-1)
+	}
 	all := make([]pooledShape, count)
 	for i := range unsafe.Slice(batches, count) {
 		var err error

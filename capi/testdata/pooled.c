@@ -352,6 +352,8 @@ void check_pooled(void)
 		CHECK(((unsigned char *)out)[4 * i] == 0xa5);
 	REFUSED(TC_ERROR_ARGUMENT, "count (-1)", tc_gather_pooled_host(cache, -1, &p, -1));
 	OK(tc_gather_pooled_host(cache, -1, NULL, 0));
+	REFUSED(TC_ERROR_ARGUMENT, "device (99)", tc_gather_pooled_host(cache, 99, NULL, 0));
+	REFUSED(TC_ERROR_ARGUMENT, "device (99)", tc_gather_pooled(cache, 99, NULL, 0, NULL, NULL));
 	OK(tc_close(cache));
 	free(table);
 }
