@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
@@ -359,5 +361,40 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 				t.Errorf("%d bytes of scratch memory are taken, %d before the capture", now, scratch)
 			}
 		})
+	}
+}
+
+// TestGPU_PooledTablesTraced: metrics and spans of windows of one array of row numbers have the rows of each, and not those of all.
+func TestGPU_PooledTablesTraced(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns, bags, features = 500, 16, 30, 3
+	recorded := newRecorder(t, sdktrace.AlwaysSample())
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, floatTable(rows, columns, dtype.Float32, false, 1), columns)}, Budget: 20_000,
+		Devices: cache.DeviceOptions{Backend: "cuda"}, Telemetry: recorded.options(),
+	})
+	ids, offsets := keyed(rand.New(rand.NewPCG(1, 2)), features, bags, rows)
+	numbers, bounds := upload(t, gpu, ids), upload(t, gpu, offsets)
+	out := newGuarded(t, gpu, []int{bags * columns * 4, bags * columns * 4})
+	batches := make([]cache.PooledDeviceBatch, 2)
+	want := int64(0)
+	for i := range batches {
+		batches[i] = cache.PooledDeviceBatch{Rows: numbers, Out: out.out(i), Pooling: cache.Pooling{DeviceOffsets: bounds, FirstBag: 2 * i * bags, Bags: bags}}
+		want += offsets[(2*i+1)*bags] - offsets[2*i*bags]
+	}
+	b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+	if err = errors.Join(err, b.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	const metric = "tensorcache.gather.rows{tensorcache.device.index=0,tensorcache.table.name=x}"
+	if v := recorded.collect(t); v[metric] != 2 || v[strings.Replace(metric, "{", ".sum{", 1)] != float64(want) {
+		t.Errorf("%v gathers of %v rows, want 2 of %d", v[metric], v[strings.Replace(metric, "{", ".sum{", 1)], want)
+	}
+	spanned := int64(0)
+	for _, s := range recorded.named("gather x") {
+		spanned += attributes(s.Attributes())["tensorcache.batch.rows"].AsInt64()
+	}
+	if spanned != want || want == int64(len(ids)) {
+		t.Errorf("spans of %d rows, want %d of %d", spanned, want, len(ids))
 	}
 }

@@ -61,6 +61,13 @@ func (g *Gather) Watcher() read.Watcher {
 
 type watcher struct{ gather Gather }
 
+// Rows implements read.Watcher.
+func (w *watcher) Rows(n int) {
+	if w.gather.rows = n; w.gather.span != nil {
+		w.gather.span.rows = n
+	}
+}
+
 // End implements read.Watcher.
 func (w *watcher) End(err error, at time.Time) { w.gather.endAt(err, at) }
 

@@ -16,6 +16,8 @@ const perThreadStream = 2
 
 // Watcher is notified of the end of a batch.
 type Watcher interface {
+	// Rows is called before End for a window of a batch's bags, of which only the device knew how many rows it has: those looked up, without padding.
+	Rows(n int)
 	// End is called once. at is the time at which the batch finished on the device, or the zero time if that is not known.
 	End(err error, at time.Time)
 	// Captured is called instead of End if the batch became a part of a graph.

@@ -66,7 +66,10 @@ func TestLane_WaitsWhereMemoryIsForOne(t *testing.T) {
 type notified struct {
 	ends, captured int
 	err            error
+	rows           int
 }
+
+func (n *notified) Rows(rows int) { n.rows = rows }
 
 func (n *notified) End(err error, _ time.Time) { n.ends, n.err = n.ends+1, err }
 func (n *notified) Captured()                  { n.captured++ }
@@ -79,10 +82,12 @@ func TestHeldWatcher(t *testing.T) {
 		do   func(h *heldWatcher)
 		want notified
 	}{
-		{"ends before", func(h *heldWatcher) { h.End(failed, time.Time{}); h.release() }, notified{1, 0, failed}},
-		{"ends later", func(h *heldWatcher) { h.release(); h.End(nil, time.Time{}); h.End(failed, time.Time{}) }, notified{1, 0, nil}},
-		{"captured", func(h *heldWatcher) { h.Captured(); h.release() }, notified{0, 1, nil}},
-		{"forgotten", func(h *heldWatcher) { h.End(nil, time.Time{}); h.forget(); h.release(); h.End(failed, time.Time{}) }, notified{}},
+		{"ends before", func(h *heldWatcher) { h.End(failed, time.Time{}); h.release() }, notified{1, 0, failed, 0}},
+		{"ends later", func(h *heldWatcher) { h.release(); h.End(nil, time.Time{}); h.End(failed, time.Time{}) }, notified{1, 0, nil, 0}},
+		{"captured", func(h *heldWatcher) { h.Captured(); h.release() }, notified{0, 1, nil, 0}},
+		{"a window", func(h *heldWatcher) { h.Rows(7); h.End(nil, time.Time{}); h.release() }, notified{1, 0, nil, 7}},
+		{"forgotten", func(h *heldWatcher) { h.forget(); h.Rows(7) }, notified{}},
+		{"forgotten when it has ended", func(h *heldWatcher) { h.End(nil, time.Time{}); h.forget(); h.release(); h.End(failed, time.Time{}) }, notified{}},
 	} {
 		var got notified
 		c.do(&heldWatcher{of: &got})

@@ -260,5 +260,8 @@ func (j *joinedWatcher) forget() {
 	j.mu.Unlock()
 }
 
+// Rows implements Watcher. None of the batches is a window.
+func (j *joinedWatcher) Rows(int) {}
+
 // Captured implements Watcher. None of the batches is.
 func (j *joinedWatcher) Captured() {}

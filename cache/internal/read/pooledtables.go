@@ -338,6 +338,9 @@ func (t *laneTables) report(l *lane, failure error) (ends []partEnd, first error
 				p.Trace.Done.add(c, 0)
 			}
 			err = o.report(l, p.Table, p.Pool.Rows)
+			if p.Watcher != nil && p.Pool.Whole.Size() > 0 {
+				p.Watcher.Rows(int(o.Hits + o.Misses + o.outOfRange))
+			}
 		}
 		if first == nil {
 			first = err
@@ -360,6 +363,15 @@ type heldWatcher struct {
 	ended    bool
 	err      error
 	at       time.Time
+}
+
+// Rows implements Watcher.
+func (h *heldWatcher) Rows(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.of != nil {
+		h.of.Rows(n)
+	}
 }
 
 // End implements Watcher.
