@@ -83,12 +83,12 @@ emulated-beside:
 	$(EMULATED_TEST) -run '$(EMULATED_NAMES)' $(EMULATED_BESIDE)
 
 # Races in shared memory, as compute-sanitizer's racecheck finds them, in the kernels that decode hits, by tests whose tiles decode dozens of rows.
-RACES_ONLY  ?= ^(tests|decode|decodeFixed|decodeTwo|decodeTwoFixed|decodeWords)(_| )
-RACES_TESTS ?= ManyRows|TestCoders_Rank|TestCoders_SparseHits
+RACES_ONLY  ?= ^(tests|encode|decode|decodeFixed|decodeTwo|decodeTwoFixed|decodeWords)(_| )
+RACES_TESTS ?= TestCoders_(ManyRows|Rank|SparseHits)|TestDecode_ManyRows
 .PHONY: emulator-races test-races
 emulator-races:
 	@$(MAKE) --no-print-directory emulator EMULATOR=build/emulator-races EMULATOR_RACES=1 'EMULATOR_ONLY=$(RACES_ONLY)'
 
 test-races: emulator-races $(CUDA_STUB) # races in shared memory, on the emulated GPU
-	@$(MAKE) --no-print-directory emulated-packages EMULATOR=build/emulator-races EMULATED_PACKAGES=./device/cuda/emulator EMULATED_FLAGS='-run FindsRaces'
-	@$(MAKE) --no-print-directory emulated-packages EMULATOR=build/emulator-races EMULATED_PACKAGES=./kernels EMULATED_FLAGS='-short -run "$(RACES_TESTS)"'
+	@$(MAKE) --no-print-directory emulated-packages EMULATOR=build/emulator-races EMULATED_PACKAGES=./device/cuda/emulator EMULATED_FLAGS='-count=1 -run FindsRaces'
+	@$(MAKE) --no-print-directory emulated-packages EMULATOR=build/emulator-races EMULATED_PACKAGES=./kernels EMULATED_FLAGS='-short -count=1 -run "$(RACES_TESTS)"'
