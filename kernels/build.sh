@@ -14,6 +14,8 @@ if [ "$clang" != list ]; then
 			-std=c++17 -Wall -Werror -O3 -S "$@" -o "$build/$module.ptx" "$source.cu"
 	' sh "$clang" "$build"
 	go run ./gen/pack "$build" ptx
+	# What the PTX was compiled of: TestPTX_IsOfTheseSources.
+	LC_ALL=C; for f in build.sh *.cu *.h ../codec/codecs.list; do [ "$f" = emulated.h ] || cat "$f"; done | sha256sum | cut -d' ' -f1 >ptx/sources.sha256
 	exit
 fi
 compile() { # module source macros...

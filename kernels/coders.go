@@ -87,7 +87,7 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 		h.form, h.ahead = "Built", 1
 	}
 	if form := rankForm(row); c.bytes && form == "Bytes" || c.bits && form == "Bits" {
-		h = hitKernel{op: op, form: form, lanes: rankBytesTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
+		h = hitKernel{op: op, form: form, lanes: c.rankTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
 	} else if op == "find" {
 		h.op = "decode"
 	}
@@ -298,14 +298,14 @@ func (c coder) addsBytes(row *abi.RowCodec) bool {
 	return c.bytes && rankForm(row) == "Bytes" && row.RowBytes <= 512
 }
 
-// rankBytesTile returns the lanes of RankBytes and RankBits. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:
-// 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024; 0.41, 0.67 and 0.82 at 4096, where the stages of narrower tiles do not
-// fit shared memory many times.
-func rankBytesTile(rowBytes int) int {
+// rankTile returns the lanes of RankBytes and RankBits. Measured as a share of the plain gather, with 8, 16 and 32 lanes, float32 rows on an H200:
+// 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024. At 4096 bytes, with 16 and 32 lanes on an H100, GB/s: float32 1,369 and 1,254, bfloat16 1,080 and 1,077,
+// float16 765 and 803. The stages of longer rows do not fit shared memory many times with narrower tiles.
+func (c coder) rankTile(rowBytes int) int {
 	switch {
 	case rowBytes <= 256:
 		return 8
-	case rowBytes <= 2048:
+	case rowBytes <= 2048, c.floats == 4 && rowBytes <= 4096:
 		return 16
 	}
 	return 32

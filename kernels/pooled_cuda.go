@@ -174,7 +174,7 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 		case c.pairs:
 			l.form = "Pairs"
 		case c.addsBytes(&row):
-			l.form, l.lanes = "Bytes", rankBytesTile(int(row.RowBytes))
+			l.form, l.lanes = "Bytes", c.rankTile(int(row.RowBytes))
 			l.function = pooledNames[[2]int{l.lanes, width}]
 		}
 	}

@@ -10,6 +10,7 @@
 //     scans, now and then at atomic operations, and where it waits for another block or the host.
 //   - A captured graph is what was enqueued on its streams, in that order. Its branches do not run at once.
 //   - Asynchronous copies happen when they are waited for; shared memory begins with bytes that nobody wrote.
+//   - Modules that are built to say what they access have races in shared memory found: lib/races.cc, make test-races.
 //   - Faults, meetings that lanes do not come to, and calls that a GPU would refuse end the launch and lose the device, with a line on
 //     standard error that names kernel, block and thread.
 //

@@ -70,10 +70,9 @@ func run(t *testing.T, d *cuda.Device, kernel string, threads, shared, words int
 	return out, device.Download(d, raw, m)
 }
 
-// TestModules_ResolveSharedVariablesThemselves: libgcc_s exports __emutls_get_address too, and a program that has loaded it with RTLD_GLOBAL,
-// such as Python with torch, would give that one to the modules if they imported it.
-func TestModules_ResolveSharedVariablesThemselves(t *testing.T) {
-	open(t)
+// moduleFiles returns the emulator's modules.
+func moduleFiles(t *testing.T) []string {
+	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		t.Fatal(err)
@@ -83,17 +82,30 @@ func TestModules_ResolveSharedVariablesThemselves(t *testing.T) {
 	if err != nil || len(modules) == 0 {
 		t.Fatalf("no modules beside %q: %v", library, err)
 	}
-	for _, name := range modules {
-		module, err := elf.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		symbols, err := module.ImportedSymbols()
-		module.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return s.Name == "__emutls_get_address" }) {
+	return modules
+}
+
+// imports says whether a module takes a function of that name from other libraries.
+func imports(t *testing.T, module, name string) bool {
+	t.Helper()
+	file, err := elf.Open(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return s.Name == name })
+}
+
+// TestModules_ResolveSharedVariablesThemselves: libgcc_s exports __emutls_get_address too, and a program that has loaded it with RTLD_GLOBAL,
+// such as Python with torch, would give that one to the modules if they imported it.
+func TestModules_ResolveSharedVariablesThemselves(t *testing.T) {
+	open(t)
+	for _, name := range moduleFiles(t) {
+		if imports(t, name, "__emutls_get_address") {
 			t.Errorf("%s imports __emutls_get_address", name)
 		}
 	}
@@ -172,6 +184,33 @@ func TestEmulator_FindsMissingMeetings(t *testing.T) {
 			}
 			if slices.Equal(got, want) != c.sound {
 				t.Errorf("sound: %v, want %v", !c.sound, c.sound)
+			}
+		})
+	}
+}
+
+// TestEmulator_FindsRaces: votes order no accesses to shared memory, barriers of a warp those of its lanes only. Modules have to be built for it.
+func TestEmulator_FindsRaces(t *testing.T) {
+	if !emulator.Present() {
+		t.Skip("not the emulated GPU")
+	}
+	if !slices.ContainsFunc(moduleFiles(t), func(m string) bool { return filepath.Base(m) == "tests.so" && imports(t, m, "emulatedAccess") }) {
+		t.Skip("the modules do not say what they access: make test-races")
+	}
+	for _, c := range []struct {
+		mode uint32
+		race bool
+	}{
+		{0x000, true}, {0x010, true}, {0x020, false}, {0x030, false}, // write, then read within the warp
+		{0x011, true}, {0x021, true}, {0x031, false}, // write, then read by another warp
+		{0x120, true}, {0x220, false}, {0x320, false}, {0x231, true}, {0x331, false}, // and written again
+	} {
+		t.Run(fmt.Sprintf("%03x", c.mode), func(t *testing.T) {
+			d := open(t)
+			const threads = 64
+			_, err := run(t, d, "handed", threads, 0, threads, args{Mode: c.mode})
+			if race := resultOf(err) == 719; race != c.race {
+				t.Errorf("a race: %v (%v), want %v", race, err, c.race)
 			}
 		})
 	}

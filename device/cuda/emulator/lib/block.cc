@@ -47,6 +47,8 @@ static uint8_t *takeStackLocked()
 	return s;
 }
 
+uint64_t sharedSpan() { return SHARED; }
+
 bool beyondStack(uint64_t address)
 {
 	std::lock_guard<std::mutex> lock(mu);

@@ -35,6 +35,7 @@ struct Warp {
 };
 
 struct Runner;
+struct Races; // what was accessed in shared memory: races.cc
 
 struct Block {
 	Runner *runner;
@@ -47,6 +48,7 @@ struct Block {
 	uint8_t *dynamic;
 	uint32_t dynamicBytes;
 	std::vector<std::pair<const void *, void *>> variables; // those that lanes have asked for
+	Races *races = nullptr; // kept with the block
 };
 
 // Runner runs the blocks of one launch.
@@ -76,5 +78,13 @@ void start(Lane &l, const Launch &launch);
 // give lets others run; the lane goes on when it is chosen.
 void give(Lane *l);
 std::string stateOf(const Block &b);
+
+uint64_t sharedSpan(); // of a block's shared memory in addresses, from Block.shared on
+
+// racesSync orders what lanes of warp w did before a barrier of these lanes, racesBarrier what all did before one of the block. racesCopy tells of an
+// asynchronous copy that begins, or is done.
+void racesSync(Block *b, uint32_t w, uint32_t lanes);
+void racesBarrier(Block *b);
+void racesCopy(Lane *l, const void *to, uint32_t bytes, bool done);
 
 } // namespace emulator

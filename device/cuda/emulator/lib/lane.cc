@@ -72,6 +72,7 @@ static void runWarp(Runner *r, Block *b, uint32_t w)
 // openBlock lets the lanes at the block's barrier go on.
 static void openBlock(Block *b)
 {
+	racesBarrier(b);
 	b->atBlock = 0;
 	for (uint32_t w = 0; w < b->warps; w++) {
 		for (uint32_t left = b->warp[w].atBlock; left != 0; left &= left - 1)
@@ -86,6 +87,8 @@ static void finish(Block *b, uint32_t w, uint32_t lanes, Meeting what)
 {
 	Lane *lane = &b->lane[w * 32];
 	uint32_t votes = 0;
+	if (what == Meeting::Sync)
+		racesSync(b, w, lanes);
 	if (what == Meeting::Ballot)
 		for (uint32_t left = lanes; left != 0; left &= left - 1) {
 			uint32_t i = (uint32_t)__builtin_ctz(left);
@@ -172,6 +175,7 @@ static Block *makeBlock(Runner *r, uint32_t number)
 		b->lane.resize(b->lanes);
 	b->warp.assign(b->warps, Warp{});
 	prepareShared(b, launch.shared);
+	racesBarrier(b);
 	for (uint32_t t = 0; t < b->lanes; t++) {
 		Lane &l = b->lane[t];
 		l.self = {t, launch.threads, number, launch.blocks};
@@ -365,6 +369,7 @@ EXPORT void emulatedCopy(void *shared, unsigned long long global, unsigned bytes
 	emulatedReach(global, bytes, 0);
 	volatile char first = *(const volatile char *)global, lastByte = *(const volatile char *)(global + bytes - 1); // faults come here
 	(void)first, (void)lastByte;
+	racesCopy(l, shared, bytes, false);
 	memset(shared, 0xc9, bytes);
 	l->copies.push_back({shared, global, bytes, l->group});
 }
@@ -378,8 +383,10 @@ EXPORT void emulatedCopyWait(unsigned groups)
 	for (const PendingCopy &c : l->copies) {
 		if (groups != ~0u && c.group + groups >= l->group)
 			l->copies[kept++] = c;
-		else
+		else {
 			memcpy(c.to, (const void *)c.from, c.bytes);
+			racesCopy(l, c.to, c.bytes, true);
+		}
 	}
 	l->copies.resize(kept);
 }

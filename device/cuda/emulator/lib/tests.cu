@@ -60,6 +60,29 @@ KERNEL void neighbour(const FaultArgs a)
 	((u32 *)a.out)[t] = words[(t + (a.mode == 2 ? 33 : 1)) % blockThreads()];
 }
 
+// Each thread writes a word of shared memory, reads another thread's, and may write its own again. What is between is in the bits of the mode, one
+// hexadecimal digit each: before the read, and before the second write, which there is if the digit is not 0. 1: a vote; 2: a barrier of the warp; 3: one of the
+// block. The lowest digit says whose word is read: 0: the next lane's; 1: that of a thread of the next warp.
+KERNEL void handed(const FaultArgs a)
+{
+	__shared__ u32 words[1024];
+	u32 t = threadID(), n = blockThreads();
+	auto meet = [](u32 how) {
+		if (how == 1)
+			ballot(~0u, true);
+		if (how == 2)
+			warpSync(~0u);
+		if (how == 3)
+			blockSync();
+	};
+	words[t] = t;
+	meet(a.mode >> 4 & 15);
+	((u32 *)a.out)[t] = words[a.mode & 1 ? (t + 33) % n : (t & ~31u) | ((t + 1) & 31)];
+	meet(a.mode >> 8 & 15);
+	if (a.mode >> 8 & 15)
+		((volatile u32 *)words)[t] = 2 * t;
+}
+
 // Copies a word to shared memory and reads it there, waiting for the copy or not.
 KERNEL void copied(const FaultArgs a)
 {
