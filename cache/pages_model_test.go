@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -222,18 +221,7 @@ func TestWithLog_Compacts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	length := func() (bytes int64) {
-		files, err := filepath.Glob(filepath.Join(log, "*.log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if info, err := os.Stat(f); err == nil { // else it was removed just now
-				bytes += info.Size()
-			}
-		}
-		return bytes
-	}
+	length := func() int64 { return logBytes(t, log) }
 	for begun := time.Now(); length() > 100_000; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > time.Minute {
 			t.Fatalf("the log has %d bytes for %d rows", length(), few)
