@@ -8,7 +8,7 @@ CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
 # Packages that a record of GPU tests must cover, and their names there.
-GPU_PACKAGES  := kernels transfer cache serve device/cuda cmd/tensorcached
+GPU_PACKAGES  := kernels transfer cache serve device/cuda bench/drive cmd/tensorcached
 GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES)) python capi
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json

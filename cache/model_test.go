@@ -564,7 +564,8 @@ func TestGPU_EqualsVersionedMap(t *testing.T) {
 	modelOnGPU(t, gputest.Few(1_000_000, 2500), "in place", "packed", "overlay of one row", "resident", "resident, ranges")
 }
 
-// TestGPU_PagesEqualVersionedMap does the same with tables of pages. An operation takes several times as long, as the GPU waits for the host.
+// TestGPU_PagesEqualVersionedMap does the same with tables of pages. An operation takes several times as long, as the GPU waits for the host. An operation is a call: 100,000
+// of them meet some 276,000 absent rows.
 func TestGPU_PagesEqualVersionedMap(t *testing.T) {
 	modelOnGPU(t, gputest.Few(100_000, 3500), "pages", "pages, inclusive", "pages that fail", "pages, all fits")
 }

@@ -21,11 +21,14 @@ import (
 // encodes nothing. The other rows are absent there and are read from the pages when batches, [Cache.Prefetch] or refresh cycles ask for them.
 // The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New.
 //
-// Pages are not changed. Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is
-// closed; further updates return an error. WithLog keeps them in files.
+// Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is closed; further updates return
+// an error. WithLog keeps them in files, from which those of a table whose only store is a pages.Rewritable, such as a cluster, are merged into its pages.
 func FromPages(t *pages.Table) (Table, error) {
 	m := t.Manifest()
-	p := &paged{manifest: m, current: &generation{table: t}}
+	p := &paged{manifest: m, current: newGeneration(t)}
+	if stores := t.Stores(); len(stores) == 1 {
+		_, p.rewritable = stores[0].(pages.Rewritable)
+	}
 	for _, s := range t.Stores() {
 		if f, ok := s.(*pages.Files); ok {
 			p.files = f.Dir()
@@ -55,7 +58,8 @@ func openPages(dir string) (Table, error) {
 // is made by the first update. With durable, Update returns when the rows are on the drive; without, a machine that fails may lose the latest
 // updates, a process that ends does not. For other tables it changes nothing. Open has a log in the folder delta of the directory of pages, not durable.
 //
-// The log of a table of FromPages is not merged into pages: only its newest versions are kept. [Open] and cachebench merge that of a directory.
+// The log is merged into the pages of [Open], and into those of FromPages if their only store is a pages.Rewritable. For other stores only its newest
+// versions are kept. See [Cache.MergeUpdates].
 func (t Table) WithLog(dir string, durable bool) Table {
 	if t.below != nil {
 		b := *t.below
@@ -65,10 +69,14 @@ func (t Table) WithLog(dir string, durable bool) Table {
 	return t
 }
 
-// MergeUpdates writes a new generation of the page files of a table that was opened from a directory, with the updated rows of its log in their
-// places, reads it from then on, and removes them from the log. Gathers and updates go on meanwhile. The cache does so by itself when the log has more than
-// an eighth of the table's stored bytes, and more than 64 MiB. The log of a table of FromPages is written anew without versions that were replaced, which
-// the cache also does by itself when half of more than 64 MiB are such versions. Other tables have nothing to merge. A table index out of range is an error that wraps ErrTable.
+// MergeUpdates writes the updated rows of a table's log into the next generation of its pages, reads that from then on, and removes the rows from the
+// log. Gathers and updates go on meanwhile. The pages are those of a directory that was opened by [Open], or lie in one store that is a pages.Rewritable,
+// such as a cluster: there it fails if another generation was committed since the pages were opened, and waits up to 30 s for reads of the old
+// generation, which is then deleted. The cache merges by itself when the log has more than an eighth of the table's stored bytes, and more than 64 MiB.
+//
+// The log of other pages is written anew without versions that were replaced. The cache does so by itself, also for a pages.Rewritable, when half of more
+// than 64 MiB are such versions. Other tables have nothing to merge. A table index out of range is an error that wraps ErrTable. An error leaves
+// all updates in the log.
 func (c *Cache) MergeUpdates(ctx context.Context, table int) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -91,7 +99,7 @@ func (c *Cache) MergeUpdates(ctx context.Context, table int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(t.Cold.Life(), func() { cancel(ErrClosed) })()
-	return l.shorten(ctx)
+	return l.shorten(ctx, false)
 }
 
 // paged reads the pages of a table: those of one generation after the other.
@@ -99,8 +107,10 @@ type paged struct {
 	manifest *pages.Manifest // of the generation that was opened
 	files    string          // directory that the pages are of, or some of them; "": none
 	dir      string          // files, if the pages are merged with updates; else ""
-	mu       sync.Mutex
-	current  *generation
+	// rewritable is set if the only store is a pages.Rewritable: updates are merged into its next generation.
+	rewritable bool
+	mu         sync.Mutex
+	current    *generation
 }
 
 // generation is one generation of pages, with the reads that are under way.
@@ -108,6 +118,17 @@ type generation struct {
 	table   *pages.Table
 	reads   int
 	retired bool // it is closed when nothing reads it any more
+	once    sync.Once
+	closed  chan struct{} // closed when the table is
+}
+
+func newGeneration(t *pages.Table) *generation {
+	return &generation{table: t, closed: make(chan struct{})}
+}
+
+func (g *generation) close() error {
+	defer g.once.Do(func() { close(g.closed) })
+	return g.table.Close()
 }
 
 func (p *paged) begin() *generation {
@@ -123,7 +144,7 @@ func (p *paged) end(g *generation) error {
 	last := g.retired && g.reads == 0
 	p.mu.Unlock()
 	if last {
-		return g.table.Close()
+		return g.close()
 	}
 	return nil
 }
@@ -132,16 +153,16 @@ func (p *paged) end(g *generation) error {
 func (p *paged) replace(t *pages.Table) error {
 	p.mu.Lock()
 	old := p.current
-	old.retired, p.current = true, &generation{table: t}
+	old.retired, p.current = true, newGeneration(t)
 	last := old.reads == 0
 	p.mu.Unlock()
 	if last {
-		return old.table.Close()
+		return old.close()
 	}
 	return nil
 }
 
-func (p *paged) close() error { return p.current.table.Close() }
+func (p *paged) close() error { return p.current.close() }
 
 func (p *paged) pageOf(row int64) uint32 {
 	g := p.begin()
@@ -188,33 +209,19 @@ type updates struct {
 	log     atomic.Pointer[delta.Log] // nil until there is one
 
 	merging sync.Mutex
-	merged  atomic.Int64 // bytes written to pages
-	ahead   atomic.Bool  // a merge is under way in the background, or is to be tried again
+	written uint64        // the last generation that was written to a store, committed or not; guarded by merging
+	merged  atomic.Int64  // bytes written to pages
+	ahead   atomic.Bool   // the log is being shortened in the background, or that is to be tried again
+	replace chan struct{} // has room for one: while a merge is to be tried again, the log is to be compacted
 	logger  *slog.Logger
 	life    context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 }
 
-// The log is merged when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes. Where pages are not merged, it is
-// compacted when its files have more than mergeBytes, and compactShare times what the newest versions take. What failed is
-// tried again after mergeWait, and then after twice the time before, at most maxMergeWait. Tests set mergeBytes and mergeWait.
-var (
-	mergeBytes int64 = 64 << 20
-	mergeWait        = time.Second
-)
-
-const (
-	mergeShare   = 8
-	compactShare = 2
-	// loggedRowBytes is what a row of the log takes beside its bytes, if there are many in a batch.
-	loggedRowBytes = 16
-	maxMergeWait   = 5 * time.Minute
-)
-
 // openUpdates opens a log if its folder is there.
 func openUpdates(p *paged, dir string, durable bool, logger *slog.Logger) (*updates, error) {
-	u := &updates{paged: p, dir: dir, durable: durable, logger: logger}
+	u := &updates{paged: p, dir: dir, durable: durable, logger: logger, replace: make(chan struct{}, 1)}
 	u.life, u.end = context.WithCancel(context.Background())
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return u, nil
@@ -257,45 +264,8 @@ func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error
 	if err := l.Append(all); err != nil {
 		return err
 	}
-	if u.long(l.Stats()) && u.ahead.CompareAndSwap(false, true) {
-		u.tasks.Go(u.shortenAhead)
-	}
+	u.appended(l.Stats())
 	return nil
-}
-
-// long reports whether the log is to be shortened.
-func (u *updates) long(s delta.Stats) bool {
-	if u.paged.dir != "" {
-		return s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
-	}
-	return s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
-}
-
-// shortenAhead shortens the log in the background until it is short enough, or the cache closes.
-func (u *updates) shortenAhead() {
-	wait := mergeWait
-	for {
-		err := u.shorten(u.life)
-		if u.life.Err() != nil {
-			return
-		}
-		if err == nil {
-			wait = mergeWait
-			u.ahead.Store(false)
-			// What was appended meanwhile may be much already.
-			if !u.long(u.log.Load().Stats()) || !u.ahead.CompareAndSwap(false, true) {
-				return
-			}
-			continue
-		}
-		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
-		select {
-		case <-time.After(wait):
-		case <-u.life.Done():
-			return
-		}
-		wait = min(2*wait, maxMergeWait)
-	}
 }
 
 // Find implements cold.Log.
@@ -335,37 +305,4 @@ func (u *updates) Close() error {
 		return l.Close()
 	}
 	return nil
-}
-
-// shorten merges the log into the page files. Where there are none to write, it removes replaced versions from the log.
-func (u *updates) shorten(ctx context.Context) error {
-	u.merging.Lock()
-	defer u.merging.Unlock()
-	l := u.log.Load()
-	if l == nil {
-		return nil
-	}
-	err := u.merge(ctx, l)
-	if err != nil {
-		return fmt.Errorf("cache: merging updates of table %s: %w", u.paged.manifest.Name, err)
-	}
-	return nil
-}
-
-func (u *updates) merge(ctx context.Context, l *delta.Log) error {
-	if u.paged.dir == "" {
-		return l.Compact(ctx)
-	}
-	g := u.paged.begin()
-	done, err := l.Merge(ctx, g.table.Stores()[0],
-		func() (pages.Writer, error) { return pages.CreateFiles(u.paged.dir) },
-		func() error { // from here on reads find the merged rows in the pages, or still in the log
-			fresh, err := pages.Open(u.paged.dir, pages.FileOptions{})
-			if err != nil {
-				return err
-			}
-			return u.paged.replace(fresh)
-		}, nil)
-	u.merged.Add(done.Bytes)
-	return errors.Join(err, u.paged.end(g))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,16 +18,18 @@ import (
 )
 
 // runPagesModel compares tables of page files with the model while rows of all tiers are read, updated, prefetched and moved, logs are merged and compacted, and
-// the cache is closed and opened again. One table is a directory whose log is durable; the other one's pages are not merged, so its log is compacted. An operation is one
-// row that is looked up or updated.
+// the cache is closed and opened again. One table is a directory whose log is durable; the second one's pages are not merged, so its log is compacted; the third
+// one's are a store that is rewritten whole, as a cluster is. An operation is one row that is looked up or updated.
 func runPagesModel(t *testing.T, operations int64, rounds int) {
 	const rows, rowBytes = 600, 120
 	cache.MergeUpdatesFrom(t, 4<<10, time.Millisecond)
-	models, dirs := []*model{newModel(rows, rows, rowBytes), newModel(rows, rows, rowBytes)}, make([]string, 2)
-	for i, m := range models {
-		dirs[i] = packedFiles(t, m.source(), rowBytes)
+	models, dirs := []*model{newModel(rows, rows, rowBytes), newModel(rows, rows, rowBytes), newModel(rows, rows, rowBytes)}, make([]string, 2)
+	for i := range dirs {
+		dirs[i] = packedFiles(t, models[i].source(), rowBytes)
 	}
-	log := filepath.Join(t.TempDir(), "log")
+	store := pages.Rewritable(packed(t, models[2].source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore))
+	first := store.Manifest().Generation
+	log, storeLog := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "store")
 	var sum cache.TierStats
 	var done, updated int64
 	for round := range rounds {
@@ -44,9 +45,21 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		current, err := store.Reopen(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := pages.OpenStores(ctx, current)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewritten, err := cache.FromPages(p)
+		if err != nil {
+			t.Fatal(err)
+		}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{merged.WithLog(filepath.Join(dirs[0], "delta"), true), apart.WithLog(log, false)}, Budget: 60_000, Devices: cache.DeviceOptions{Backend: pagesBackend},
-			Host: cache.HostOptions{Memory: 60_000, Overlay: 1 << 20, ColdRow: time.Microsecond}, Refresh: cache.RefreshOptions{Interval: 2 * time.Millisecond, MaxChurn: 0.3},
+			Tables: []cache.Table{merged.WithLog(filepath.Join(dirs[0], "delta"), true), apart.WithLog(log, false), rewritten.WithLog(storeLog, false)}, Budget: 90_000, Devices: cache.DeviceOptions{Backend: pagesBackend},
+			Host: cache.HostOptions{Memory: 90_000, Overlay: 1 << 20, ColdRow: time.Microsecond}, Refresh: cache.RefreshOptions{Interval: 2 * time.Millisecond, MaxChurn: 0.3},
 			Admission: cache.AdmissionOptions{Policy: &randomPolicy{}},
 		})
 		var left, updates atomic.Int64
@@ -70,10 +83,12 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 							updates.Add(1)
 							fail("Update", models[0].update(c, 0, []int64{5}))
 							fail("MergeUpdates", c.MergeUpdates(ctx, 0))
+							fail("Update", models[2].update(c, 2, []int64{5}))
+							fail("MergeUpdates", c.MergeUpdates(ctx, 2))
 							fail("Refresh", c.Refresh(ctx))
 						})
 					}
-					table := r.IntN(2)
+					table := r.IntN(3)
 					m := models[table]
 					switch x := r.IntN(100); {
 					case x < 75:
@@ -130,10 +145,14 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 			t.Fatal(err)
 		}
 	}
-	merges := generation(t, dirs[0]) - 1
-	t.Logf("%d lookups, %d updated rows, %d merges, %+v", done, updated, merges, sum)
-	if merges < uint64(rounds) || generation(t, dirs[1]) != 1 || sum.AbsentRows == 0 || sum.LogRows == 0 || sum.PrefetchedRows == 0 || sum.PromotedRows == 0 || sum.DemotedRows == 0 || sum.FailedRows != 0 {
-		t.Errorf("something never happened, or failed: %d merges, %+v", merges, sum)
+	last, err := store.Reopen(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	merges, rewrites := generation(t, dirs[0])-1, last.Manifest().Generation-first
+	t.Logf("%d lookups, %d updated rows, %d merges into files and %d into the store, %+v", done, updated, merges, rewrites, sum)
+	if merges < uint64(rounds) || rewrites < uint64(rounds) || generation(t, dirs[1]) != 1 || sum.AbsentRows == 0 || sum.LogRows == 0 || sum.PrefetchedRows == 0 || sum.PromotedRows == 0 || sum.DemotedRows == 0 || sum.FailedRows != 0 {
+		t.Errorf("something never happened, or failed: %d and %d merges, %+v", merges, rewrites, sum)
 	}
 }
 
@@ -143,10 +162,10 @@ func TestPageFiles_EqualVersionedMap(t *testing.T) {
 	runPagesModel(t, int64(gputest.Few(1_000_000, 100_000)), gputest.Few(6, 3))
 }
 
-// TestGPU_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap on a GPU.
+// TestGPU_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap on a GPU, with all operations also on the emulated one.
 func TestGPU_PageFilesEqualVersionedMap(t *testing.T) {
 	onGPU(t)
-	runPagesModel(t, int64(gputest.Few(1_000_000, 6000)), gputest.Few(6, 2))
+	runPagesModel(t, 1_000_000, 6)
 }
 
 // TestMergeUpdates_ChangedByOther: a cache does not update a directory whose pages another process has written since: its own merge would undo the other's.
@@ -202,18 +221,7 @@ func TestWithLog_Compacts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	length := func() (bytes int64) {
-		files, err := filepath.Glob(filepath.Join(log, "*.log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if info, err := os.Stat(f); err == nil { // else it was removed just now
-				bytes += info.Size()
-			}
-		}
-		return bytes
-	}
+	length := func() int64 { return logBytes(t, log) }
 	for begun := time.Now(); length() > 100_000; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > time.Minute {
 			t.Fatalf("the log has %d bytes for %d rows", length(), few)

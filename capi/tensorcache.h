@@ -553,9 +553,9 @@ TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int3
 /* Withdraws rows from GPU memory, until a refresh caches them again. ids are in host memory. */
 TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
 
-/* Writes the updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile. A cache does so by itself when the
- * log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed from the log. Other tables have
- * nothing to merge. */
+/* Writes the updated rows of a table of pages into its page files, or into its cluster, and removes them from its log. Reads and updates go on meanwhile. A cache does
+ * so by itself when the log has grown: call it before the directory is copied. Of a directory with a cluster behind it only versions that were replaced are removed from
+ * the log. Other tables have nothing to merge. */
 TC_API tc_status tc_merge_updates(tc_cache *cache, int32_t table);
 
 /* Begins to read those rows, of a table of pages, that are in no GPU memory and not in host memory, and returns: batches that look them up soon find them

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Memory is a place for one table in memory, for tests: a Writer's pages become what the stores that Open returns hold.
+// Memory is a place for one table in memory, for tests: a Writer's pages become what the stores that Open returns hold. Generations that are not the
+// current one are freed with their last store.
 type Memory struct {
 	mu struct {
 		sync.Mutex
@@ -41,13 +42,14 @@ func (p *Memory) Open() (*MemoryStore, error) {
 	if p.mu.committed == nil {
 		return nil, errors.New("pages: memory: no table was committed")
 	}
-	return &MemoryStore{g: p.mu.committed}, nil
+	return &MemoryStore{place: p, g: p.mu.committed}, nil
 }
 
 type memoryWriter struct {
 	place      *Memory
 	g          *memoryGeneration
 	generation uint64
+	over       *memoryGeneration // must be the current one at Commit; nil: any
 }
 
 func (w *memoryWriter) Generation() uint64 { return w.generation }
@@ -72,8 +74,14 @@ func (w *memoryWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) er
 	}
 	w.place.mu.Lock()
 	defer w.place.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if w.over != nil && w.over != w.place.mu.committed {
+		return errReplacedMemory
+	}
 	w.place.mu.committed = w.g
-	return ctx.Err()
+	return nil
 }
 
 func (w *memoryWriter) Abort() error { return nil }
@@ -81,6 +89,7 @@ func (w *memoryWriter) Abort() error { return nil }
 // MemoryStore is a Store of pages in memory. Fault, if not nil, is called for every page that is read and may return an error in its place,
 // or wait; set it before the store is used.
 type MemoryStore struct {
+	place *Memory
 	g     *memoryGeneration
 	Fault func(ctx context.Context, page uint32) error
 }
@@ -113,6 +122,35 @@ func (s *MemoryStore) ReadPages(ctx context.Context, pages []uint32, into [][]by
 		done(i, into[i][:copy(into[i], s.g.pages[p])], nil)
 	}
 }
+
+var _ Rewritable = (*MemoryStore)(nil)
+
+var errReplacedMemory = errors.New("pages: memory: another generation was committed meanwhile")
+
+// Rewriter implements Rewritable.
+func (s *MemoryStore) Rewriter(context.Context) (Writer, error) {
+	w := s.place.Writer().(*memoryWriter)
+	w.over = s.g
+	s.place.mu.Lock()
+	defer s.place.mu.Unlock()
+	if s.place.mu.committed != s.g {
+		return nil, errReplacedMemory
+	}
+	return w, nil
+}
+
+// Reopen implements Rewritable.
+func (s *MemoryStore) Reopen(context.Context) (Store, error) {
+	fresh, err := s.place.Open()
+	if err != nil {
+		return nil, err
+	}
+	fresh.Fault = s.Fault
+	return fresh, nil
+}
+
+// DropOld implements Rewritable.
+func (s *MemoryStore) DropOld(context.Context) error { return nil }
 
 // Close implements Store.
 func (s *MemoryStore) Close() error { return nil }

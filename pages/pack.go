@@ -33,6 +33,8 @@ type PackOptions struct {
 	// Order are all row numbers in the order in which the rows are to lie in pages; nil for ascending. The source must then be a RangedSource.
 	// It must not change.
 	Order []uint32
+	// Scratch makes memory for the rows' positions, 4 bytes a row, if there is an order. nil: ordinary memory. It is in use until Pack returns.
+	Scratch func(bytes int64) ([]byte, error)
 	// Seed seeds the choice of the rows that the codec is trained on.
 	Seed uint64
 	// Workers is the number of goroutines that pack, 0 for as many as there are processors, at most 8. Each takes some 64 MiB.
@@ -51,7 +53,7 @@ const maxWorkers = 8
 
 // Pack makes the next generation of a table from the rows of a source and commits it. open is called once, or twice if the source cannot be
 // read in any order: then the first pass takes the sample that the codec is trained on. Memory does not depend on the table's length, but
-// for 8 bytes a page, and 4 bytes a row if there is an order. Equal sources and options give equal pages.
+// for 8 bytes a page, and, if there is an order, an eighth of a byte a row and what Scratch makes. Equal sources and options give equal pages.
 //
 // If Pack fails, it calls w.Abort, and readers see what they saw before. FileWriter keeps what has been written, and the next Pack with
 // the same SourceKey and options goes on from there.
@@ -134,6 +136,9 @@ func (p *packing) prepare(src Source) error {
 	o.Workers = min(o.Workers, maxWorkers)
 	if o.Progress == nil {
 		o.Progress = func(int64) {}
+	}
+	if o.Scratch == nil {
+		o.Scratch = func(bytes int64) ([]byte, error) { return make([]byte, bytes), nil }
 	}
 	if err := registry.Check(o.Codec); err != nil {
 		return err
@@ -283,7 +288,11 @@ func (p *packing) write(ctx context.Context, g *packedGroup) error {
 
 // commit commits the generation.
 func (p *packing) commit(ctx context.Context) (*Manifest, error) {
-	parts := Parts{PartIndex: p.index.encode(), PartMetadata: p.metadata, PartOrder: positions(p.o.Order)}
+	order, err := positions(p.o.Order, p.o.Scratch)
+	if err != nil {
+		return nil, err
+	}
+	parts := Parts{PartIndex: p.index.encode(), PartMetadata: p.metadata, PartOrder: order}
 	m := &Manifest{
 		Name: p.o.Name, Codec: p.codecName, DType: p.o.DType, Rows: p.rows, RowBytes: p.rowBytes, Generation: p.w.Generation(),
 		PageBytes: p.o.PageBytes, LongestPage: p.index.longest, Pages: uint32(len(p.index.pages)), PageTotal: p.index.total,

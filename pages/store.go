@@ -38,6 +38,18 @@ type Writer interface {
 	Abort() error
 }
 
+// Rewritable is a Store whose table can get a next generation while this one is read. Where the generation lies is up to the store.
+type Rewritable interface {
+	Store
+	// Rewriter returns a writer of the next generation. It fails, and so does the writer's Commit, if this store's generation is not the current one any
+	// more. When Commit has returned nil, the loss of one node takes nothing back.
+	Rewriter(ctx context.Context) (Writer, error)
+	// Reopen opens the current generation in the way in which this store was opened. Reads of this store go on.
+	Reopen(ctx context.Context) (Store, error)
+	// DropOld deletes the generations that are not the current one and that nobody reads or writes.
+	DropOld(ctx context.Context) error
+}
+
 // block is the unit in which files hold pages, in bytes: direct reads begin and end at multiples of it.
 const block = directio.Block
 

@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/codec/registry"
-	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/safetensors"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
@@ -87,7 +84,7 @@ func (s *percentStep) to(done, all int64) {
 }
 
 // Pack packs a table into pages. If it fails for lack of space or is interrupted, the same call goes on where it was.
-func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, error) {
+func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, err error) {
 	start := time.Now()
 	if info, err := os.Stat(cfg.Out); cfg.Out == "" || err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("--out (%s) must be a directory, one to be made, or the address of a cluster", cfg.Out)
@@ -146,7 +143,10 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 		}
 		progress.Stage("ordering the rows", 0)
 	}
-	if o.Order, err = cfg.order(first.Name(), int64(first.Rows())); err != nil {
+	memory := cfg.scratch()
+	defer func() { err = errors.Join(err, memory.Close()) }()
+	o.Scratch = memory.Bytes
+	if o.Order, err = cfg.order(first.Name(), int64(first.Rows()), memory); err != nil {
 		return nil, err
 	}
 	if err := cfg.replaces(ctx, o.Name, first.RowBytes(), first.DType().String()); err != nil {
@@ -261,63 +261,4 @@ func packed(out string, m *pages.Manifest, start time.Time) *Packed {
 		p.Seconds = time.Since(start).Seconds()
 	}
 	return p
-}
-
-// order returns the row numbers in the order in which they are to lie in pages, nil for that of the numbers.
-func (c *PackConfig) order(name string, rows int64) ([]uint32, error) {
-	switch {
-	case c.Order != "degree" && c.Graph != "":
-		return nil, errors.New("--graph means nothing without --order degree")
-	case c.Order != "frequency" && c.IDs != "":
-		return nil, errors.New("--ids means nothing without --order frequency")
-	case c.Order == "":
-		return nil, nil
-	case rows > math.MaxUint32:
-		return nil, fmt.Errorf("--order takes a table of at most %d rows (%d)", uint32(math.MaxUint32), rows)
-	}
-	if !c.Force { // the order, the positions, and counts or marks
-		if err := memlimit.Check(memlimit.Need{Setting: "--order", Value: c.Order, Bytes: 12 * float64(rows)}); err != nil {
-			return nil, err
-		}
-	}
-	switch c.Order {
-	case "degree":
-		if c.Graph == "" {
-			return nil, errors.New("--order degree needs --graph")
-		}
-		g, err := workload.LoadGraph(c.Graph, c.Force)
-		if err != nil {
-			return nil, err
-		}
-		if err := fitsTable(g, c.Graph, name, int(rows), g.Listed); err != nil {
-			return nil, err
-		}
-		counts := make([]uint32, rows)
-		copy(counts, g.InDegrees())
-		return pages.OrderByCount(counts), nil
-	case "frequency":
-		if c.IDs == "" {
-			return nil, errors.New("--order frequency needs --ids")
-		}
-		ids, err := readIDs(c.IDs, int(rows), c.Force)
-		if err != nil {
-			return nil, err
-		}
-		counts := make([]uint32, rows)
-		for _, id := range ids {
-			if counts[id] != math.MaxUint32 {
-				counts[id]++
-			}
-		}
-		return pages.OrderByCount(counts), nil
-	}
-	listed, err := readRowNumbers(c.Order, rows, c.Force)
-	if err != nil {
-		return nil, fmt.Errorf("--order (degree, frequency or a file): %w", err)
-	}
-	order, err := pages.OrderOf(listed, rows)
-	if err != nil {
-		return nil, fmt.Errorf("--order (%s): %w", c.Order, err)
-	}
-	return order, nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/tensorcache/tensorcache/pages"
 )
 
-// What pack takes of memory: packBase and packWorker for each goroutine that encodes, packPage for each page, for the index, and packOrder for each row of an ordered table. With more
-// than mostPackMemory it goes on only if it is told to.
+// What pack takes of memory: packBase and packWorker for each goroutine that encodes, packPage for each page, for the index, and a byte for each packOrder rows of an ordered table, for
+// the set of those that the order has; order, positions and counts are in files. With more than mostPackMemory it goes on only if it is told to.
 const (
 	packBase       = 160 << 20
 	packWorker     = 64 << 20
 	packPage       = 16
-	packOrder      = 12
+	packOrder      = 4
 	mostPackMemory = 1 << 30
 )
 
@@ -33,7 +33,7 @@ func packWorkers(wanted int, rows, rowBytes int64, pageBytes int, ordered, force
 	index := packPage * ((rows + perPage - 1) / perPage)
 	order := int64(0)
 	if ordered {
-		order = packOrder * rows
+		order = rows / packOrder
 	}
 	fits := (mostPackMemory - packBase - index - order) / packWorker
 	if force || fits >= int64(wanted) {

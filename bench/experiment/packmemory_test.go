@@ -21,9 +21,10 @@ func TestPackWorkers(t *testing.T) {
 		{8, 269_000_000, 4096, 64 << 10, false, false, 8, ""},  // the same
 		{8, 269_000_000, 4096, 4 << 10, false, false, 0, "about 4.2 GiB of memory, 4.0 GiB for the index, which larger pages (--page) make shorter: --force goes on"},
 		{8, 269_000_000, 4096, 4 << 10, false, true, 8, ""},
-		{8, 269_000_000, 4096, 256 << 10, true, false, 0, "3.0 GiB for the order"},
-		{8, 50_000_000, 512, 256 << 10, true, false, 4, ""},
+		{8, 269_000_000, 4096, 256 << 10, true, false, 8, ""}, // ordered
+		{8, 3_000_000_000, 64, 256 << 10, true, false, 2, ""},
 		{2, 50_000_000, 512, 256 << 10, true, false, 2, ""},
+		{8, 4_000_000_000, 512, 256 << 10, true, false, 0, "954 MiB for the order"},
 	} {
 		got, err := packWorkers(c.wanted, c.rows, c.rowBytes, c.page, c.ordered, c.force)
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {

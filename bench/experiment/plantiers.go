@@ -60,14 +60,20 @@ type PlannedTiers struct {
 	HostMemory int64 `json:"host_memory"`
 	// Phase is that of an n-gram workload.
 	Phase string `json:"phase,omitempty"`
-	// HostRows are those of the main region.
+	// SlabRows and SlabBytes are the rows in slabs and their slots, HostRows and HostBytes those of the main region. Of rows that no batch looks up, mean slots count.
+	SlabRows  int64   `json:"slab_rows"`
+	SlabBytes int64   `json:"slab_bytes"`
 	HostRows  int64   `json:"host_rows"`
+	HostBytes int64   `json:"host_bytes"`
 	SlabRatio float64 `json:"slab_ratio"`
 	HostRatio float64 `json:"host_ratio"`
 	ColdRatio float64 `json:"cold_ratio"`
 	RowsRead  float64 `json:"rows_read"`
 	PagesRead float64 `json:"pages_read"`
 	BytesRead float64 `json:"bytes_read"`
+	// SlabBytesRead and HostBytesRead are the slots of the lookups that the two tiers serve, and BytesRead whole pages.
+	SlabBytesRead float64 `json:"slab_bytes_read"`
+	HostBytesRead float64 `json:"host_bytes_read"`
 	// ResidentMS is the predicted time for hits and host misses on a GPU, ColdMS that of reading pages from the drive that is given. BatchMS has one after
 	// the other, PrefetchedMS the longer of both.
 	ResidentMS   float64 `json:"resident_ms"`

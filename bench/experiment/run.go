@@ -282,7 +282,7 @@ func (r *run) load() (err error) {
 		}
 	}
 	if r.graph != nil {
-		if err := fitsTable(r.graph, c.Graph, r.table.Name, r.table.Rows, r.graph.Listed || c.IDs != ""); err != nil {
+		if err := fitsTable(r.graph.Vertices(), c.Graph, r.table.Name, r.table.Rows, r.graph.Listed || c.IDs != ""); err != nil {
 			return err
 		}
 	}
@@ -300,10 +300,10 @@ func (r *run) load() (err error) {
 	return err
 }
 
-// fitsTable says whether a graph can be that of a table's rows: it has a vertex for each of them. With less, it may have fewer: an edge list does not name
+// fitsTable says whether a graph of n vertices can be that of a table's rows: it has a vertex for each of them. With less, it may have fewer: an edge list does not name
 // vertices behind the last one that has an edge, and a graph that is there for its degrees only need not have those of 0.
-func fitsTable(g *workload.Graph, file, table string, rows int, less bool) error {
-	if n := g.Vertices(); n > rows || n < rows && !less {
+func fitsTable(n int, file, table string, rows int, less bool) error {
+	if n > rows || n < rows && !less {
 		return fmt.Errorf("--graph (%s): vertices (%d) must be as many as table %s has rows (%d)", file, n, table, rows)
 	}
 	return nil

@@ -56,6 +56,7 @@ func (m *tierModel) within(ctx context.Context, memory int64, batches iter.Seq2[
 	if m.slab > 0 {
 		first, last = m.c.bytes[m.slab-1], m.c.rows[m.slab-1]
 	}
+	p.SlabRows, p.SlabBytes = last, first
 	used := int64(0)
 	for i, row := range m.c.order {
 		if int64(i) < m.slab {
@@ -66,10 +67,11 @@ func (m *tierModel) within(ctx context.Context, memory int64, batches iter.Seq2[
 			break
 		}
 		where[row] = host
-		p.HostRows = m.c.rows[i] - last
+		p.HostRows, p.HostBytes = m.c.rows[i]-last, used
 	}
 	if used < main && m.s.others.slot > 0 { // rows that no batch looks up
-		p.HostRows = min(m.s.rows-last, p.HostRows+int64(float64(main-used)/m.s.others.slot))
+		more := min(m.s.rows-last-p.HostRows, int64(float64(main-used)/m.s.others.slot))
+		p.HostRows, p.HostBytes = p.HostRows+more, p.HostBytes+int64(float64(more)*m.s.others.slot)
 	}
 	ring := newRing(len(m.s.slot), max(1, rest/ringShare/ringShare))
 	seen := make([]int, m.pages.distinct) // the batch that has read a page, from 1
@@ -78,7 +80,7 @@ func (m *tierModel) within(ctx context.Context, memory int64, batches iter.Seq2[
 		all++
 	}
 	batch, counted, lookups := 0, 0, int64(0)
-	var hits, cold, read, pagesRead int64
+	var hits, cold, read, pagesRead, slabBytes, hostBytes int64
 	for _, rows := range batches {
 		if ctx.Err() != nil {
 			return p, ctx.Err()
@@ -95,9 +97,13 @@ func (m *tierModel) within(ctx context.Context, memory int64, batches iter.Seq2[
 			case where[row] == inSlab:
 				if count {
 					hits++
+					slabBytes += int64(m.s.slot[row])
 				}
 				continue
 			case where[row] == host || ring.in[row]:
+				if count {
+					hostBytes += int64(m.s.slot[row])
+				}
 				continue
 			}
 			if count {
@@ -126,6 +132,7 @@ func (m *tierModel) within(ctx context.Context, memory int64, batches iter.Seq2[
 	per := func(n int64) float64 { return float64(n) / float64(max(1, counted)) }
 	p.SlabRatio, p.ColdRatio = ratio(hits, lookups), ratio(cold, lookups)
 	p.HostRatio = ratio(lookups-hits-cold, lookups)
+	p.SlabBytesRead, p.HostBytesRead = per(slabBytes), per(hostBytes)
 	p.RowsRead, p.PagesRead, p.BytesRead = per(read), per(pagesRead), per(pagesRead)*m.pages.bytes
 	return p, nil
 }

@@ -63,13 +63,18 @@ type Result struct {
 	RequestsPerSecond float64 `json:"requests_per_second"`
 	// Tiers has an entry for each of Config.HostSizes.
 	Tiers []TierResult `json:"tiers,omitempty"`
+
+	bytes int64 // of all requests' rows, or their number with UnitSize
 }
 
 // TierResult is what a cache and a host tier of HostBytes miss together. As one ranking says what lies in both, they hold what one cache of both sizes holds, and
 // the cache alone the best of that. HostHitRatio is of all requests, at least 0: few policies hit less with more memory.
 type TierResult struct {
-	HostBytes         int64   `json:"host_bytes"`
-	HostHitRatio      float64 `json:"host_hit_ratio"`
+	HostBytes    int64   `json:"host_bytes"`
+	HostHitRatio float64 `json:"host_hit_ratio"`
+	// CacheHitBytes and HostHitBytes are the bytes of the rows that each of the two serves, of all requests; 0 with UnitSize.
+	CacheHitBytes     int64   `json:"cache_hit_bytes,omitempty"`
+	HostHitBytes      int64   `json:"host_hit_bytes,omitempty"`
 	ColdMisses        int64   `json:"cold_misses"`
 	ColdMissRatio     float64 `json:"cold_miss_ratio"`
 	ColdByteMissRatio float64 `json:"cold_byte_miss_ratio"`
@@ -310,6 +315,10 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	for i, both := range out.Results[results:] {
 		of, host := &out.Results[i/len(hosts)], hosts[i%len(hosts)]
 		tier := TierResult{HostBytes: host, HostHitRatio: max(0, of.MissRatio-both.MissRatio), ColdMisses: both.Misses, ColdMissRatio: both.MissRatio, ColdByteMissRatio: both.ByteMissRatio}
+		if !c.UnitSize {
+			tier.CacheHitBytes = int64((1 - of.ByteMissRatio) * float64(of.bytes))
+			tier.HostHitBytes = int64(max(0, of.ByteMissRatio-both.ByteMissRatio) * float64(of.bytes))
+		}
 		c.readCold(&tier, of, t)
 		of.Tiers = append(of.Tiers, tier)
 	}
@@ -347,7 +356,7 @@ func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream
 		o = &demand.Outcome{Requests: out.Lookups, Misses: out.Lookups - out.Hits, Bytes: out.LookupBytes, MissBytes: out.LookupBytes - out.HitBytes, Elapsed: time.Since(start)}
 	}
 	r.Requests, r.Misses = o.Requests, o.Misses
-	r.MissRatio, r.ByteMissRatio = ratio(o.Misses, o.Requests), ratio(o.MissBytes, o.Bytes)
+	r.MissRatio, r.ByteMissRatio, r.bytes = ratio(o.Misses, o.Requests), ratio(o.MissBytes, o.Bytes), o.Bytes
 	r.RequestsPerSecond = float64(o.Requests) / max(1e-9, o.Elapsed.Seconds())
 	return nil
 }

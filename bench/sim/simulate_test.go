@@ -72,6 +72,26 @@ func TestSimulate_ManyAtOnce(t *testing.T) {
 	}
 }
 
+// TestSimulate_BytesOfTiers: the bytes that cache and host tier serve, and those that miss both, are the bytes of all requests.
+func TestSimulate_BytesOfTiers(t *testing.T) {
+	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"lru", "static-freq"}, Sizes: []string{"1%", "10%"}, HostSizes: []string{"5%", "200%"}}
+	got, err := Simulate(t.Context(), c, silent{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range got.Results {
+		a, b := r.Tiers[0], r.Tiers[1]
+		for _, one := range []TierResult{a, b} {
+			if all := float64(one.CacheHitBytes+one.HostHitBytes) / (1 - one.ColdByteMissRatio); math.Abs(all/float64(r.bytes)-1) > 1e-6 || one.CacheHitBytes != a.CacheHitBytes {
+				t.Errorf("%s: %+v are %.0f bytes of %d", r.Policy, one, all, r.bytes)
+			}
+		}
+		if a.CacheHitBytes <= 0 || a.HostHitBytes <= 0 || b.HostHitBytes <= a.HostHitBytes || r.bytes <= got.WorkingSet {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // TestSimulate_WhateverRunsBeside: a policy's misses at a size are the same to the request, alone and beside other sizes, on one processor
 // and on two, and with other work on all processors.
 func TestSimulate_WhateverRunsBeside(t *testing.T) {

@@ -70,31 +70,63 @@ func checkWeights(weights []float32, edges int) error {
 
 // checkIndptr returns the first fault of indptr for a graph of that many edges.
 func checkIndptr(indptr []int64, edges int) error {
-	if len(indptr) < 2 {
-		return fmt.Errorf("indptr length (%d) must be at least 2, for one vertex", len(indptr))
+	if err := checkVertices(len(indptr)); err != nil {
+		return err
 	}
-	if n := len(indptr) - 1; n > math.MaxInt32 {
+	var c indptrCheck
+	if err := c.add(indptr); err != nil {
+		return err
+	}
+	return c.end(edges)
+}
+
+// checkVertices returns an error for an indptr of a length that no graph has.
+func checkVertices(indptr int) error {
+	if indptr < 2 {
+		return fmt.Errorf("indptr length (%d) must be at least 2, for one vertex", indptr)
+	}
+	if n := indptr - 1; n > math.MaxInt32 {
 		return fmt.Errorf("vertices (%d) must be at most %d", n, math.MaxInt32)
 	}
-	if indptr[0] != 0 {
-		return fmt.Errorf("indptr[0] (%d) must be 0", indptr[0])
-	}
-	for i := 1; i < len(indptr); i++ {
-		if indptr[i] < indptr[i-1] {
-			return fmt.Errorf("indptr[%d] (%d) must be at least indptr[%d] (%d)", i, indptr[i], i-1, indptr[i-1])
+	return nil
+}
+
+// indptrCheck checks an indptr that comes in parts.
+type indptrCheck struct {
+	n    int   // elements so far
+	last int64 // of them
+}
+
+func (c *indptrCheck) add(part []int64) error {
+	for _, v := range part {
+		if c.n == 0 && v != 0 {
+			return fmt.Errorf("indptr[0] (%d) must be 0", v)
 		}
+		if v < c.last {
+			return fmt.Errorf("indptr[%d] (%d) must be at least indptr[%d] (%d)", c.n, v, c.n-1, c.last)
+		}
+		c.n, c.last = c.n+1, v
 	}
-	if last := len(indptr) - 1; indptr[last] != int64(edges) {
-		return fmt.Errorf("indptr[%d] (%d) must be the number of indices (%d)", last, indptr[last], edges)
+	return nil
+}
+
+func (c *indptrCheck) end(edges int) error {
+	if c.last != int64(edges) {
+		return fmt.Errorf("indptr[%d] (%d) must be the number of indices (%d)", c.n-1, c.last, edges)
 	}
 	return nil
 }
 
 // checkIndices returns the first index that is not a vertex.
 func checkIndices[T int32 | int64](indices []T, vertices int) error {
+	return checkIndicesFrom(0, indices, vertices)
+}
+
+// checkIndicesFrom is checkIndices for a part that begins with index from.
+func checkIndicesFrom[T int32 | int64](from int, indices []T, vertices int) error {
 	for i, v := range indices {
 		if uint64(v) >= uint64(vertices) { // negative values wrap around to large ones
-			return fmt.Errorf("indices[%d] (%d) must be in [0, %d)", i, v, vertices)
+			return fmt.Errorf("indices[%d] (%d) must be in [0, %d)", from+i, v, vertices)
 		}
 	}
 	return nil

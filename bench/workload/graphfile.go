@@ -20,19 +20,12 @@ var edgeEndings = []string{".el", ".wel", ".edges", ".edgelist", ".txt", ".tsv",
 // file, of any integer dtype, or from an edge list (see LoadEdges), which a pipe must be, and
 // validates it. Errors name the file. force is LoadEdges's.
 func LoadGraph(path string, force bool) (*Graph, error) {
-	name := strings.ToLower(path)
-	for _, packed := range []string{".gz", ".zst"} {
-		name = strings.TrimSuffix(name, packed)
+	listed, err := isEdgeList(path)
+	if err != nil {
+		return nil, err
 	}
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		return nil, fmt.Errorf("workload: graph %s: path (a directory) must be a file", path)
-	}
-	if slices.Contains(edgeEndings, filepath.Ext(name)) || err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+	if listed {
 		return LoadEdges(path, force)
-	}
-	if ext := filepath.Ext(path); !strings.EqualFold(ext, ".npz") {
-		return nil, fmt.Errorf("workload: graph %s: file type (%q) must be .npz, with arrays indptr and indices, or of an edge list: %s", path, ext, strings.Join(edgeEndings, ", "))
 	}
 	indptr, err := readInts(path, "indptr")
 	if err != nil {
@@ -54,6 +47,83 @@ func LoadGraph(path string, force bool) (*Graph, error) {
 		g.Indices[i] = int32(v)
 	}
 	return g, nil
+}
+
+// isEdgeList reports whether a graph's file is an edge list. If not, it is an .npz file, or an error.
+func isEdgeList(path string) (bool, error) {
+	name := strings.ToLower(path)
+	for _, packed := range []string{".gz", ".zst"} {
+		name = strings.TrimSuffix(name, packed)
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return false, fmt.Errorf("workload: graph %s: path (a directory) must be a file", path)
+	}
+	if slices.Contains(edgeEndings, filepath.Ext(name)) || err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return true, nil
+	}
+	if ext := filepath.Ext(path); !strings.EqualFold(ext, ".npz") {
+		return false, fmt.Errorf("workload: graph %s: file type (%q) must be .npz, with arrays indptr and indices, or of an edge list: %s", path, ext, strings.Join(edgeEndings, ", "))
+	}
+	return false, nil
+}
+
+// VisitTargets reads a graph as LoadGraph does, and passes on which vertices its edges point to, in parts. Of an .npz file it holds no more than a part in memory. begin is
+// called once before, with the number of vertices, and whether the graph is an edge list, so that vertices behind the last one that has an edge are missing; its
+// error is returned as it is. A fault of the file may be found after parts have been passed on.
+func VisitTargets(path string, force bool, begin func(vertices int, listed bool) error, visit func(targets []int64)) error {
+	listed, err := isEdgeList(path)
+	if err != nil {
+		return err
+	}
+	if listed {
+		g, err := LoadEdges(path, force)
+		if err == nil {
+			err = begin(g.Vertices(), g.Listed)
+		}
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(g.Indices, 1<<14) {
+			wide := make([]int64, len(part))
+			for i, v := range part {
+				wide[i] = int64(v)
+			}
+			visit(wide)
+		}
+		return nil
+	}
+	var check indptrCheck
+	vertices, err := readArray(path, "indptr", func(r *npy.Reader) (int, error) {
+		return r.Rows() - 1, r.VisitInts(check.add)
+	})
+	if err != nil {
+		return err
+	}
+	if err := checkVertices(check.n); err != nil {
+		return fmt.Errorf("workload: graph %s: %w", path, err)
+	}
+	if err := begin(vertices, false); err != nil {
+		return err
+	}
+	edges := 0
+	_, err = readArray(path, "indices", func(r *npy.Reader) (struct{}, error) {
+		return struct{}{}, r.VisitInts(func(part []int64) error {
+			if err := checkIndicesFrom(edges, part, vertices); err != nil {
+				return err
+			}
+			edges += len(part)
+			visit(part)
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := check.end(edges); err != nil {
+		return fmt.Errorf("workload: graph %s: %w", path, err)
+	}
+	return nil
 }
 
 // LoadWeights reads the edges' weights from the array "weights" of an .npz file, float32 or float64.

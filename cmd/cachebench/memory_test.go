@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -104,6 +105,58 @@ func packsWithin(t *testing.T, peak func(args ...string) float64, table string, 
 			t.Errorf("%s took %.0f MiB for a table of %.0f, want at most %.0f", c.args[0], took, bytes/(1<<20), c.most)
 		} else {
 			t.Logf("%s took %.0f MiB", c.args[0], took)
+		}
+	}
+}
+
+// TestMemory_Order: what an order takes is in files: packing an ordered table of 8 million rows takes no more memory of its own than packing it in the order of its rows, where
+// order and positions would be 64 MiB, and counts 64, or row numbers that are read at once.
+func TestMemory_Order(t *testing.T) {
+	const rows = 1 << 23
+	table := write(t, "x.npy", npyOf(t, dtype.Uint8, make([]byte, rows), rows, 1))
+	blocks := make([]int64, rows) // of 4,096 rows, in reverse
+	for i := range blocks {
+		blocks[i] = int64(i) ^ (rows - 4096)
+	}
+	order := write(t, "order.npy", ints(t, blocks...))
+	indptr := make([]int64, rows+1)
+	for i := range indptr {
+		indptr[i] = int64(i)
+	}
+	graph := write(t, "graph.npz", npzOf(t, member{"indptr", ints(t, indptr...)}, member{"indices", ints(t, blocks...)}))
+	most := func(args ...string) (kib int) {
+		t.Helper()
+		cmd := command(t, slices.Concat([]string{"pack", table, "--out", filepath.Join(t.TempDir(), "t.tc"), "--codec", "none", "--stage", "none", "--workers", "1"}, args)...)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatalf("%v: %v, %s", args, err, &out)
+				}
+				return kib
+			case <-time.After(2 * time.Millisecond):
+			}
+			b, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/status")
+			if _, now, ok := strings.Cut(string(b), "RssAnon:"); ok {
+				if n, err := strconv.Atoi(strings.Fields(now)[0]); err == nil {
+					kib = max(kib, n)
+				}
+			}
+		}
+	}
+	without := most()
+	for name, args := range map[string][]string{"file": {"--order", order}, "degree": {"--order", "degree", "--graph", graph}, "frequency": {"--order", "frequency", "--ids", write(t, "ids", idLines([]int{5, 5, 7}))}} {
+		with := most(args...)
+		t.Logf("--order %s: %d MiB, without %d", name, with>>10, without>>10)
+		if with > without+48<<10 {
+			t.Errorf("--order %s takes %d MiB, without it %d", name, with>>10, without>>10)
 		}
 	}
 }

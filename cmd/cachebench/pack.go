@@ -126,8 +126,9 @@ func newMerge() *cobra.Command {
 		Long: `Write the updated rows of a packed table's log into the next generation of its pages,
 and remove them from the log. Nobody else may have the table open for updates. A crash
 leaves the old generation and the log, or the new generation. A cache that serves a
-directory merges by itself; this is for before pack, unpack and copies of the directory,
-and for tables in a cluster, whose log is a folder of the machine that updates them.`,
+directory, or a cluster, merges by itself; this is for before pack, unpack and copies of
+the directory, and for what is left when a cache has ended. The log of a table in a
+cluster is a folder of the machine that updates it.`,
 		Example: `  cachebench merge features.tc
   cachebench merge redis://10.0.0.1:6379/features --log /var/lib/features.log`,
 		Args: takes("DIR"),

@@ -235,6 +235,13 @@ func TestPlan_Tiers(t *testing.T) {
 	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || math.Abs(one.ColdMS-one.BytesRead/1e6) > 1e-9 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
 		t.Errorf("%+v, %+v", one, all)
 	}
+	// The tier has the ring's rows, too: an eighth.
+	if has := float64(ran.Tiers.Host.Bytes); float64(one.HostBytes) < 0.8*has || float64(one.HostBytes) > has || one.SlabRows <= 0 || one.SlabBytes <= 0 || one.SlabBytes > p.BudgetBytes {
+		t.Errorf("planned %+v; ran: %+v", one, ran.Tiers.Host)
+	}
+	if all := p.Tiers[1]; all.HostBytesRead <= one.HostBytesRead || all.SlabBytesRead != one.SlabBytesRead || math.Abs(all.SlabBytesRead/all.HostBytesRead/(all.SlabRatio/all.HostRatio)-1) > 0.2 {
+		t.Errorf("%+v, %+v", one, all)
+	}
 	if !p.LeastHost.Reached || p.LeastHost.Bytes <= 1<<20 || p.LeastHost.Bytes > 8<<20 {
 		t.Fatalf("%+v", p.LeastHost)
 	}

@@ -347,27 +347,51 @@ func (r *Reader) release() {
 // ReadInts reads the rest of a rank-1 array of integers, signed or unsigned, as int64.
 // An array of another rank or type is an error, and so is a value that does not fit.
 func (r *Reader) ReadInts() ([]int64, error) {
-	if rank := len(r.head.shape); rank != 1 {
-		return nil, inFile(r.name, fmt.Errorf("rank (%d) of shape %s must be 1", rank, shapeString(r.head.shape)))
-	}
-	if !r.head.dtype.IsInt() {
-		return nil, inFile(r.name, fmt.Errorf("dtype (%s) must be an integer", r.head.dtype))
-	}
 	var ints []int64
-	if r.backed {
+	if r.backed && r.isInts() == nil {
 		ints = make([]int64, 0, r.left)
 	}
+	err := r.VisitInts(func(part []int64) error {
+		ints = append(ints, part...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ints, nil
+}
+
+func (r *Reader) isInts() error {
+	if rank := len(r.head.shape); rank != 1 {
+		return inFile(r.name, fmt.Errorf("rank (%d) of shape %s must be 1", rank, shapeString(r.head.shape)))
+	}
+	if !r.head.dtype.IsInt() {
+		return inFile(r.name, fmt.Errorf("dtype (%s) must be an integer", r.head.dtype))
+	}
+	return nil
+}
+
+// VisitInts is ReadInts that passes the elements on in parts, in order, so that memory does not depend on the length of the array. An error of visit ends it
+// and is returned as it is. The part is valid during the call.
+func (r *Reader) VisitInts(visit func(part []int64) error) error {
+	if err := r.isInts(); err != nil {
+		return err
+	}
 	buf := make([]byte, min(r.left*r.rowBytes, bufferBytes))
+	var part []int64
 	for {
 		n, err := r.Read(buf)
 		if err == io.EOF {
-			return ints, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if ints, err = appendInts(ints, buf[:n*r.rowBytes], r.head.dtype, r.rows-r.left-n); err != nil {
-			return nil, inFile(r.name, err)
+		if part, err = appendInts(part[:0], buf[:n*r.rowBytes], r.head.dtype, r.rows-r.left-n); err != nil {
+			return inFile(r.name, err)
+		}
+		if err := visit(part); err != nil {
+			return err
 		}
 	}
 }

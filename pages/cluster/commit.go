@@ -10,7 +10,8 @@ import (
 	"github.com/tensorcache/tensorcache/pages"
 )
 
-// Commit implements pages.Writer. It looks whether every page is there, and waits a while for the replicas. m must have the table's name.
+// Commit implements pages.Writer. It looks whether every page is there, and waits a while for the replicas; after Replaces, the generation is committed
+// without an error only if all replicas have it. m must have the table's name.
 func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
 	if err := w.usable(); err != nil {
 		return err
@@ -31,7 +32,9 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.look(ctx); err != nil {
 		return err
 	}
-	w.awaitReplicas(ctx, w.names(m)...)
+	if !w.awaitReplicas(ctx, w.names(m)...) && w.replaces != nil {
+		return fmt.Errorf("cluster: table %s: generation %d is not committed: %w", w.table, w.generation, errReplicas)
+	}
 	if _, err := w.do(ctx, func() valkey.Completed { return w.client.B().Sadd().Key(tablesKey).Member(w.table).Build() }); err != nil {
 		return fmt.Errorf("cluster: table %s: %w", w.table, err)
 	}
@@ -40,10 +43,16 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.become(ctx, done, text); err != nil {
 		return err
 	}
-	w.awaitReplicas(ctx, w.keys.last())
+	known := w.awaitReplicas(ctx, w.keys.last())
 	w.finish()
+	if !known && w.replaces != nil {
+		return fmt.Errorf("cluster: table %s: generation %d is committed: %w", w.table, w.generation, errReplicas)
+	}
 	return nil
 }
+
+// errReplicas says that the loss of a master may undo what was written.
+var errReplicas = errors.New("not all replicas have acknowledged it")
 
 // writeParts writes what the generation has besides pages.
 func (w *Writer) writeParts(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {

@@ -22,6 +22,8 @@ import (
 type Local struct {
 	pages.Store
 	log     *slog.Logger
+	folder  string
+	bytes   int64 // most of pages in the folder
 	files   *localFiles
 	fresh   chan []byte // buffers for pages that are to be written
 	writing chan freshPage
@@ -29,6 +31,7 @@ type Local struct {
 	reading chan struct{} // has room for the reads of the folder that are under way
 	memory  sync.Pool     // of *[]byte, for a page each
 	wait    time.Duration // how long a call waits for the folder
+	left    atomic.Bool   // another store has the folder
 	alone   atomic.Int64  // until when the folder is not read, in nanoseconds since 1970
 	counts  struct{ hits, misses, written, skipped, damaged, evicted, late atomic.Int64 }
 	mu      struct {
@@ -55,6 +58,8 @@ type freshPage struct {
 	page   uint32
 	length int
 	memory []byte
+	// reached, if not nil, is closed when all pages before have been written. There is no page then.
+	reached chan struct{}
 }
 
 const (
@@ -74,12 +79,21 @@ const (
 // NewLocal keeps pages of a store in a folder, at most so many bytes, at least two pages. The folder is made if it does not exist; it belongs
 // to one process at a time. The store is closed with it, also if there is an error.
 func NewLocal(s pages.Store, folder string, bytes int64, log *slog.Logger) (*Local, error) {
-	m := s.Manifest()
 	if log == nil {
 		log = slog.Default()
 	}
+	l, err := newLocal(s, folder, bytes, log)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return l, nil
+}
+
+// newLocal is NewLocal that leaves the store open if there is an error.
+func newLocal(s pages.Store, folder string, bytes int64, log *slog.Logger) (*Local, error) {
+	m := s.Manifest()
 	fail := func(err error) (*Local, error) {
-		return nil, errors.Join(fmt.Errorf("cluster: pages of table %s in folder %s: %w", m.Name, folder, err), s.Close())
+		return nil, fmt.Errorf("cluster: pages of table %s in folder %s: %w", m.Name, folder, err)
 	}
 	if err := checkName(m.Name); err != nil {
 		return fail(err)
@@ -88,7 +102,7 @@ func NewLocal(s pages.Store, folder string, bytes int64, log *slog.Logger) (*Loc
 	if slotCount < min(2, int64(m.Pages)) {
 		return fail(fmt.Errorf("bytes (%d) must be at least two pages (%d)", bytes, 2*(m.BufferBytes()+localEntry)))
 	}
-	l := &Local{Store: s, log: log, reading: make(chan struct{}, localReads), wait: localWait, fresh: make(chan []byte, localQueue), writing: make(chan freshPage, localQueue)}
+	l := &Local{Store: s, log: log, folder: folder, bytes: bytes, reading: make(chan struct{}, localReads), wait: localWait, fresh: make(chan []byte, localQueue), writing: make(chan freshPage, localQueue)}
 	var err error
 	if l.mu.slots, err = simplelru.NewLRU[uint32, slotOfPage](int(max(1, slotCount)), nil); err != nil {
 		return fail(err)
@@ -126,7 +140,7 @@ func (l *Local) ReadPages(ctx context.Context, numbers []uint32, into [][]byte, 
 	}
 	r := &localRead{l: l, numbers: numbers, into: into, done: done, finished: make(chan struct{})}
 	var misses []int
-	alone := time.Now().UnixNano() < l.alone.Load()
+	alone := l.left.Load() || time.Now().UnixNano() < l.alone.Load()
 	l.mu.Lock()
 	for i, page := range numbers {
 		if at, ok := l.mu.slots.Get(page); ok && !alone {
@@ -185,12 +199,17 @@ func (l *Local) keep(page uint32, contents []byte) {
 	if memory == nil {
 		memory = directio.Aligned(l.files.slotBytes)
 	}
-	l.writing <- freshPage{page, copy(memory, contents), memory} // has room for all buffers
+	l.writing <- freshPage{page: page, length: copy(memory, contents), memory: memory} // has room for all buffers
 }
 
 // write writes pages until the store is closed.
 func (l *Local) write() {
 	for p := range l.writing {
+		if p.reached != nil {
+			close(p.reached)
+			l.fresh <- p.memory
+			continue
+		}
 		if at, ok := l.slotFor(p); ok {
 			err := l.files.write(at.slot, at.entry, p.memory)
 			l.mu.Lock()
@@ -246,7 +265,7 @@ func (l *Local) Close() error {
 	select {
 	case <-written:
 	case <-time.After(localEnd):
-		err = fmt.Errorf("cluster: pages of table %s on this machine: writes that are under way do not end", l.Manifest().Name)
+		err = fmt.Errorf("cluster: pages of table %s on this machine: %w", l.Manifest().Name, errLocalWrites)
 	}
 	return errors.Join(err, l.files.close(), l.Store.Close())
 }

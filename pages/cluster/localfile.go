@@ -132,6 +132,13 @@ func (f *localFiles) write(slot int, e entry, page []byte) error {
 	return err
 }
 
+// release gives up the lock of the files. Nothing may be written any more; slots can be read.
+func (f *localFiles) release() error {
+	index := f.index
+	f.index = nil
+	return index.Close()
+}
+
 func (f *localFiles) close() error {
 	var errs []error
 	for _, file := range []*os.File{f.data, f.index} {

@@ -29,6 +29,7 @@ var (
 // Store reads one generation of a table from a cluster. It implements pages.Store and is safe for concurrent use.
 type Store struct {
 	o        Options
+	url      string
 	name     string
 	control  control
 	net      *network
@@ -57,7 +58,7 @@ func Open(ctx context.Context, url string, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{o: o, name: "cluster " + name, control: c}
+	s := &Store{o: o, url: url, name: "cluster " + name, control: c}
 	s.life, s.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

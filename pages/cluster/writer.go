@@ -108,7 +108,8 @@ func (w *Writer) renew() {
 	}
 }
 
-// Replaces has Commit fail unless this is the manifest of the generation that readers open then: for a generation that was made of it.
+// Replaces has Commit fail unless this is the manifest of the generation that readers open then, and unless all replicas acknowledge the new one: for a
+// generation that was made of it and of updates that are deleted elsewhere.
 func (w *Writer) Replaces(m *pages.Manifest) (err error) {
 	w.replaces, err = m.MarshalBinary()
 	return err

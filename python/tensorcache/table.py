@@ -339,10 +339,10 @@ class Table:
         forward_logs()
 
     def merge_updates(self) -> None:
-        """Writes updated rows of a table of pages into its page files, and removes them from its log. Reads and updates go on meanwhile.
+        """Writes updated rows of a table of pages into its page files, or into its cluster, and removes them from its log. Reads and updates go on meanwhile.
 
-        A cache does so by itself when the log has grown: call it before the directory is copied. Of a table in a cluster only versions that were replaced are removed
-        from the log. Other tables have nothing to merge.
+        A cache does so by itself when the log has grown: call it before the directory is copied. Of a directory with a cluster behind it only versions that were
+        replaced are removed from the log. Other tables have nothing to merge.
         """
         check(library().tc_merge_updates(self._handle, self._index))
         forward_logs()

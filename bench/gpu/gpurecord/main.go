@@ -45,7 +45,7 @@ func run(command string, args []string) error {
 	out := f.String("out", "gpu-test.json", "record to write")
 	owed := f.String("owed", "", "file of the note that code has yet to run on a GPU")
 	added := f.String("added", "", "files that are new since the record")
-	packages := f.String("packages", "kernels transfer cache serve device_cuda cmd_tensorcached python capi", "packages that a record must cover")
+	packages := f.String("packages", "kernels transfer cache serve device_cuda bench_drive cmd_tensorcached python capi", "packages that a record must cover")
 	t := tester{}
 	f.StringVar(&t.pattern, "run", ".", "tests to run, as of go test")
 	f.BoolVar(&t.short, "short", false, "run the tests with -test.short")

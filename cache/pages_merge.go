@@ -1,0 +1,216 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/delta"
+)
+
+// The log is merged into pages when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes. It is compacted,
+// where it is not merged into a directory, when its files have more than mergeBytes, and compactShare times what the newest versions take. What failed is
+// tried again after mergeWait, and then after twice the time before, at most maxMergeWait. Tests set mergeBytes and mergeWait.
+var (
+	mergeBytes int64 = 64 << 20
+	mergeWait        = time.Second
+)
+
+const (
+	mergeShare   = 8
+	compactShare = 2
+	// loggedRowBytes is what a row of the log takes beside its bytes, if there are many in a batch.
+	loggedRowBytes = 16
+	maxMergeWait   = 5 * time.Minute
+	// oldReads is how long a merge waits for reads of the generation before, to delete it.
+	oldReads = 30 * time.Second
+)
+
+// mayMerge reports whether the log can be merged into pages.
+func (u *updates) mayMerge() bool { return u.paged.dir != "" || u.paged.rewritable }
+
+// replaced reports whether the log is to be compacted: most of it are versions that were replaced. Merging into a directory removes them, too, and
+// writes few pages; merging into other stores writes all.
+func (u *updates) replaced(s delta.Stats) bool {
+	return u.paged.dir == "" && s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
+}
+
+// long reports whether the log is to be merged or compacted.
+func (u *updates) long(s delta.Stats) bool {
+	return u.replaced(s) || u.mayMerge() && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
+}
+
+// appended has the log shortened in the background if it is long.
+func (u *updates) appended(s delta.Stats) {
+	if !u.long(s) {
+		return
+	}
+	if u.ahead.CompareAndSwap(false, true) {
+		u.tasks.Go(u.shortenAhead)
+	} else if u.replaced(s) {
+		select {
+		case u.replace <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// shortenAhead shortens the log in the background until it is short enough, or the cache closes.
+func (u *updates) shortenAhead() {
+	wait := mergeWait
+	for {
+		compact := u.replaced(u.log.Load().Stats())
+		err := u.shorten(u.life, compact)
+		if u.life.Err() != nil {
+			return
+		}
+		if err == nil {
+			if !compact {
+				wait = mergeWait
+			}
+			u.ahead.Store(false)
+			// What was appended meanwhile may be much already.
+			if !u.long(u.log.Load().Stats()) || !u.ahead.CompareAndSwap(false, true) {
+				return
+			}
+			continue
+		}
+		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
+		if !u.rest(wait) {
+			return
+		}
+		wait = min(2*wait, maxMergeWait)
+	}
+}
+
+// rest waits after a merge that failed, and compacts the log meanwhile when that is due. It returns false if the cache closes.
+func (u *updates) rest(wait time.Duration) bool {
+	for over := time.After(wait); ; {
+		select {
+		case <-over:
+			return true
+		case <-u.replace:
+			if !u.replaced(u.log.Load().Stats()) {
+				continue
+			}
+			if err := u.shorten(u.life, true); err != nil && u.life.Err() == nil {
+				u.logger.Warn("the log of updates cannot be compacted", slog.Any("error", err))
+				select { // not again at once
+				case <-over:
+					return true
+				case <-u.life.Done():
+					return false
+				}
+			}
+		case <-u.life.Done():
+			return false
+		}
+	}
+}
+
+// shorten merges the log into pages. Where it cannot be, or with compact, it removes replaced versions from the log.
+func (u *updates) shorten(ctx context.Context, compact bool) error {
+	u.merging.Lock()
+	defer u.merging.Unlock()
+	l := u.log.Load()
+	if l == nil {
+		return nil
+	}
+	var err error
+	switch {
+	case compact || !u.mayMerge():
+		err = l.Compact(ctx)
+	case u.paged.dir != "":
+		err = u.mergeFiles(ctx, l)
+	default:
+		err = u.mergeStore(ctx, l)
+	}
+	if err != nil {
+		return fmt.Errorf("cache: merging updates of table %s: %w", u.paged.manifest.Name, err)
+	}
+	return nil
+}
+
+// mergeFiles merges the log into the page files of a directory.
+func (u *updates) mergeFiles(ctx context.Context, l *delta.Log) error {
+	g := u.paged.begin()
+	done, err := l.Merge(ctx, g.table.Stores()[0],
+		func() (pages.Writer, error) { return pages.CreateFiles(u.paged.dir) },
+		func() error { // from here on reads find the merged rows in the pages, or still in the log
+			fresh, err := pages.Open(u.paged.dir, pages.FileOptions{})
+			if err != nil {
+				return err
+			}
+			return u.paged.replace(fresh)
+		}, nil)
+	u.merged.Add(done.Bytes)
+	return errors.Join(err, u.paged.end(g))
+}
+
+// mergeStore merges the log into the only store of the table, a pages.Rewritable, and deletes the generation before when nothing reads it any more.
+func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
+	g := u.paged.begin()
+	if u.written > g.table.Manifest().Generation {
+		// An earlier merge failed, perhaps after its generation had become the current one. The log has its rows still.
+		err := u.reopen(ctx, g, u.written)
+		if err = errors.Join(err, u.paged.end(g)); err != nil {
+			return err
+		}
+		g = u.paged.begin()
+	}
+	from := g.table.Stores()[0].(pages.Rewritable)
+	u.dropOld(ctx, from) // what loaders left that have ended takes room
+	done, err := l.Merge(ctx, from,
+		func() (pages.Writer, error) {
+			w, err := from.Rewriter(ctx)
+			if err == nil {
+				u.written = w.Generation()
+			}
+			return w, err
+		},
+		func() error { return u.reopen(ctx, g, u.written) }, nil)
+	u.merged.Add(done.Bytes)
+	if err = errors.Join(err, u.paged.end(g)); err != nil || done.Rows == 0 {
+		return err
+	}
+	select {
+	case <-g.closed:
+	case <-time.After(oldReads):
+	case <-ctx.Done():
+	}
+	g = u.paged.begin()
+	u.dropOld(ctx, g.table.Stores()[0].(pages.Rewritable))
+	return u.paged.end(g)
+}
+
+// reopen has reads go from generation g on to the one that this process has written, if that is the current one. It is an error if the current one is another
+// one than g, too: that need not have the updates of the log.
+func (u *updates) reopen(ctx context.Context, g *generation, written uint64) error {
+	store, err := g.table.Stores()[0].(pages.Rewritable).Reopen(ctx)
+	if err != nil {
+		return err
+	}
+	fresh, err := pages.OpenStores(ctx, store)
+	if err != nil {
+		return err
+	}
+	switch now := fresh.Manifest().Generation; now {
+	case written:
+		return u.paged.replace(fresh)
+	case g.table.Manifest().Generation: // the other one was not committed
+		return fresh.Close()
+	default:
+		err := fmt.Errorf("another process has written generation %d since generation %d was opened: open the table again", now, g.table.Manifest().Generation)
+		return errors.Join(err, fresh.Close())
+	}
+}
+
+// dropOld deletes generations that nobody reads. What cannot be deleted now is deleted by the next merge, or by who packs the table.
+func (u *updates) dropOld(ctx context.Context, store pages.Rewritable) {
+	if err := store.DropOld(ctx); err != nil && ctx.Err() == nil {
+		u.logger.Warn("old generations of a table are not deleted yet", slog.String("table", u.paged.manifest.Name), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,181 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+// faultyStore is a store in memory whose table can be rewritten. It fails in the ways that are set.
+type faultyStore struct {
+	pages.Rewritable
+	reopen, lose error // of Reopen; of Commit, once it has been done
+}
+
+func (s *faultyStore) Reopen(ctx context.Context) (pages.Store, error) {
+	if s.reopen != nil {
+		return nil, s.reopen
+	}
+	return s.Rewritable.Reopen(ctx)
+}
+
+func (s *faultyStore) Rewriter(ctx context.Context) (pages.Writer, error) {
+	w, err := s.Rewritable.Rewriter(ctx)
+	return faultyWriter{w, s}, err
+}
+
+type faultyWriter struct {
+	pages.Writer
+	s *faultyStore
+}
+
+func (w faultyWriter) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
+	return errors.Join(w.Writer.Commit(ctx, m, parts), w.s.lose)
+}
+
+// overStore returns a cache of a table that lies in a store, with a log in a folder.
+func overStore(t *testing.T, s pages.Store, log string) *cache.Cache {
+	t.Helper()
+	p, err := pages.OpenStores(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.FromPages(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newCache(t, cache.Options{
+		Tables: []cache.Table{table.WithLog(log, false)}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 200 << 10},
+	})
+}
+
+// logBytes returns how long the files of a log are.
+func logBytes(t *testing.T, folder string) (bytes int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil { // else it was removed just now
+			bytes += info.Size()
+		}
+	}
+	return bytes
+}
+
+// TestMergeUpdates_StoreFails: a merge into a store that fails, also after the new generation has become the current one, leaves all updates in the log. The next
+// merge goes on from what there is.
+func TestMergeUpdates_StoreFails(t *testing.T) {
+	const rows, rowBytes = 3000, 120
+	fault := errors.New("the answer was lost")
+	for _, one := range []struct {
+		name string
+		set  func(s *faultyStore)
+	}{
+		{"after the commit", func(s *faultyStore) { s.lose = fault }},
+		{"at opening again", func(s *faultyStore) { s.reopen = fault }},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			m, log := newModel(rows, rows, rowBytes), t.TempDir()
+			store := &faultyStore{Rewritable: packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore)}
+			c := overStore(t, store, log)
+			gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+			if err := m.update(c, 0, allOf(rows)[:500]); err != nil {
+				t.Fatal(err)
+			}
+			before := logBytes(t, log)
+			one.set(store)
+			if err := c.MergeUpdates(ctx, 0); !errors.Is(err, fault) || !strings.Contains(err.Error(), "cache: merging updates of table features: ") {
+				t.Fatalf("error %v", err)
+			}
+			if n := logBytes(t, log); n < before {
+				t.Errorf("the log has %d bytes after the failed merge, had %d", n, before)
+			}
+			if err := m.gather(gather, allOf(rows)); err != nil {
+				t.Fatal(err)
+			}
+			store.lose, store.reopen = nil, nil
+			if err := errors.Join(m.update(c, 0, allOf(rows)[400:600]), c.MergeUpdates(ctx, 0), m.gather(gather, allOf(rows))); err != nil {
+				t.Fatal(err)
+			}
+			if n := logBytes(t, log); n > 1000 {
+				t.Errorf("the log has %d bytes after the merge", n)
+			}
+			// The pages alone have all updates.
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			last, err := store.Reopen(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c = overStore(t, last, t.TempDir())
+			if err := m.gather(gather, allOf(rows)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestMergeUpdates_StoreReplaced: a generation that another process has committed is not replaced. Updates stay in the log, which keeps the newest versions only.
+func TestMergeUpdates_StoreReplaced(t *testing.T) {
+	const rows, rowBytes, few = 3000, 120, 20
+	cache.MergeUpdatesFrom(t, 50_000, time.Millisecond)
+	m, log := newModel(rows, rows, rowBytes), t.TempDir()
+	place := pages.NewMemory()
+	pack := func() {
+		t.Helper()
+		source := func() (pages.Source, error) { return &rowsSource{data: m.source(), rowBytes: rowBytes}, nil }
+		o := pages.PackOptions{Name: "features", DType: dtype.Uint8, Codec: "ibp4", PageBytes: 64 << 10, Stage: "none", Workers: 1}
+		if _, err := pages.Pack(ctx, source, place.Writer(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pack()
+	store, err := place.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := overStore(t, store, log)
+	pack()
+	for range 300 {
+		if err := m.update(c, 0, allOf(rows)[100:100+few]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for begun := time.Now(); logBytes(t, log) > 100_000; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("the log has %d bytes for %d rows", logBytes(t, log), few)
+		}
+	}
+	// Too many rows for compaction: merging is tried, in vain, and compaction goes on meanwhile.
+	for range 20 {
+		if err := m.update(c, 0, allOf(rows)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := int64(3 * rows * (rowBytes + 16))
+	for begun := time.Now(); logBytes(t, log) > most; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("the log has %d bytes for %d rows", logBytes(t, log), rows)
+		}
+	}
+	if err := c.MergeUpdates(ctx, 0); err == nil || !strings.Contains(err.Error(), "another generation was committed meanwhile") {
+		t.Errorf("error %v", err)
+	}
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := place.Open(); err != nil || now.Manifest().Generation != 2 {
+		t.Errorf("generation %d, %v", now.Manifest().Generation, err)
+	}
+}
