@@ -22,6 +22,9 @@ type AttachOptions struct {
 	// Lanes is the most Gathers at a time on one device; more wait. The owner refuses more than it allows. Default: twice GOMAXPROCS, or what the
 	// owner allows.
 	Lanes int
+	// Scratch is the most memory in bytes that this process allocates on each device for its Gathers, at least 1 MiB: they wait for each other's, and those that
+	// need more than all of it fail. The owner refuses more than it allows. Default: what the owner allows.
+	Scratch int64
 	// Workers is the number of goroutines that the host backend uses for each batch. Default GOMAXPROCS.
 	Workers int
 	// Threads is the number of goroutines that help each GPU with misses: see HostOptions.Threads.
@@ -35,6 +38,9 @@ type AttachOptions struct {
 // clientStage is the size of a client's staging memory for shared misses, on each GPU and page-locked: a quarter of an owner's, as there may be many clients on a GPU. The
 // host's part of a batch is at most 65,536 rows of 512 bytes.
 const clientStage = 32 << 20
+
+// minScratch is the least memory in bytes that a client may be bounded to on a device.
+const minScratch = 1 << 20
 
 // Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve). Gathers read the owner's memory with
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Retarget, Snapshot, Cached and Explain are requests
@@ -59,6 +65,9 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if o.Lanes < 0 || o.Workers < 0 {
 		faults = append(faults, fmt.Sprintf("cache: Lanes (%d) and Workers (%d) must not be negative", o.Lanes, o.Workers))
 	}
+	if o.Scratch != 0 && o.Scratch < minScratch {
+		faults = append(faults, fmt.Sprintf("cache: Scratch (%d B) must be 0, for what the owner allows, or at least %d", o.Scratch, minScratch))
+	}
 	if len(faults) > 0 {
 		return nil, &optionsError{faults}
 	}
@@ -72,7 +81,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if fewer {
 		o.Lanes = read.MaxLanes()
 	}
-	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
+	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Scratch: o.Scratch, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
 	r.options.Absent = r.absentees
 	first, err := r.open(ctx, o.Wait)
 	if err != nil {

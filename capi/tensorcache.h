@@ -341,6 +341,8 @@ typedef struct tc_attach_config {
 	int32_t workers;      /* threads of each read on the host backend; default: all processors */
 	int32_t host_threads; /* as in tc_config */
 	int32_t log_level;    /* as in tc_config */
+	int64_t scratch;      /* most bytes of each GPU's memory that this process allocates for its reads, at least 1 MiB: the owner refuses more than it allows;
+	                       * default: what it allows */
 } tc_attach_config;
 
 static inline void tc_attach_config_default(tc_attach_config *config)

@@ -21,6 +21,10 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 	if r.Lanes < 1 || r.Lanes > s.o.MaxLanes && !r.Fewer {
 		return nil, fmt.Errorf("serve: lanes (%d) must be 1 to %d, the owner's limit for a client", r.Lanes, s.o.MaxLanes)
 	}
+	scratch, err := s.scratch(r.Scratch)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.reserve(c); err != nil {
 		return nil, err
 	}
@@ -36,11 +40,25 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 		return nil, err
 	}
 	s.mu.Lock()
-	c.guest, c.number = g, welcome.Client
+	c.guest, c.number, c.scratch = g, welcome.Client, scratch
 	s.mu.Unlock()
-	welcome.Scratch = s.o.MaxScratch
+	welcome.Scratch = scratch
 	s.o.Logger.Info("client attached", slog.String("client", c.String()))
 	return welcome, nil
+}
+
+// scratch returns the most bytes that a client may allocate on each device, 0 for no limit, if it asks for so many; 0: for what it may have. It keeps to
+// that by itself.
+func (s *Server) scratch(asked int64) (int64, error) {
+	switch most := s.o.MaxScratch; {
+	case asked == 0:
+		return most, nil
+	case asked < minScratch:
+		return 0, fmt.Errorf("serve: scratch (%d B a device) must be 0, for what the owner allows, or at least %d", asked, minScratch)
+	case most > 0 && asked > most:
+		return 0, fmt.Errorf("serve: scratch (%d B a device) must be at most %d, the owner's limit for a client", asked, most)
+	}
+	return asked, nil
 }
 
 // reserve counts a client that is about to attach, unless there are too many.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -287,6 +289,58 @@ func TestAttach_Scratch(t *testing.T) {
 		if s, err := a.Stats(); err != nil || (s.ScratchBytes <= most) != within {
 			t.Errorf("limit %d: %v, %d bytes of scratch", limit, err, s.ScratchBytes)
 		}
+	}
+}
+
+// TestAttach_ScratchAsked: a client that says how much memory it will allocate on each device is refused if that is more than the owner allows. Otherwise the
+// owner knows the figure, and the client keeps to it.
+func TestAttach_ScratchAsked(t *testing.T) {
+	const rows, n, mib = 10_000, 50_000, 1 << 20
+	c := open(t, rows, shared)
+	s := listen(t, c, serve.Options{MaxScratch: 4 * mib})
+	_, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{Scratch: 4*mib + 1})
+	if !errors.Is(err, cache.ErrOwner) || !strings.Contains(err.Error(), "serve: scratch (4194305 B a device) must be at most 4194304, the owner's limit for a client") {
+		t.Error(err)
+	}
+	_, err = cache.Attach(ctx, s.Address(), cache.AttachOptions{Scratch: 7})
+	if !errors.Is(err, cache.ErrOptions) || !strings.Contains(err.Error(), "cache: Scratch (7 B) must be 0, for what the owner allows, or at least 1048576") {
+		t.Error(err)
+	}
+	for _, least := range []int64{-1, 7} { // what another program may send
+		peer, _, err := wire.Dial(ctx, s.Address(), "other", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("serve: scratch (%d B a device) must be 0, for what the owner allows, or at least 1048576", least)
+		if _, err := peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: 1, Scratch: least}, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		peer.Close()
+	}
+	ids, out := make([]int64, n), make([]byte, n*64)
+	for i := range ids {
+		ids[i] = int64(i * 7 % rows)
+	}
+	free := listen(t, open(t, rows, shared), serve.Options{})
+	for _, test := range []struct {
+		server        *serve.Server
+		asked, allows int64
+	}{{s, mib, mib}, {s, 4 * mib, 4 * mib}, {s, 0, 4 * mib}, {free, mib, mib}, {free, 0, 0}} {
+		a := attach(t, test.server, cache.AttachOptions{Scratch: test.asked, Threads: -1})
+		if err := a.Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.Stats(); err != nil || test.allows > 0 && got.ScratchBytes > test.allows {
+			t.Errorf("%+v: %v, %d bytes of scratch", test, err, got.ScratchBytes)
+		}
+		status, err := test.server.Status()
+		if err != nil || len(status.Attached) != 1 || status.Attached[0].MaxScratch != test.allows {
+			t.Errorf("%+v: %v, %+v", test, err, status.Attached)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the client has left", func() bool { s, err := test.server.Status(); return err == nil && s.Clients == 0 })
 	}
 }
 

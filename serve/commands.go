@@ -149,7 +149,7 @@ func (s *Server) clients() []Client {
 	for c := range s.mu.all {
 		if c.guest != nil {
 			d := counted[c.number]
-			all = append(all, Client{c.name, c.process.PID, c.since, d.Gathers, d.Lookups, d.Hits, d.HoldsFor.Seconds()})
+			all = append(all, Client{c.name, c.process.PID, c.since, d.Gathers, d.Lookups, d.Hits, c.scratch, d.HoldsFor.Seconds()})
 		}
 	}
 	slices.SortFunc(all, func(a, b Client) int { return a.Since.Compare(b.Since) })

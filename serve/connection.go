@@ -29,6 +29,7 @@ type connection struct {
 	attaching bool          // attached, or about to be
 	guest     sharing.Guest // nil unless attached
 	number    uint64        // of the guest
+	scratch   int64         // most bytes that it may allocate on each device, 0: no limit
 
 	mu struct {
 		sync.Mutex

@@ -215,6 +215,10 @@ func TestListen_Socket(t *testing.T) {
 	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
 		t.Error(err)
 	}
+	absent := "unix:" + filepath.Join(t.TempDir(), "none", "s")
+	if _, err := serve.Listen(c, serve.Options{Address: absent}); err == nil || !strings.Contains(err.Error(), "serve: address ("+absent+") must be in a folder that exists") {
+		t.Error(err)
+	}
 	if err := serve.Free("unix:" + path); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
 		t.Error(err)
 	}

@@ -53,7 +53,8 @@ func TestGPU_AttachPages(t *testing.T) {
 	t.Run("fail", TestAttach_PagesFail)
 }
 
-// TestGPU_AttachScratch: batches that need more of the GPU's memory than the owner lets a client allocate fail with the reason, and others go on.
+// TestGPU_AttachScratch: batches that need more of the GPU's memory than the owner lets a client allocate, or than the client has asked for, fail with the reason, and
+// others go on.
 func TestGPU_AttachScratch(t *testing.T) {
 	gputest.Require(t)
 	const rows, columns, bag = 50, 2048, 20_000 // sums of runs, of 5 MB
@@ -70,7 +71,6 @@ func TestGPU_AttachScratch(t *testing.T) {
 		o.Tables, o.Budget = []cache.Table{table}, int64(len(values))*2
 		onGPU(o)
 	})
-	a := attach(t, listen(t, c, serve.Options{MaxScratch: 1 << 20}), cache.AttachOptions{})
 	ids, out := make([]int64, bag), make([]float32, columns)
 	for i := range ids {
 		ids[i] = int64(i % rows)
@@ -81,12 +81,17 @@ func TestGPU_AttachScratch(t *testing.T) {
 	if err := sum(c, bag); err != nil || out[5] != bag*(rows-1)/2 {
 		t.Fatalf("the owner: %v, sum %v", err, out[5])
 	}
-	for range 3 {
-		if err := sum(a, bag); err == nil || !strings.Contains(err.Error(), "must be within the owner's limit for a client (1048576 bytes, of which ") {
-			t.Fatalf("a batch of %d rows of %d bytes: %v", bag, columns*4, err)
-		}
-		if err := sum(a, rows); err != nil || out[7] != rows*(rows-1)/2 {
-			t.Errorf("a smaller batch: %v, sum %v", err, out[7])
+	for whose, a := range map[string]*cache.Cache{
+		"the owner's limit for a client":           attach(t, listen(t, c, serve.Options{MaxScratch: 1 << 20}), cache.AttachOptions{}),
+		"the limit that this client has asked for": attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{Scratch: 1 << 20}),
+	} {
+		for range 3 {
+			if err := sum(a, bag); err == nil || !strings.Contains(err.Error(), "must be within "+whose+" (1048576 bytes, of which ") {
+				t.Fatalf("a batch of %d rows of %d bytes: %v", bag, columns*4, err)
+			}
+			if err := sum(a, rows); err != nil || out[7] != rows*(rows-1)/2 {
+				t.Errorf("a smaller batch: %v, sum %v", err, out[7])
+			}
 		}
 	}
 }

@@ -20,7 +20,8 @@ type Options struct {
 	// that leaves it to the default of cache.AttachOptions has at most these.
 	MaxLanes int
 	// MaxScratch is the most memory in bytes that a client may allocate on each device, for its batches and what is copied there for them; at least 1 MiB.
-	// Default 0: no limit. The client keeps to it: its batches wait for each other's memory, and those that need more than all of it fail.
+	// Default 0: no limit. A client that asks for more is refused. A client keeps to what it is allowed by itself: its batches wait for each other's memory, and those
+	// that need more than all of it fail.
 	MaxScratch int64
 	// StoppedAfter is how long a client may hold back changes of the cache: by a batch, or by not mapping new memory. Changes that wait longer
 	// fail with an error that names the client, until it goes on or ends. At least 100 ms. Default 10 s.

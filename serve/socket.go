@@ -41,7 +41,9 @@ func take(address string) (path string, lock *os.File, err error) {
 	if was, err := os.Lstat(path); err == nil && was.Mode()&os.ModeSocket == 0 {
 		return "", nil, fmt.Errorf("serve: address (%s) must not be the path of a file", address)
 	}
-	if lock, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+	if lock, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600); errors.Is(err, os.ErrNotExist) {
+		return "", nil, fmt.Errorf("serve: address (%s) must be in a folder that exists: %w", address, err)
+	} else if err != nil {
 		return "", nil, fmt.Errorf("serve: lock of %s: %w", address, err)
 	}
 	defer func() {

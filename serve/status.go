@@ -25,6 +25,8 @@ type Client struct {
 	Gathers int64 `json:"gathers"`
 	Lookups int64 `json:"lookups"`
 	Hits    int64 `json:"hits"`
+	// MaxScratch is the most bytes that it may allocate on each device: what it has asked for, or else Options.MaxScratch; 0: no limit.
+	MaxScratch int64 `json:"max_scratch"`
 	// HoldsSeconds is how long it has held back changes, 0 unless that is longer than Options.StoppedAfter.
 	HoldsSeconds float64 `json:"holds_s"`
 }

@@ -96,7 +96,7 @@ func find(all []attribute.KeyValue, key attribute.Key) (v attribute.Value, ok bo
 	return v, false
 }
 
-// TestTelemetry_ClientNamed: spans and metrics of a client have its name and process, those of the owner have not.
+// TestTelemetry_ClientNamed: spans, a Gather's stages among them, and metrics of a client have its name and process, those of the owner have not.
 func TestTelemetry_ClientNamed(t *testing.T) {
 	owner, of := watch()
 	c := open(t, 100, func(o *cache.Options) { shared(o); o.Telemetry = of })
@@ -120,6 +120,9 @@ func TestTelemetry_ClientNamed(t *testing.T) {
 			if named != attached || has != attached || attached && (name.AsString() != "trainer 3" || process.AsInt64() != int64(os.Getpid())) {
 				t.Errorf("%s of a cache (attached: %v) has %v", what, attached, all)
 			}
+		}
+		checkCache := func(what string, all []attribute.KeyValue) {
+			check(what, all)
 			if of, ok := find(all, "tensorcache.cache.name"); !ok || attached && of.AsString() != "trainer 3" {
 				t.Errorf("%s has %q as the cache's name", what, of.AsString())
 			}
@@ -127,17 +130,19 @@ func TestTelemetry_ClientNamed(t *testing.T) {
 		w.gathers(t, 1)
 		kinds := map[string]bool{}
 		for _, s := range w.spans.GetSpans() {
-			if !s.Parent.IsValid() {
-				kinds[s.Name] = true
+			kinds[s.Name] = true
+			if s.Parent.IsValid() { // a stage of a Gather, or the owner's loading of a table
 				check(s.Name, s.Attributes)
+			} else {
+				checkCache(s.Name, s.Attributes)
 			}
 		}
 		metrics := map[string]bool{}
 		w.sum(t, "", func(metric string, of attribute.Set) {
 			metrics[metric] = true
-			check(metric, of.ToSlice())
+			checkCache(metric, of.ToSlice())
 		})
-		if !kinds["gather rows"] || !kinds["update rows"] || !metrics["tensorcache.lookups"] || !metrics["tensorcache.gather.duration"] || !metrics["tensorcache.errors"] {
+		if !kinds["gather rows"] || !kinds["lookup"] || !kinds["misses"] || !kinds["hits"] || !kinds["update rows"] || !metrics["tensorcache.lookups"] || !metrics["tensorcache.gather.duration"] || !metrics["tensorcache.errors"] {
 			t.Errorf("spans %v, metrics %v", kinds, metrics)
 		}
 	}

@@ -35,7 +35,7 @@ void check_owner(const char *address)
 	to.stopped_after = 0;
 	to.max_scratch = 5;
 	REFUSED(TC_ERROR_ARGUMENT, "max_scratch (5)", tc_listen(cache, address, &to));
-	to.max_scratch = 0;
+	to.max_scratch = 64 << 20;
 	to.size = 3;
 	REFUSED(TC_ERROR_ARGUMENT, "tc_listen_config.size (3)", tc_listen(cache, address, &to));
 	to.size = sizeof to;
@@ -82,6 +82,9 @@ void check_attach(const char *address)
 	tc_cache *cache, *second;
 	REFUSED(TC_ERROR_OWNER, "lanes (3) must be 1 to 2", tc_attach(address, &config, &cache));
 	config.lanes = 0;
+	config.scratch = 65 << 20;
+	REFUSED(TC_ERROR_OWNER, "scratch (68157440 B a device) must be at most 67108864", tc_attach(address, &config, &cache));
+	config.scratch = 64 << 20;
 	OK(tc_attach(address, &config, &cache));
 	REFUSED(TC_ERROR_OWNER, "clients (2) must be at most 1", tc_attach(address, &config, &second));
 	REFUSED(TC_ERROR_ARGUMENT, "shared", tc_listen(cache, address, NULL));

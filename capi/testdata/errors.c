@@ -87,7 +87,9 @@ static void of_opening(void)
 	REFUSED(TC_ERROR_OWNER, "must be unix:PATH", tc_attach("tcp:localhost", NULL, &cache));
 	attach.wait = -1;
 	REFUSED(TC_ERROR_ARGUMENT, "wait (-1", tc_attach("unix:/nonexistent/socket", &attach, &cache));
-	attach.wait = 0, attach.size = 3;
+	attach.wait = 0, attach.scratch = 5;
+	REFUSED(TC_ERROR_ARGUMENT, "config.scratch (5) must be at least 1048576", tc_attach("unix:/nonexistent/socket", &attach, &cache));
+	attach.scratch = 0, attach.size = 3;
 	REFUSED(TC_ERROR_ARGUMENT, "tc_attach_config.size (3)", tc_attach("unix:/nonexistent/socket", &attach, &cache));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_attach(NULL, NULL, &cache));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_attach("unix:/nonexistent/socket", NULL, NULL));

@@ -72,7 +72,7 @@ func remotes() []*cobra.Command {
 	all := []remote{
 		{
 			use: "status", short: "Say what a running tensorcached holds and has served", timeout: 10 * time.Second,
-			example: "  tensorcached status --connect unix:/run/tensorcached.sock --json", flags: jsonFlag,
+			example: "  tensorcached status --connect unix:/tmp/tc.sock --json", flags: jsonFlag,
 			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) error {
 				s, err := c.Status(ctx)
 				if err != nil {

@@ -42,7 +42,7 @@ func newRoot() *cobra.Command {
 
 It loads the tables, prints one line when it is ready, and serves until SIGTERM.
 SIGHUP has it read its configuration again.`,
-		Example: `  tensorcached --features users.npy,items.npy --budget 4GiB --listen unix:/run/tensorcached.sock
+		Example: `  tensorcached --features users.npy,items.npy --budget 4GiB --listen unix:/tmp/tc.sock
   tensorcached --features users.npy --budget 64MiB --device host --resp 127.0.0.1:6379 --http 127.0.0.1:8080
   tensorcached --config tensorcached.yaml --check`,
 		Version:       fmt.Sprintf("%s, %s %s/%s", gpu.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH),

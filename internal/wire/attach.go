@@ -12,6 +12,8 @@ type AttachRequest struct {
 	// Lanes is the most batches that the client wants to run at a time on one device. With Fewer, the owner may allow fewer; else it refuses the client.
 	Lanes int  `json:"lanes"`
 	Fewer bool `json:"fewer,omitempty"`
+	// Scratch is the most memory of a device, in bytes, that the client will allocate there; 0: what the owner allows. The owner refuses more than that.
+	Scratch int64 `json:"scratch,omitempty"`
 }
 
 // Welcome answers an AttachRequest. Memory is named by the IDs of regions, which the owner has sent before; 0 is none.

@@ -7,7 +7,7 @@ import (
 )
 
 // Version is the version of the protocol, of the board and of all formats in shared memory. Owner and client must have the same.
-const Version = 5
+const Version = 6
 
 // Message is a request, an answer or a notice.
 type Message struct {

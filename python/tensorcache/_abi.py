@@ -100,6 +100,7 @@ class AttachConfig(Structure):
         ("workers", c_int32),
         ("host_threads", c_int32),
         ("log_level", c_int32),
+        ("scratch", c_int64),
     ]
 
 

@@ -56,7 +56,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0) -> Any: ...
+def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None) -> Any: ...
 
 
 @overload
@@ -93,12 +93,13 @@ def open(
     progress: Union[None, bool, Progress] = None,
     listen: Optional[str] = None,
     wait: float = 0,
+    scratch: Optional[Size] = None,
 ) -> Union[Table, Cache]:
     """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
 
     ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
-    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads`` and ``wait`` are
-    taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait`` and
+    ``scratch`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
@@ -169,6 +170,9 @@ def open(
         this process is its owner. Not with ``adopt``. Linux only.
     wait
         Only for attaching: seconds for which to try to reach an owner that is not there yet.
+    scratch
+        Only for attaching: most memory of each GPU that this process allocates for its reads, at least ``"1MiB"``. An owner that allows less refuses the
+        process. None: what the owner allows.
 
     It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
 
@@ -187,7 +191,10 @@ def open(
             "resident": (resident, None), "pages": (pages, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
             "listen": (listen, None),
         }  # fmt: skip
-        return attach(source, _text(name), *threads, _seconds(wait), given)
+        memory = 0 if scratch is None else parse_size(scratch, 0, "scratch")
+        return attach(source, _text(name), *threads, _seconds(wait), memory, given)
+    if scratch is not None:
+        raise ArgumentError(f"tensorcache: scratch ({scratch!r}) must only be given for the address of another process's cache (unix:PATH)")
     if wait:
         raise ArgumentError(f"tensorcache: wait ({wait!r}) must only be given for the address of another process's cache (unix:PATH)")
     if gpu_memory is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -118,10 +119,35 @@ def test_several_tables(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
         owner.wait()
 
 
+def test_scratch(tmp_path: Any, rows: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> None:
+    if not os.path.exists(OWNER):
+        pytest.skip(f"no tensorcached at {OWNER}: make service")
+    np.save(f"{tmp_path}/a.npy", rows)
+    address = f"unix:{tmp_path}/s"
+    command = [OWNER, "--features", f"{tmp_path}/a.npy", "--budget", "1MiB", "--device", "host", "--listen", address, "--max-scratch", "4MiB"]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert owner.stdout is not None and "ready" in owner.stdout.readline()
+        with pytest.raises(tensorcache.OwnerError, match="scratch .* must be at most 4194304, the owner's limit for a client"):
+            tensorcache.open(address, scratch="5MiB")
+        x = tensorcache.open(address, scratch="2MiB")
+        assert np.array_equal(on_host(x[ids]), rows[ids])
+        status = json.loads(subprocess.check_output([OWNER, "status", "--connect", address, "--json"]))
+        assert [client["max_scratch"] for client in status["attached"]] == [2 << 20]
+        x.cache.close()
+    finally:
+        owner.kill()
+        owner.wait()
+
+
 def test_refusals(tmp_path: Any) -> None:
     with pytest.raises(tensorcache.OwnerError, match="no such file"):
         tensorcache.open(f"unix:{tmp_path}/none")
     with pytest.raises(tensorcache.ArgumentError, match="gpu_memory .* must not be given"):
         tensorcache.open(f"unix:{tmp_path}/none", gpu_memory="1GB")
+    with pytest.raises(tensorcache.ArgumentError, match="scratch .5. must be at least 1048576"):
+        tensorcache.open(f"unix:{tmp_path}/none", scratch=5)
+    with pytest.raises(tensorcache.ArgumentError, match="scratch .5. must only be given for the address"):
+        tensorcache.open("features.npy", "1GB", scratch=5)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="gpu_memory"):
         tensorcache.open("features.npy")  # type: ignore[call-overload]

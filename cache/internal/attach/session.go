@@ -32,7 +32,8 @@ type Options struct {
 	Lanes int    // most batches at a time on one device
 	// FewerLanes says that the owner may allow fewer.
 	FewerLanes bool
-	Workers    int // goroutines of the host backend's kernels
+	Scratch    int64 // most bytes to allocate on each device; 0: what the owner allows
+	Workers    int   // goroutines of the host backend's kernels
 	Share      transfer.ShareOptions
 	// Absent returns who reads the absent rows of a table with rows of so many bytes.
 	Absent func(table, rowBytes int) read.Absentees
@@ -93,7 +94,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 			s.Close()
 		}
 	}()
-	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes}, nil, &s.welcome); err != nil {
+	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes, Scratch: o.Scratch}, nil, &s.welcome); err != nil {
 		return nil, err
 	}
 	if err := s.check(o.Before); err != nil {
@@ -147,9 +148,13 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	whose := "the owner's limit for a client"
+	if o.Scratch > 0 {
+		whose = "the limit that this client has asked for"
+	}
 	for _, d := range devices {
 		if l, ok := d.(device.Limiter); ok {
-			l.Limit(w.Scratch, "the owner's limit for a client")
+			l.Limit(w.Scratch, whose)
 		}
 	}
 	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))

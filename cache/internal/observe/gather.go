@@ -134,6 +134,9 @@ func (b *batchSpan) stages(part int, times *[read.NumPoints]time.Time) {
 		{stageHits, read.PointDecoding, read.PointDecoded},
 	} {
 		_, span := b.tracing.tracer.Start(b.ctx, stage.name, trace.WithTimestamp(times[stage.from]))
+		if len(b.telemetry.client) > 0 {
+			span.SetAttributes(b.telemetry.client...)
+		}
 		if part > 0 {
 			span.SetAttributes(KeyPart.Int(part))
 		}

@@ -47,7 +47,8 @@ type Telemetry struct {
 	opts    Options
 	kinds   []ErrorKind
 	name    string
-	whose   []attribute.KeyValue // of all spans and metrics: the cache's name, and the client and its process
+	whose   []attribute.KeyValue // of all metrics, and of all spans but a Gather's stages: the cache's name, and client
+	client  []attribute.KeyValue // of stages, too: the client's name and process; empty unless the cache is attached
 	asking  *asking              // nil unless the cache is attached
 	release func()               // makes the name available to other caches
 	set     *read.Set
@@ -77,11 +78,11 @@ func New(o Options, set *read.Set) *Telemetry {
 	if t.name == "" {
 		t.name, t.release = takeName()
 	}
-	t.whose = []attribute.KeyValue{KeyCache.String(t.name)}
 	if o.Owner != nil {
-		t.whose = append(t.whose, KeyClient.String(o.Client), KeyProcess.Int(os.Getpid()))
+		t.client = []attribute.KeyValue{KeyClient.String(o.Client), KeyProcess.Int(os.Getpid())}
 		t.asking = newAsking(t)
 	}
+	t.whose = append([]attribute.KeyValue{KeyCache.String(t.name)}, t.client...)
 	t.Log = o.Logger.With(slog.String("cache", t.name))
 	// A placeholder stands for the global provider that may be set later.
 	if p := t.opts.TracerProvider; p != nil && IsPlaceholder(p) {
@@ -104,7 +105,7 @@ func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Obser
 	t.meters()
 }
 
-// Whose returns the attributes that all spans and metrics have, and more.
+// Whose returns the attributes that all metrics have, and all spans but a Gather's stages, followed by more.
 func (t *Telemetry) Whose(more ...attribute.KeyValue) []attribute.KeyValue {
 	return slices.Concat(t.whose, more)
 }
