@@ -78,7 +78,7 @@ func (t Test) judge(log, fault string) Test {
 		}
 	}
 	switch {
-	case t.Tool != "" && noGPU && t.Result == "pass":
+	case t.Tool != "" && noGPU && (t.Result == "pass" || t.Result == "skip"):
 		t.Result = "skip"
 		return t
 	case fault == "" && t.Result == "":

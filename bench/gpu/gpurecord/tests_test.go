@@ -213,6 +213,7 @@ func TestTest_Judge(t *testing.T) {
 		{"not clean", "memcheck", pass + "========= ERROR SUMMARY: 3 errors\n", "", "fail [memcheck is not clean: ERROR SUMMARY: 3 errors]"},
 		{"cut off", "memcheck", pass, "", "fail [memcheck is not clean: ]"},
 		{"no call of the driver", "memcheck", pass + none, "exit status 255", "skip []"},
+		{"skipped without a call of the driver", "memcheck", "--- SKIP: TestA (0.00s)\nPASS\n" + none, "exit status 255", "skip []"},
 		{"it failed before", "memcheck", "--- FAIL: TestA (0.00s)\nFAIL\n" + none, "exit status 255", "fail [exit status 255]"},
 	} {
 		x := Test{Package: "p", Name: "TestA", Tool: c.tool}.judge(c.log, c.fault)
