@@ -132,14 +132,14 @@ func ResidentImage(t testing.TB, c *Cache, table int) string {
 		for row := range c.Rows(table) {
 			home = home && r.Batch(row) == 0
 		}
+		if err := c.Refresh(context.Background()); err != nil { // which also waits until the words of rows that are home are published
+			t.Fatal(err)
+		}
 		if home {
 			break
 		}
 		if time.Now().After(until) {
 			t.Fatal("rows stay in the overlay")
-		}
-		if err := c.Refresh(context.Background()); err != nil {
-			t.Fatal(err)
 		}
 	}
 	var b strings.Builder
