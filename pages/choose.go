@@ -42,9 +42,9 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 	}
 	var c codec.Codec
 	var err error
-	if p.o.Codec == registry.Auto { // as registry.Train does
+	if p.o.Codec == registry.Auto {
 		var choice registry.Choice
-		if c, choice, err = registry.Pick(sample, p.rowBytes, p.o.DType, registry.Terms{}); err == nil && p.o.Chosen != nil {
+		if c, choice, err = registry.Pick(sample, p.rowBytes, p.o.DType, registry.Terms{Rows: p.rows}); err == nil && p.o.Chosen != nil {
 			p.o.Chosen(choice)
 		}
 	} else {

@@ -147,7 +147,6 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	if table, err = table.Cast(cfg.Cast); err != nil {
 		return nil, err
 	}
-	sample := table.Sample(cfg.Seed)
 	var bounds *Bounds
 	if cfg.Bounds {
 		progress.Stage("computing bounds", 0)
@@ -160,7 +159,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c, err := trainNamed(name, sample, table)
+		c, err := trainNamed(name, table, cfg.Seed)
 		if errors.Is(err, codec.ErrDType) && cfg.Codec == "" {
 			progress.Step()
 			continue
@@ -210,11 +209,11 @@ func (c *CompressConfig) generate() (*dataset.Table, error) {
 }
 
 // trainNamed makes a codec or a baseline.
-func trainNamed(name string, sample []byte, table *dataset.Table) (codec.Codec, error) {
+func trainNamed(name string, table *dataset.Table, seed uint64) (codec.Codec, error) {
 	if of := baselines[name]; of != nil {
 		return of(table.RowBytes)
 	}
-	c, err := registry.Train(name, sample, table.RowBytes, table.DType)
+	c, err := trainAs(name, table, seed)
 	if c == nil && err == nil {
 		c = raw{table.RowBytes}
 	}

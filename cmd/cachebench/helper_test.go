@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -320,6 +321,16 @@ func smooth(n int) []byte {
 	var b []byte
 	for range n {
 		b = binary.LittleEndian.AppendUint32(b, 0x3f800000|r.Uint32()&0x3fff)
+	}
+	return b
+}
+
+// scaledColumns returns float32 of N(0,1), times 4^column.
+func scaledColumns(rows, columns int) []byte {
+	r := rand.New(rand.NewPCG(5, 6))
+	var b []byte
+	for i := range rows * columns {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(math.Ldexp(r.NormFloat64(), 2*(i%columns)))))
 	}
 	return b
 }

@@ -84,7 +84,8 @@ func Family(name string) (codec.Family, error) {
 }
 
 // Train makes the named codec for rows of dtype's elements like those of sample, which lie back to back in it. None gives a nil
-// codec; Auto is Pick for a GPU behind the usual link, and gives nil when no codec pays.
+// codec; Auto is Pick for a GPU behind the usual link, of a table that is the sample, and gives nil when no codec pays. Of longer tables
+// Pick has to know Terms.Rows: of small ones it trains on few rows.
 func Train(name string, sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
 	switch name {
 	case None:
