@@ -98,3 +98,25 @@ func best(t *testing.T, data []byte, rowBytes int, of dtype.Type, names ...strin
 	}
 	return most
 }
+
+// TestPick_Float8Rows goes by what GPUs decode of float8 values with their scales, not of float32 rows: zipnn takes longer than parts there.
+func TestPick_Float8Rows(t *testing.T) {
+	table, err := dataset.Normal(6000, 256, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table, err = table.Cast("f8e4m3/e8m0:32"); err != nil {
+		t.Fatal(err)
+	}
+	_, choice, err := registry.Pick(table.Data, table.RowBytes, table.DType, registry.Terms{Budget: int64(len(table.Data))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hit := map[string]float64{}
+	for _, c := range choice.Candidates {
+		hit[c.Codec] = c.HitNanoseconds
+	}
+	if hit["ibp4"] <= 0 || hit["parts"] <= hit["ibp4"] || hit["zipnn"] <= hit["parts"] || choice.Codec == "zipnn" {
+		t.Errorf("%s was picked; ns to decode a hit: %v", choice.Codec, hit)
+	}
+}
