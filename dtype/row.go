@@ -149,7 +149,7 @@ func parseRow(name string) (Type, error) {
 	}
 	t, err := RowOf(parts...)
 	if err == nil && !t.IsRow() {
-		err = fmt.Errorf("dtype: row of parts (%q) must have elements of different types", name)
+		err = fmt.Errorf("dtype: row of parts (%q) must have elements of different types; rows of one type are %v", name, t)
 	}
 	return t, err
 }

@@ -63,7 +63,7 @@ func TestRowOf_Errors(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"int8*256,float31": "float31", "int8*0,float32": `elements ("0") of a part must be a number from 1 on`, "int8*+1,float32": `elements ("+1")`,
-		"int8*,float32": `elements ("")`, "int8*5": `row of parts ("int8*5") must have elements of different types`, ",": `element type ("") must be one of`,
+		"int8*,float32": `elements ("")`, "int8*5": `row of parts ("int8*5") must have elements of different types; rows of one type are int8`, ",": `element type ("") must be one of`,
 		"int8*2*2,float32": `elements ("2*2")`,
 	} {
 		if _, err := dtype.Parse(name); err == nil || !strings.Contains(err.Error(), want) {

@@ -14,7 +14,7 @@ var Family = codec.Family{
 	Name: name, GPURate: codec.RateOnGPU(name), Rows: true,
 	Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
 		if !of.IsRow() || of.Size() != rowBytes {
-			return nil, codec.DTypeError(name, "element type (%v, rows of %d bytes) must be that of whole rows of parts", of, rowBytes)
+			return nil, codec.DTypeError(name, "element type (%v, rows of %d bytes) must be a list of the row's parts, such as float8_e4m3fn*256,float8_e8m0fnu*8", of, rowBytes)
 		}
 		if rowBytes > MaxRow {
 			return nil, codec.DTypeError(name, "row (%d bytes) must have at most %d", rowBytes, MaxRow)

@@ -294,12 +294,14 @@ func TestNew_Errors(t *testing.T) {
 		"parts: sample (0 rows) must have at least one row":                                                  func() (*Codec, error) { return Train(nil, of(rowTypes[0])) },
 		"parts: sample (265 bytes) must be a multiple of the row (264 bytes)":                                func() (*Codec, error) { return Train(make([]byte, 265), of(rowTypes[0])) },
 	})
+	const list = "must be a list of the row's parts, such as float8_e4m3fn*256,float8_e8m0fnu*8"
 	for _, c := range []struct {
 		of       dtype.Type
 		rowBytes int
-	}{{dtype.Float32, 264}, {mustParse(t, rowTypes[0]), 528}, {mustParse(t, "int8*8190,int16"), 8192}} {
-		if _, err := Family.Train(make([]byte, c.rowBytes), c.rowBytes, c.of); !errors.Is(err, codec.ErrDType) {
-			t.Errorf("%v in rows of %d bytes: %v, want ErrDType", c.of, c.rowBytes, err)
+		want     string
+	}{{dtype.Float32, 264, list}, {mustParse(t, rowTypes[0]), 528, list}, {mustParse(t, "int8*8190,int16"), 8192, "row (8192 bytes) must have at most 8191"}} {
+		if _, err := Family.Train(make([]byte, c.rowBytes), c.rowBytes, c.of); !errors.Is(err, codec.ErrDType) || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%v in rows of %d bytes: %v, want %q", c.of, c.rowBytes, err, c.want)
 		}
 	}
 }
