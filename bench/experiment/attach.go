@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
@@ -79,8 +80,11 @@ type Attachment struct {
 // Compares says whether the result compares with an uncompressed cache. Tables in pages have none: it would need all rows in memory.
 func (r *Result) Compares() bool { return !r.Partial && r.Attached == "" && r.Tiers == nil }
 
-// Compares says whether the result compares with an uncompressed cache.
-func (r *TablesResult) Compares() bool { return !r.Partial && r.Attached == "" }
+// Compares says whether the result compares with an uncompressed cache, as Result.Compares does.
+func (r *TablesResult) Compares() bool {
+	paged := func(t TableResult) bool { return t.Tiers != nil }
+	return !r.Partial && r.Attached == "" && !slices.ContainsFunc(r.Tables, paged)
+}
 
 // attachment returns what a result has in addition.
 func (r *run) attachment(m *measurement) Attachment {

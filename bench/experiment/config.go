@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/cache"
@@ -15,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/pages/cluster"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -167,6 +169,15 @@ func (c *Config) suitPages(t *dataset.Table) error {
 	return nil
 }
 
+// checkPrefetch returns an error if rows are to be prefetched and none of the tables lies in pages. Where an attached cache's tables lie, its owner knows.
+func (c *Config) checkPrefetch(tables ...*dataset.Table) error {
+	paged := func(t *dataset.Table) bool { return t.Paged() != nil }
+	if c.Prefetch == 0 || c.joined != nil || slices.ContainsFunc(tables, paged) {
+		return nil
+	}
+	return fmt.Errorf("--prefetch (%d) needs a table of pages, as --features DIR of pack or --cold redis://HOST:PORT", c.Prefetch)
+}
+
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var f faults.List
@@ -181,6 +192,7 @@ func (c *Config) Validate() error {
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
 	f.Add(dataset.CheckDType(c.DType))
 	f.Add(dataset.CheckCast(c.Cast))
+	f.If(cluster.IsAddress(c.Features), "--features (%s) must be files or a directory of pages: the pages of a cluster are given by --cold, which run and explain take", c.Features)
 	f.If(c.ColdCache != "" && c.ColdPages == "", "--cold-cache needs --cold redis://HOST:PORT")
 	f.If(c.ColdCacheBytes != "" && c.ColdCache == "", "--cold-cache-bytes needs --cold-cache")
 	if c.ColdCacheBytes != "" {

@@ -267,7 +267,7 @@ func (r *run) load() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.suitPages(r.table); err != nil {
+	if err := errors.Join(c.suitPages(r.table), c.checkPrefetch(r.table)); err != nil {
 		return err
 	}
 	if err := r.suit(); err != nil {
@@ -701,6 +701,14 @@ func (r *run) verify(t *dataset.Table, rows []int64, out []byte, bound float64) 
 	return err
 }
 
+// tiersOf says what was read of a table from which tier, nil if the table does not lie in pages.
+func tiersOf(t *cache.TableStats) *statjson.Tiers {
+	if !t.Tiers.Paged {
+		return nil
+	}
+	return statjson.TiersOf(&t.Tiers)
+}
+
 // describe fills in what the result says of the compressed cache.
 func (m *measurement) describe(res *Result) {
 	s, t := m.stats, m.stats.Tables[0]
@@ -721,9 +729,7 @@ func (m *measurement) describe(res *Result) {
 	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
 	q.Speed = m.speed
 	res.Resident = residentInfo(t.Resident)
-	if t.Tiers.Paged {
-		res.Tiers = statjson.TiersOf(&t.Tiers)
-	}
+	res.Tiers = tiersOf(&t)
 	for reason, n := range t.MissesByReason {
 		res.MissesByReason[slab.Reason(reason).String()] = n
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 )
 
@@ -53,6 +54,8 @@ type TableResult struct {
 	CodecChoice      *registry.Choice `json:"codec_choice,omitempty"`
 	CompressionRatio float64          `json:"compression_ratio"`
 	Resident         *ResidentInfo    `json:"resident,omitempty"`
+	// Tiers is there if the table lies in pages, as in Result.
+	Tiers *statjson.Tiers `json:"tiers,omitempty"`
 	Served
 	Uncompressed Served `json:"uncompressed"`
 }
@@ -112,7 +115,7 @@ func (c *Config) validateTables() error {
 		name  string
 		given bool
 	}{
-		{"workload", c.Workload != ""}, {"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"cold", c.Cold}, {"drift", c.Drift != 0},
+		{"workload", c.Workload != ""}, {"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"cold", c.Cold || c.ColdPages != ""}, {"drift", c.Drift != 0},
 		{"refresh-batches", c.RefreshBatches != 0}, {"refresh-interval", c.RefreshInterval != 0},
 	} {
 		f.If(x.given, "--%s takes one table, there are %d", x.name, names)
@@ -141,6 +144,9 @@ func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResul
 		return nil, interrupted
 	}
 	res := r.tablesResult(cached)
+	if interrupted == nil && !res.Compares() {
+		return res, nil
+	}
 	if interrupted == nil {
 		whole, err := orInterrupted(ctx, func() (*TablesResult, error) { return r.compareTables(ctx, *res, cached) })
 		if err == nil || ctx.Err() == nil {
@@ -189,7 +195,7 @@ func (r *run) loadTables() error {
 		}
 		r.tables = append(r.tables, t)
 	}
-	return nil
+	return r.cfg.checkPrefetch(r.tables...)
 }
 
 // lookUpTables makes the batches: of row numbers from files, or by a power law. Generated batches that train come before those that are
@@ -263,7 +269,7 @@ func (r *run) tablesResult(m *measurement) *TablesResult {
 		own := &m.stats.Tables[i]
 		one := TableResult{
 			TableInfo: infoOf(t), Codec: own.Codec, CodecChoice: own.Choice, CompressionRatio: ratio(own.RawBytes, own.StoredBytes), Served: servedFrom(own),
-			Resident: residentInfo(own.Resident),
+			Resident: residentInfo(own.Resident), Tiers: tiersOf(own),
 		}
 		res.Tables = append(res.Tables, one)
 		res.Total.add(one.Served)

@@ -103,6 +103,8 @@ var tierColumns = []column[experiment.PlannedTiers]{
 	{"slab", func(x *experiment.PlannedTiers) float64 { return x.SlabRatio }, percent},
 	{"host", func(x *experiment.PlannedTiers) float64 { return x.HostRatio }, percent},
 	{"pages", func(x *experiment.PlannedTiers) float64 { return x.ColdRatio }, percent},
+	{"slab/batch", func(x *experiment.PlannedTiers) float64 { return x.SlabBytesRead }, wholeBytes},
+	{"host/batch", func(x *experiment.PlannedTiers) float64 { return x.HostBytesRead }, wholeBytes},
 	{"pages/batch", func(x *experiment.PlannedTiers) float64 { return x.PagesRead }, wholeCount},
 	{"read/batch", func(x *experiment.PlannedTiers) float64 { return x.BytesRead }, wholeBytes},
 	{"resident ms", func(x *experiment.PlannedTiers) float64 { return x.ResidentMS }, decimals},

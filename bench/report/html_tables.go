@@ -82,6 +82,8 @@ var belowColumns = []column[tierBelow]{
 	{"host tier", func(x *tierBelow) float64 { return float64(x.HostBytes) }, wholeBytes},
 	{"hits in it", func(x *tierBelow) float64 { return x.HostHitRatio }, percent},
 	{"misses below it", func(x *tierBelow) float64 { return x.ColdMissRatio }, percent},
+	{"bytes of the cache", func(x *tierBelow) float64 { return float64(x.CacheHitBytes) }, wholeBytes},
+	{"of the host tier", func(x *tierBelow) float64 { return float64(x.HostHitBytes) }, wholeBytes},
 	{"read there", func(x *tierBelow) float64 { return float64(x.ColdBytesRead) }, wholeBytes},
 	{"reads a batch", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.Reads }) }, wholeCount},
 	{"batch ms", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.MS }) }, decimals},

@@ -58,7 +58,7 @@ func examplePlan() *experiment.PlanResult {
 		Policy: "static-freq", Codec: "ibp4", ChosenCodec: "ibp4", CompressionRatio: 1.109, Method: experiment.Exact, Reached: true, Rows: 4395776, BudgetBytes: 11e8, TotalBytes: 12e8, PredictedHitRatio: 0.45,
 		PredictedRowNS: 5.3, PredictedBatchMS: &decode, PhaseMS: []float64{decode, 1.005}, GPU: &experiment.GPUPlan{Fits: true, HitRatio: 0.546},
 		Tiers: []experiment.PlannedTiers{
-			{HostMemory: 16 << 30, Phase: "decode", HostRows: 57405874, SlabRatio: 0.4526, HostRatio: 0.3646, ColdRatio: 0.1829, PagesRead: 1496, BytesRead: 6.1e6, ResidentMS: 0.099, ColdMS: 18.1, BatchMS: 18.2, PrefetchedMS: 18.1},
+			{HostMemory: 16 << 30, Phase: "decode", HostRows: 57405874, SlabRatio: 0.4526, HostRatio: 0.3646, ColdRatio: 0.1829, PagesRead: 1496, BytesRead: 6.1e6, SlabBytesRead: 1.7e6, HostBytesRead: 1.3e6, ResidentMS: 0.099, ColdMS: 18.1, BatchMS: 18.2, PrefetchedMS: 18.1},
 			{HostMemory: 16 << 30, Phase: "prefill", HostRows: 57405874, SlabRatio: 0.4538, HostRatio: 0.3459, ColdRatio: 0.2002, PagesRead: 42494, BytesRead: 174e6, ResidentMS: 0.716, ColdMS: 512, BatchMS: 512.8, PrefetchedMS: 512},
 		},
 	}}
@@ -98,12 +98,12 @@ func TestHTML_Tiers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const point = `[{"policy":"lru","cache_objects":10,"cache_bytes":5000,"requests":9,"misses":4,"miss_ratio":0.5,"byte_miss_ratio":0.5,"requests_per_second":3,
-		"tiers":[{"host_bytes":70000,"host_hit_ratio":0.25,"cold_misses":2,"cold_miss_ratio":0.125,"cold_bytes_read":8192,"batch":{"requests":800,"reads":100,"batch_ms":7.125,"prefetched_ms":6.875}}]}]`
+		"tiers":[{"host_bytes":70000,"host_hit_ratio":0.25,"cache_hit_bytes":3300000,"host_hit_bytes":440000,"cold_misses":2,"cold_miss_ratio":0.125,"cold_bytes_read":8192,"batch":{"requests":800,"reads":100,"batch_ms":7.125,"prefetched_ms":6.875}}]}]`
 	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(point), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	text := page(t, dir, HTMLOptions{})
-	for _, want := range []string{"Simulation s.json: below the host tier", "12.50 %", "7.125", "6.875"} {
+	for _, want := range []string{"Simulation s.json: below the host tier", "12.50 %", "7.125", "6.875", "3.3 MB", "440 kB"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the page", want)
 		}
@@ -122,7 +122,7 @@ func TestHTML_Plan(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := page(t, dir, HTMLOptions{})
-	for _, want := range []string{"Plans", "cached: least time: decode 0.122 ms, prefill 0.869 ms", "54.60 % hit", "p.json: tiers", "ms/decode of 8,189"} {
+	for _, want := range []string{"Plans", "cached: least time: decode 0.122 ms, prefill 0.869 ms", "54.60 % hit", "p.json: tiers", "slab/batch", "1.7 MB", "1.3 MB", "ms/decode of 8,189"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the page", want)
 		}

@@ -12,7 +12,7 @@ import (
 
 // planTiers prints what lies on which tier, for each plan and size of host memory.
 func (p *printer) planTiers(r *experiment.PlanResult) {
-	header := []any{"policy", "codec", "host memory", "host rows", "slab", "host", "pages", "pages/batch", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive"}
+	header := []any{"policy", "codec", "host memory", "host rows", "slab", "host", "pages", "slab/batch", "host/batch", "pages/batch", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive"}
 	phases := r.Plans[0].Tiers[0].Phase != ""
 	if phases {
 		header = slices.Insert(header, 2, any("phase"))
@@ -34,7 +34,7 @@ func (p *printer) planTiers(r *experiment.PlanResult) {
 			}
 			row := table.Row{
 				plan.Policy, plan.Codec, bytesOf(one.HostMemory), count(one.HostRows), percent(one.SlabRatio), percent(one.HostRatio), percent(one.ColdRatio),
-				count(int64(one.PagesRead + 0.5)), bytesOf(int64(one.BytesRead)), dash(one.ResidentMS, "%.3f"), dash(one.BatchMS, "%.3f"), dash(one.PrefetchedMS, "%.3f"), drive,
+				bytesOf(int64(one.SlabBytesRead)), bytesOf(int64(one.HostBytesRead)), count(int64(one.PagesRead + 0.5)), bytesOf(int64(one.BytesRead)), dash(one.ResidentMS, "%.3f"), dash(one.BatchMS, "%.3f"), dash(one.PrefetchedMS, "%.3f"), drive,
 			}
 			if phases {
 				row = slices.Insert(row, 2, any(one.Phase))
@@ -48,7 +48,7 @@ func (p *printer) planTiers(r *experiment.PlanResult) {
 		}
 	}
 	p.printf("\n%s\n", t.Render())
-	p.printf("pages/batch, read/batch: what a mean batch reads; prefetched: reading beside gathering; drive: what reaches --rows-per-second, prefetched (-: nothing is read, or hits and host misses alone take longer)\n")
+	p.printf("slab/batch, host/batch: bytes of the rows that the two serve of a mean batch; pages/batch, read/batch: what it reads; prefetched: reading beside gathering; drive: what reaches --rows-per-second, prefetched (-: nothing is read, or hits and host misses alone take longer)\n")
 	for _, line := range least {
 		p.printf("%s\n", line)
 	}

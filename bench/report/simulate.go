@@ -30,9 +30,13 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 			row = append(row, ratioOf(r.ByteMissRatio))
 		}
 		for _, tier := range r.Tiers {
-			one := []string{r.Policy, size, sizeOf(&s.Source, tier.HostBytes), ratioOf(tier.HostHitRatio), ratioOf(tier.ColdMissRatio), "-"}
-			if tier.ColdBytesRead > 0 {
-				one[len(one)-1] = bytesOf(tier.ColdBytesRead)
+			one := []string{r.Policy, size, sizeOf(&s.Source, tier.HostBytes), ratioOf(tier.HostHitRatio), ratioOf(tier.ColdMissRatio)}
+			for _, n := range []int64{tier.CacheHitBytes, tier.HostHitBytes, tier.ColdBytesRead} {
+				text := "-"
+				if n > 0 {
+					text = bytesOf(n)
+				}
+				one = append(one, text)
 			}
 			if b := tier.Batch; b != nil {
 				batch = b.Requests
@@ -50,7 +54,7 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	out.source(&s.Source)
 	out.printf("\n%s\n", t.Render())
 	if len(below) > 0 {
-		header := []any{"policy", "cache", "host tier", "hits in it", "misses below it", "read there"}
+		header := []any{"policy", "cache", "host tier", "hits in it", "misses below it", "cache serves", "host tier serves", "read below"}
 		if batch > 0 {
 			header = append(header, "reads/batch", "resident ms", "batch ms", "prefetched ms")
 		}

@@ -59,6 +59,9 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	out.printf("\n%s\n\n", t.Render())
 	if !r.Compares() {
 		out.line("batches", "p50 / p95 / p99 %s", latency(total.BatchLatency))
+		for i := range r.Tables {
+			tiers(out, r.Tables[i].Tiers, r.Tables[i].Name+": ")
+		}
 		verified(out, &r.Verification)
 		return out.err
 	}

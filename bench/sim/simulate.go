@@ -170,14 +170,18 @@ func (c *Config) validateSource(f *faults.List) {
 	f.If(c.Trace == "", "--trace must name a file")
 	known := slices.ContainsFunc(trace.Formats(), func(name string) bool { return strings.EqualFold(name, c.Format) })
 	f.If(c.Format != "" && !known, "--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", "))
-	for _, size := range slices.Concat(c.Sizes, c.HostSizes) {
-		_, err := c.size(size, 1<<40)
+	for _, size := range c.Sizes {
+		_, err := c.size("--sizes", size, 1<<40)
+		f.Add(err)
+	}
+	for _, size := range c.HostSizes {
+		_, err := c.size("--host-sizes", size, 1<<40)
 		f.Add(err)
 	}
 }
 
-// size returns the cache size that a text means for a working set.
-func (c *Config) size(text string, workingSet int64) (int64, error) {
+// size returns the cache size that the text of a flag means for a working set.
+func (c *Config) size(flag, text string, workingSet int64) (int64, error) {
 	text = strings.TrimSpace(text)
 	if share, ok := strings.CutSuffix(text, "%"); ok {
 		if p, err := strconv.ParseFloat(strings.TrimSpace(share), 64); err == nil && p > 0 && !math.IsInf(p, 0) {
@@ -191,9 +195,9 @@ func (c *Config) size(text string, workingSet int64) (int64, error) {
 		return int64(n), nil
 	}
 	if c.UnitSize {
-		return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or, with --unit-size, a number of objects", text)
+		return 0, fmt.Errorf("%s (%q) must be a positive percentage of the working set or, with --unit-size, a number of objects", flag, text)
 	}
-	return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or a size such as 64MiB", text)
+	return 0, fmt.Errorf("%s (%q) must be a positive percentage of the working set or a size such as 64MiB", flag, text)
 }
 
 // Estimates of memory: loadBytes for each request while a trace is read and its IDs are numbered, rowBytes for each row of a simulation.
@@ -257,7 +261,7 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 			t.PrepareFuture()
 		}
 		for _, text := range c.Sizes {
-			if p.capacity, err = c.size(text, source.WorkingSet); err != nil {
+			if p.capacity, err = c.size("--sizes", text, source.WorkingSet); err != nil {
 				return nil, err
 			}
 			jobs = append(jobs, p)
@@ -266,7 +270,7 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	results := len(jobs)
 	var hosts []int64
 	for _, text := range c.HostSizes {
-		host, err := c.size(text, source.WorkingSet)
+		host, err := c.size("--host-sizes", text, source.WorkingSet)
 		if err != nil {
 			return nil, err
 		}

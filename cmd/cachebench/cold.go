@@ -1,10 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/flagfile"
 	"github.com/tensorcache/tensorcache/pages/cluster"
 )
 
@@ -30,7 +31,7 @@ func (c coldFlag) Set(s string) error {
 	}
 	on, err := strconv.ParseBool(s)
 	if err != nil {
-		return fmt.Errorf("must be true, false, or the address of a cluster, redis://HOST:PORT")
+		return flagfile.Takes("true, false, or the address of a cluster, redis://HOST:PORT")
 	}
 	c.cfg.Cold = on
 	return nil
@@ -39,13 +40,14 @@ func (c coldFlag) Set(s string) error {
 // Type implements pflag.Value. Flags of this type may be given without a value.
 func (c coldFlag) Type() string { return "bool" }
 
-// joinCold makes one argument of --cold and an address that follows it: flags that may be given without a value take none from the next argument.
+// joinCold makes one argument of --cold and an address that follows it: flags that may be given without a value take none from the next argument. Any scheme counts, so
+// that the error of one that is no cluster's names the flag.
 func joinCold(args []string) (joined []string) {
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {
 			return append(joined, args[i:]...)
 		}
-		if args[i] == "--cold" && i+1 < len(args) && cluster.IsAddress(args[i+1]) {
+		if args[i] == "--cold" && i+1 < len(args) && strings.Contains(args[i+1], "://") {
 			joined = append(joined, "--cold="+args[i+1])
 			i++
 			continue

@@ -232,7 +232,7 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 
 // sizesGiven refuses sizes that are given and empty, as an unset variable of a shell is: none would mean another thing.
 func sizesGiven(f *pflag.FlagSet) error {
-	for _, name := range []string{"host-memory", "refresh-bytes", "gpu-memory", "cold-bandwidth", "page"} {
+	for _, name := range []string{"host-memory", "refresh-bytes", "gpu-memory", "cold-bandwidth", "cold-cache-bytes", "page", "host-sizes"} {
 		if flag := f.Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "[]") == "" {
 			return fmt.Errorf(`--%s ("") must be a size such as 64MiB, or not given`, name)
 		}

@@ -144,6 +144,8 @@ func TestTables_BadInput(t *testing.T) {
 	for _, c := range []struct{ flags, want string }{
 		{"run --features " + all + " --graph g.npz", "--graph takes one table, there are 3"},
 		{"run --features " + all + " --cold", "--cold takes one table, there are 3"},
+		{"run --features " + all + " --cold redis://127.0.0.1:1", "--cold takes one table, there are 3"},
+		{"run --features " + all + " --prefetch 2", "--prefetch (2) needs a table of pages"},
 		{"run --features " + all + " --drift 5", "--drift takes one table, there are 3"},
 		{"run --features " + all + " --refresh-interval 1s", "--refresh-interval takes one table, there are 3"},
 		{"run --features " + all + " --refresh-batches 2", "--refresh-batches takes one table, there are 3"},

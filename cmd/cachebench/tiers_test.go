@@ -101,7 +101,26 @@ func TestRun_OfPages(t *testing.T) {
 	leastMemory(t, dir, file)
 	refuseWith(t, `--host-memory ("")`, "run", "--features", dir, "--host-memory", "")
 	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
+	refuseWith(t, "--prefetch (2) needs a table of pages", "run", "--features", file, "--prefetch", "2")
+	refuseWith(t, `--cold-cache-bytes ("")`, "run", "--cold", "redis://127.0.0.1:1", "--cold-cache", t.TempDir(), "--cold-cache-bytes", "")
+	refuseWith(t, "--features (redis://127.0.0.1:1) must be files or a directory of pages", "run", "--features", "redis://127.0.0.1:1")
+	refuseWith(t, `--cold ("http://127.0.0.1:1") must be true, false, or the address of a cluster`, "run", "--features", dir, "--cold", "http://127.0.0.1:1")
 	refuseWith(t, "must be a directory of pages beside --cold", "run", "--features", file, "--cold", "redis://127.0.0.1:1")
+}
+
+// TestTables_OfPages: of several tables each one in pages has its tiers, and none is compared with an uncompressed cache, which would need all rows in memory.
+func TestTables_OfPages(t *testing.T) {
+	dir, file := packedFeatures(t, 20_000)
+	flags := []string{"run", "--features", dir + "," + file, "--host-memory", "7MiB", "--budget", "256KiB", "--batches", "4", "--warmup-batches", "4", "--batch-size", "500", "--verify"}
+	res := decode[experiment.TablesResult](t, succeed(t, append(flags, "--json", "--prefetch", "2")...))
+	tiers := res.Tables[0].Tiers
+	if tiers == nil || tiers.Cold.RowsRead == 0 || tiers.Prefetch.Rows == 0 || tiers.Host.Rows == 0 || res.Tables[1].Tiers != nil || res.Mismatches != 0 || res.VerifiedRows != res.Total.Lookups || res.Total.Uncompressed.Lookups != 0 {
+		t.Errorf("%+v; tables %+v", tiers, res.Tables)
+	}
+	text := succeed(t, flags...)
+	if !strings.Contains(text, "\nhost tier  f: ") || !strings.Contains(text, "\npages      f: ") || strings.Contains(text, "uncompressed") || strings.Contains(text, "verdict") {
+		t.Errorf("%s", text)
+	}
 }
 
 // leastMemory: the error of too little host memory names what was given and the least, which is enough, and a plan's error names about the same.
@@ -184,6 +203,10 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	damage(t, filepath.Join(dir, "g1", "pages-00000"))
 	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 	behind := tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
+	text := succeed(t, "run", "--features", dir, "--cold", url, "--host-memory", "1MiB", "--budget", "256KiB", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32")
+	if !strings.Contains(text, "\nfailed     files "+dir+": missing or damaged when ") {
+		t.Errorf("the damaged page is not named:\n%s", text)
+	}
 	if alone.Results.Lookups != behind.Results.Lookups || alone.Results.Hits != behind.Results.Hits {
 		t.Errorf("alone %+v, behind files %+v", alone.Tiers.Cold, behind.Tiers.Cold)
 	}

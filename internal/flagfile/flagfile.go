@@ -79,6 +79,11 @@ type GivenTwice string
 
 func (g GivenTwice) Error() string { return fmt.Sprintf("given twice, before as %q", string(g)) }
 
+// Takes is the error of a flag's Set that says what the flag takes, where its type does not say so.
+type Takes string
+
+func (t Takes) Error() string { return "must be " + string(t) }
+
 // ValueError says what a flag takes if err is the error of a value that is not of the flag's type. Other errors are returned as they are.
 func ValueError(err error) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
@@ -87,6 +92,9 @@ func ValueError(err error) error {
 	}
 	if before, ok := errors.AsType[GivenTwice](err); ok {
 		return fmt.Errorf("--%s (%q) must be given once: it is %q already", invalid.GetFlag().Name, invalid.GetValue(), string(before))
+	}
+	if takes, ok := errors.AsType[Takes](err); ok {
+		return fmt.Errorf("--%s (%q) %w", invalid.GetFlag().Name, invalid.GetValue(), takes)
 	}
 	takes, known := map[string]string{
 		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
