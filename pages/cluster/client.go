@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -37,7 +41,7 @@ func connect(a address, o Options) (control, reading valkey.Client, err error) {
 		}
 	}
 	if control, err = valkey.NewClient(option); err != nil {
-		return nil, nil, fmt.Errorf("cluster: %s: %w", strings.Join(a.nodes, ","), err)
+		return nil, nil, connectError(a, o, err)
 	}
 	// Connections to nodes of a cluster begin with READONLY, which masters ignore.
 	option.ReplicaOnly = control.Mode() == valkey.ClientModeCluster
@@ -45,9 +49,23 @@ func connect(a address, o Options) (control, reading valkey.Client, err error) {
 	option.ConnWriteTimeout = o.Timeout
 	if reading, err = valkey.NewClient(option); err != nil {
 		control.Close()
-		return nil, nil, fmt.Errorf("cluster: %s: %w", strings.Join(a.nodes, ","), err)
+		return nil, nil, connectError(a, o, err)
 	}
 	return control, reading, nil
+}
+
+// connectError is the error of a client that could not be made. It says what the server leaves open: it closes or leaves unanswered a connection that does not speak TLS as it does.
+func connectError(a address, o Options, err error) error {
+	hint := ""
+	switch {
+	case strings.HasPrefix(err.Error(), "NOAUTH") && o.Credentials.Password == "":
+		hint = "no password was given: the environment has it in TENSORCACHE_CLUSTER_PASSWORD or TENSORCACHE_CLUSTER_PASSWORD_FILE, Go in Options.Credentials: "
+	case a.tls && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(tls.RecordHeaderError))):
+		hint = "no TLS handshake; a server without TLS has the address redis://: "
+	case !a.tls && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		hint = "connection closed; a server with TLS has the address rediss://: "
+	}
+	return fmt.Errorf("cluster: %s: %s%w", strings.Join(a.nodes, ","), hint, err)
 }
 
 // token returns a name that nobody else has.

@@ -290,6 +290,9 @@ func TestOpen_WrongPassword(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.Nodes[0].Addr) || !strings.Contains(err.Error(), "NOAUTH") && !strings.Contains(err.Error(), "WRONGPASS") {
 			t.Errorf("%+v: %v", credentials, err)
 		}
+		if named := strings.Contains(err.Error(), "TENSORCACHE_CLUSTER_PASSWORD_FILE"); named != (credentials.Password == "") {
+			t.Errorf("%+v: %v", credentials, err)
+		}
 		if strings.Contains(err.Error(), "right") {
 			t.Errorf("the error shows the password: %v", err)
 		}

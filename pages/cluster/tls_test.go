@@ -52,8 +52,12 @@ func TestOpen_TLS(t *testing.T) {
 	if _, err := Open(t.Context(), url, Options{Table: "x"}); err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := Open(t.Context(), strings.Replace(url, "rediss", "redis", 1), o); err == nil {
-		t.Error("opened without TLS")
+	if _, err := Open(t.Context(), strings.Replace(url, "rediss", "redis", 1), o); err == nil || !strings.Contains(err.Error(), "rediss://") {
+		t.Errorf("opened without TLS: %v", err)
+	}
+	plain := redistest.Start(t, redistest.Options{Masters: -1})
+	if _, err := Open(t.Context(), strings.Replace(plain.URL(), "redis", "rediss", 1), Options{Table: "x"}); err == nil || !strings.Contains(err.Error(), "redis://") {
+		t.Errorf("opened with TLS: %v", err)
 	}
 }
 
