@@ -24,7 +24,7 @@ type Explanation struct {
 	Offset          int64
 	Age             time.Duration
 	// Tier is where the newest version of the row is read next: "slab", "overlay", "host", or, of a table of FromPages, "log" for a row of the log of
-	// updates and "pages". Since is when it came there, the zero time if that is not known.
+	// updates and "pages". Since is when it came there, the zero time if that is not known; of rows in no slab up to a second earlier.
 	Tier  string
 	Since time.Time
 	// Reason is the reason of the row's next miss, if it is not cached.

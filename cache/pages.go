@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,14 +217,14 @@ type updates struct {
 	tasks   sync.WaitGroup
 }
 
-// openUpdates opens a log if its folder is there.
+// openUpdates opens a log if it has rows. Otherwise the first update does, so that processes which update nothing share a table.
 func openUpdates(p *paged, dir string, durable bool, logger *slog.Logger) (*updates, error) {
 	u := &updates{paged: p, dir: dir, durable: durable, logger: logger, replace: make(chan struct{}, 1)}
 	u.life, u.end = context.WithCancel(context.Background())
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return u, nil
+	empty, err := delta.Empty(dir)
+	if err == nil && !empty {
+		_, err = u.open()
 	}
-	_, err := u.open()
 	return u, err
 }
 

@@ -173,6 +173,35 @@ func TestOpen_LogOfTwoCaches(t *testing.T) {
 	}
 }
 
+// TestOpen_EmptyLog: caches that update nothing share a directory whose log was merged, and write nothing there; the first update takes the log.
+func TestOpen_EmptyLog(t *testing.T) {
+	m := newModel(1000, 1000, 120)
+	dir := packedFiles(t, m.source(), 120)
+	first := openDirectory(t, dir, false)
+	if err := errors.Join(m.update(first, 0, []int64{7}), first.MergeUpdates(ctx, 0), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadDir(filepath.Join(dir, "delta"))
+	if err != nil || len(before) == 0 {
+		t.Fatalf("log %v, %v", before, err)
+	}
+	a, b := openDirectory(t, dir, false), openDirectory(t, dir, false)
+	for _, c := range []*cache.Cache{a, b} {
+		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, err := os.ReadDir(filepath.Join(dir, "delta")); err != nil || len(after) != len(before) {
+		t.Errorf("log %v, before %v, %v", after, before, err)
+	}
+	if err := m.update(a, 0, []int64{8}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Update(ctx, 0, []int64{9}, make([]byte, 120)); err == nil || !strings.Contains(err.Error(), "another process has the log") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestMergeUpdates_Canceled: a merge that ends early leaves the updates in the log.
 func TestMergeUpdates_Canceled(t *testing.T) {
 	const rows = 3000
@@ -309,5 +338,48 @@ func TestOpen_PagesGone(t *testing.T) {
 	}
 	if _, err := cache.Open(dir); err == nil || !strings.Contains(err.Error(), "manifest") {
 		t.Errorf("no manifest: %v", err)
+	}
+}
+
+// TestExplain_SinceWhen: a row that an Update or Invalidate moves to the log or the pages lies there since then, whether no memory had it or a slab.
+func TestExplain_SinceWhen(t *testing.T) {
+	const rows, rowBytes = 10_000, 120
+	m := newModel(rows, rows, rowBytes)
+	c := openDirectory(t, packedFiles(t, m.source(), rowBytes), false)
+	all, err := c.Explain(0, allOf(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string][]int64{}
+	for _, e := range all {
+		of[e.Tier] = append(of[e.Tier], e.Row)
+	}
+	if len(of["slab"]) == 0 || len(of["pages"]) < 2 {
+		t.Fatalf("rows lie in %v", of)
+	}
+	moved := []int64{of["pages"][0], of["slab"][0], of["pages"][1]}
+	time.Sleep(2100 * time.Millisecond) // times have a second's resolution
+	begun := time.Now()
+	if err := errors.Join(m.update(c, 0, moved[:1]), c.Invalidate(0, moved[1:2])); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		e, err := c.Explain(0, moved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e[0].Tier == "overlay" {
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("still in the overlay: %+v", e)
+			}
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		for i, want := range []string{"log", "pages", "pages"} {
+			if recent := e[i].Since.After(begun.Add(-time.Second)); e[i].Tier != want || recent != (i < 2) {
+				t.Errorf("row %d: %s since %v, moved at %v", e[i].Row, e[i].Tier, e[i].Since, begun)
+			}
+		}
+		return
 	}
 }

@@ -286,13 +286,18 @@ func (t *Tier) Show(row int64, l slab.Location, prefetched bool) Written {
 	return t.store(row, l)
 }
 
-// Since returns when a row came to a Partial tier, or left it.
+// Since returns when a row came to a Partial tier, left it, or was touched, rounded down to a second since the tier was opened.
 func (t *Tier) Since(row int64) time.Time {
 	return t.part.begun.Add(time.Duration(atomic.LoadUint32(&t.part.since[row])) * time.Second)
 }
 
-func (t *Tier) store(row int64, l slab.Location) Written {
+// Touch notes that a row's newest version comes to where it lies now, in a Partial tier or below it.
+func (t *Tier) Touch(row int64) {
 	atomic.StoreUint32(&t.part.since[row], uint32(time.Since(t.part.begun)/time.Second))
+}
+
+func (t *Tier) store(row int64, l slab.Location) Written {
+	t.Touch(row)
 	atomic.StoreUint64((*uint64)(&t.locations()[row]), uint64(l))
 	return Written{uint64(row), uint64(l)}
 }

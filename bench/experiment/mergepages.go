@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/tensorcache/tensorcache/pages"
@@ -25,7 +26,11 @@ type MergedPages struct {
 // lies in a cluster. folder is the log's: "" for that of the directory.
 func MergePages(ctx context.Context, from, folder string, progress Progress) (_ *MergedPages, err error) {
 	start := time.Now()
-	if folder == "" {
+	if folder != "" {
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("--log (%s) must be the folder of the table's updates, and there is none", folder)
+		}
+	} else {
 		if cluster.IsAddress(from) {
 			return nil, fmt.Errorf("--log must name the folder of updates of the table in the cluster (%s)", from)
 		}
@@ -36,6 +41,9 @@ func MergePages(ctx context.Context, from, folder string, progress Progress) (_ 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if empty, err := delta.Empty(folder); err != nil || empty { // nothing is made, so that the table stays as it is also for processes that may not write
+		return &MergedPages{Packed: *packed(from, s.Manifest(), start)}, err
+	}
 	l, err := delta.Open(folder, s.Manifest(), delta.Options{Durable: true})
 	if err != nil {
 		return nil, err

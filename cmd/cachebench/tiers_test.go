@@ -351,6 +351,11 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	dir, file := packedFeatures(t, 6000)
 	rows := []int64{0, 7, 5999}
+	succeed(t, "merge", dir)
+	if _, err := os.Stat(delta.Folder(dir)); err == nil {
+		t.Error("merging nothing makes a log")
+	}
+	refuse(t, "--log (nowhere) must be the folder of the table's updates, and there is none", "merge", dir, "--log", "nowhere")
 	updatePages(t, dir, rows, 0x41)
 	before, err := pages.ReadManifest(dir)
 	if err != nil {

@@ -131,6 +131,24 @@ func there(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// Empty reports whether a folder has no log, or one without rows. It looks at the lengths of files alone: whoever has the log may append to it meanwhile.
+func Empty(dir string) (bool, error) {
+	numbers, err := listSegments(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	for _, number := range numbers {
+		info, err := os.Stat(filepath.Join(dir, segmentName(number)))
+		if errors.Is(err, fs.ErrNotExist) { // just removed, by who merges: newer ones are in use
+			return false, nil
+		}
+		if err != nil || info.Size() != segmentHeader {
+			return false, err
+		}
+	}
+	return err == nil, err
+}
+
 // Find reports whether the log has a version of a row, and how that is stored. It reads no file.
 func (l *Log) Find(row int64) (stored int, compressed, ok bool) {
 	l.mu.RLock()

@@ -707,3 +707,30 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+// TestEmpty: a log is empty until rows are appended, and when they have been merged.
+func TestEmpty(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "delta")
+	check := func(want bool) {
+		t.Helper()
+		if empty, err := Empty(dir); err != nil || empty != want {
+			t.Errorf("empty: %v, %v, want %v", empty, err, want)
+		}
+	}
+	check(true)
+	l := open(t, dir, Options{})
+	check(true)
+	if err := l.Append([]Row{version(3, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	check(false)
+	sealed, err := l.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(false)
+	if err := errors.Join(l.Drop(sealed), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	check(true)
+}

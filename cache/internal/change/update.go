@@ -152,6 +152,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	w.disturbLocked(key)
 	if table, row := hashmap.SplitKey(key); w.set.Tables[table].Cold != nil {
 		w.set.Tables[table].Cold.Changed(row)
+		w.set.Tables[table].Tier.Touch(row)
 	}
 	w.mu.updated[key] = f
 	w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)

@@ -105,6 +105,9 @@ func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 		return
 	}
 	a.Tier, a.Since = t.TierNow(row), t.Tier.Since(row)
+	if a.Tier != "host" && a.Withdrawn.At.After(a.Since) { // a slab had it since it left the host tier
+		a.Since = a.Withdrawn.At
+	}
 	switch a.Tier {
 	case "log":
 		a.Stored, a.Compressed, _ = t.Cold.Log().Find(row)
