@@ -16,6 +16,10 @@ import (
 	"go.opentelemetry.io/otel"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // panel is a panel of a Grafana dashboard; those that are rows may have panels of their own.
@@ -99,6 +103,56 @@ func (f inspect) Visit(node parser.Node, path []parser.Node) (parser.Visitor, er
 	return f, f(node, path)
 }
 
+// zeros is a table of zeros, as a pages.Source.
+type zeros struct{ rows, left int }
+
+func (z *zeros) Rows() int     { return z.rows }
+func (z *zeros) RowBytes() int { return 128 }
+func (z *zeros) Close() error  { return nil }
+func (z *zeros) Read(dst []byte) (int, error) {
+	n := min(len(dst)/128, z.left)
+	z.left -= n
+	clear(dst[:n*128])
+	return n, nil
+}
+
+// below reads rows of a table of pages, for the metrics that only such tables have.
+func below(t *testing.T) {
+	t.Helper()
+	const rows = 4000
+	place := pages.NewMemory()
+	o := pages.PackOptions{Name: "below", DType: dtype.Float32, Codec: "none", Stage: "none"}
+	if _, err := pages.Pack(t.Context(), func() (pages.Source, error) { return &zeros{rows, rows}, nil }, place.Writer(), o); err != nil {
+		t.Fatal(err)
+	}
+	store, err := place.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := pages.OpenStores(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.FromPages(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.New(cache.Options{
+		Tables: []cache.Table{table}, Budget: 50_000, Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Memory: 100_000}, Telemetry: cache.TelemetryOptions{Name: "below"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	all := make([]int64, rows)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	if err := c.Gather(t.Context(), 0, all, make([]byte, rows*128)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDashboard_Queries parses every query of the dashboard as Prometheus does, and holds it against a scrape.
 func TestDashboard_Queries(t *testing.T) {
 	b, err := os.ReadFile("../../../docs/dashboards/tensorcache.json")
@@ -118,6 +172,7 @@ func TestDashboard_Queries(t *testing.T) {
 	t.Cleanup(func() { otel.SetTracerProvider(tracenoop.NewTracerProvider()) })
 	c, url := serve(t)
 	work(t, c)
+	below(t)
 	scrape(t, url)
 	time.Sleep(150 * time.Millisecond) // the use of the host link is that between two scrapes
 	all := newScraped(scrape(t, url))
@@ -150,7 +205,7 @@ func TestDashboard_Queries(t *testing.T) {
 	for _, p := range board.Panels {
 		check(p)
 	}
-	for _, must := range []string{"tensorcache_misses_total", "tensorcache_estimated_hit_ratio", "tensorcache_host_link_utilization_ratio", "tensorcache_gather_duration_seconds_bucket"} {
+	for _, must := range []string{"tensorcache_misses_total", "tensorcache_estimated_hit_ratio", "tensorcache_host_link_utilization_ratio", "tensorcache_gather_duration_seconds_bucket", "tensorcache_cold_latency_seconds"} {
 		if !asked[must] {
 			t.Errorf("nothing asks for %s", must)
 		}
