@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,11 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := sizesGiven(cmd.Flags()); err != nil {
 				return err
+			}
+			for _, name := range []string{"name", "codec", "stage", "order", "graph", "ids"} { // none would mean another thing, as with sizesGiven
+				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+					return fmt.Errorf(`--%s ("") must not be empty: leave it out`, name)
+				}
 			}
 			cfg.Features = args[0]
 			hint := "the same command goes on where it was"

@@ -172,6 +172,7 @@ func TestPack_BadInput(t *testing.T) {
 		{"pages: " + full + ": must be a new or empty directory, or one of page files (it has thesis.tex)", []string{"pack", good, "--out", full}},
 		{`--page ("1KiB") must be 4KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "1KiB"}},
 		{`pages: stage ("gzip") must be one of none, zstd, lz4, or auto`, []string{"pack", good, "--out", out, "--stage", "gzip"}},
+		{`--order ("") must not be empty: leave it out`, []string{"pack", good, "--out", out, "--order", ""}},
 		{"--order degree needs --graph", []string{"pack", good, "--out", out, "--order", "degree"}},
 		{"--order frequency needs --ids", []string{"pack", good, "--out", out, "--order", "frequency"}},
 		{"--graph means nothing without --order degree", []string{"pack", good, "--out", out, "--graph", "g.npz"}},

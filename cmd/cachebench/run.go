@@ -199,6 +199,11 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 		return err
 	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
+	for _, name := range []string{"features", "cold-cache"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return fmt.Errorf(`--%s ("") must not be empty: leave it out`, name)
+		}
+	}
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
 		if changed(c[0]) && changed(c[1]) {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])

@@ -101,6 +101,8 @@ func TestRun_OfPages(t *testing.T) {
 	leastMemory(t, dir, file)
 	refuseWith(t, `--host-memory ("")`, "run", "--features", dir, "--host-memory", "")
 	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
+	refuseWith(t, `--features ("") must not be empty: leave it out`, "run", "--features", "")
+	refuseWith(t, `--cold-cache ("") must not be empty: leave it out`, "run", "--cold", "redis://127.0.0.1:1", "--cold-cache", "")
 	refuseWith(t, "--prefetch (2) needs a table of pages", "run", "--features", file, "--prefetch", "2")
 	refuseWith(t, `--cold-cache-bytes ("")`, "run", "--cold", "redis://127.0.0.1:1", "--cold-cache", t.TempDir(), "--cold-cache-bytes", "")
 	refuseWith(t, "--features (redis://127.0.0.1:1) must be files or a directory of pages", "run", "--features", "redis://127.0.0.1:1")
