@@ -100,18 +100,22 @@ func (m *Map) Find(key uint64) slab.Location {
 	}
 }
 
-// FindAll is Find of many keys. locations is as long as keys.
-func (m *Map) FindAll(keys []uint64, locations []slab.Location) {
+// FindAll is Find of many keys. locations is as long as keys. all says that every location is valid.
+func (m *Map) FindAll(keys []uint64, locations []slab.Location) (all bool) {
 	locations = locations[:len(keys)]
+	most := slab.Location(0) // words of keys without a location are larger than any location
 	for i, key := range keys {
 		hash, want := Hash(key), key|hintBits
 		b := m.bucket(m.layout.home(hash))
+		var l slab.Location
 		if at := b.find(want); at != 0 {
-			locations[i] = slab.Location(atomic.LoadUint64(&b[at]))
+			l = slab.Location(atomic.LoadUint64(&b[at]))
 		} else {
-			locations[i] = m.Find(key)
+			l = m.Find(key)
 		}
+		locations[i], most = l, max(most, l)
 	}
+	return most.Valid()
 }
 
 // Insert publishes the location of key, which may be new, erased, or present with another location. It returns false and

@@ -186,6 +186,35 @@ func TestFind_BucketsRead(t *testing.T) {
 	}
 }
 
+// TestFindAll finds what Find finds, and says whether every key has a location.
+func TestFindAll(t *testing.T) {
+	const n = 1000
+	m := newMap(LayoutFor(n))
+	keys := make([]uint64, n)
+	for i := range keys {
+		keys[i] = Key(3, int64(i))
+		m.Insert(keys[i], slab.Compressed(slab.MaxSlabs-1, slab.MaxBytes-16, slab.MaxStored)) // the largest word of a location
+	}
+	locations := make([]slab.Location, n)
+	check := func(what string, want bool) {
+		t.Helper()
+		if all := m.FindAll(keys, locations); all != want {
+			t.Errorf("%s: all is %v", what, all)
+		}
+		for i, key := range keys {
+			if locations[i] != m.Find(key) {
+				t.Fatalf("%s: key %#x: %#x, want %#x", what, key, locations[i], m.Find(key))
+			}
+		}
+	}
+	check("all there", true)
+	m.Insert(keys[7], slab.NoLocation(slab.Evicted))
+	check("one without a location", false)
+	m.Insert(keys[7], slab.Raw(0, 0))
+	keys[n-1] = Key(4, 0)
+	check("one absent", false)
+}
+
 // TestInsert_ReachesLoad inserts into maps of all sizes up to the load they are made for and a tenth more.
 func TestInsert_ReachesLoad(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 8, 13, 100, 1000, 30_000, 1_000_000} {

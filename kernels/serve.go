@@ -84,7 +84,7 @@ func (k *Serve) Range(from, to int) {
 		for j := range n {
 			keys[j] = hashmap.Key(k.Lookup.Table, k.host.rows.at(from+j))
 		}
-		k.host.table.FindAll(keys[:n], locations[:n])
+		all := k.host.table.FindAll(keys[:n], locations[:n])
 		if k.Lookup.Ring != nil {
 			for j, key := range keys[:n] {
 				if row := k.host.rows.at(from + j); uint64(row) < uint64(k.Lookup.Limit) {
@@ -92,7 +92,9 @@ func (k *Serve) Range(from, to int) {
 				}
 			}
 		}
-		k.host.ahead.rows(k, from, locations[:n])
+		if !all {
+			k.host.ahead.rows(k, from, locations[:n])
+		}
 		for j, l := range locations[:n] {
 			row := k.host.rows.at(from + j)
 			if l.Valid() && !l.Compressed() && uint64(row) < uint64(k.Lookup.Limit) {
