@@ -184,17 +184,33 @@ func (p *paged) ReadRows(ctx context.Context, rows []int64, visit func(i int, st
 	return all
 }
 
-// unchanged returns an error if another generation of the page files has been committed since they were opened: it may have updates of another process, which
-// updates of this one, merged into the generation that is open, would undo.
-func (p *paged) unchanged() error {
-	if p.files == "" {
+// unchanged returns an error if another generation of the pages has been committed since they were opened: it may have updates of another process, which this one
+// would not see, and which its own updates, merged into the generation that is open, would undo.
+func (p *paged) unchanged(ctx context.Context) error {
+	var now uint64
+	where := p.files
+	switch {
+	case p.files != "":
+		m, err := pages.ReadManifest(p.files)
+		if err != nil {
+			return err
+		}
+		now = m.Generation
+	case p.rewritable:
+		g := p.begin()
+		store := g.table.Stores()[0].(pages.Rewritable)
+		current, err := store.Current(ctx)
+		if err = errors.Join(err, p.end(g)); err != nil {
+			return err
+		}
+		now, where = current, store.Name()
+	default:
 		return nil
 	}
-	m, err := pages.ReadManifest(p.files)
-	if err == nil && m.Generation != p.manifest.Generation {
-		err = fmt.Errorf("cache: table %s: another process has written generation %d of %s since generation %d was opened: open it again", p.manifest.Name, m.Generation, p.files, p.manifest.Generation)
+	if now != p.manifest.Generation {
+		return fmt.Errorf("cache: table %s: another process has written generation %d of %s since generation %d was opened: open it again", p.manifest.Name, now, where, p.manifest.Generation)
 	}
-	return err
+	return nil
 }
 
 // updates is a delta log as a cold.Log.
@@ -221,14 +237,18 @@ type updates struct {
 func openUpdates(p *paged, dir string, durable bool, logger *slog.Logger) (*updates, error) {
 	u := &updates{paged: p, dir: dir, durable: durable, logger: logger, replace: make(chan struct{}, 1)}
 	u.life, u.end = context.WithCancel(context.Background())
-	empty, err := delta.Empty(dir)
-	if err == nil && !empty {
-		_, err = u.open()
+	switch empty, err := delta.Empty(dir); {
+	case err != nil:
+		return u, err
+	case empty: // perhaps since another process has merged it
+		return u, p.unchanged(u.life)
 	}
+	_, err := u.open(true)
 	return u, err
 }
 
-func (u *updates) open() (*delta.Log, error) {
+// open opens the log. Rows in it are read from it if it is opened with the table. Otherwise they are an error: memory may have versions before them.
+func (u *updates) open(withTable bool) (*delta.Log, error) {
 	if l := u.log.Load(); l != nil {
 		return l, nil
 	}
@@ -242,7 +262,11 @@ func (u *updates) open() (*delta.Log, error) {
 		return nil, err
 	}
 	// From now on nobody else merges into the pages.
-	if err := u.paged.unchanged(); err != nil {
+	err = u.paged.unchanged(u.life)
+	if rows := l.Stats().Rows; err == nil && !withTable && rows > 0 {
+		err = fmt.Errorf("cache: table %s: another process has updated %d rows since the table was opened: open it again", u.paged.manifest.Name, rows)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	u.log.Store(l)
@@ -251,7 +275,7 @@ func (u *updates) open() (*delta.Log, error) {
 
 // Append implements cold.Log.
 func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error {
-	l, err := u.open()
+	l, err := u.open(false)
 	if err != nil {
 		return err
 	}

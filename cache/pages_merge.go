@@ -189,23 +189,28 @@ func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
 // reopen has reads go from generation g on to the one that this process has written, if that is the current one. It is an error if the current one is another
 // one than g, too: that need not have the updates of the log.
 func (u *updates) reopen(ctx context.Context, g *generation, written uint64) error {
-	store, err := g.table.Stores()[0].(pages.Rewritable).Reopen(ctx)
-	if err != nil {
+	from, reads := g.table.Stores()[0].(pages.Rewritable), g.table.Manifest().Generation
+	now, err := from.Current(ctx)
+	if err != nil || now == reads { // the other one was not committed
 		return err
 	}
-	fresh, err := pages.OpenStores(ctx, store)
-	if err != nil {
-		return err
+	if now == written {
+		store, err := from.Reopen(ctx)
+		if err != nil {
+			return err
+		}
+		fresh, err := pages.OpenStores(ctx, store)
+		if err != nil {
+			return err
+		}
+		if now = fresh.Manifest().Generation; now == written {
+			return u.paged.replace(fresh)
+		}
+		if err := fresh.Close(); err != nil {
+			return err
+		}
 	}
-	switch now := fresh.Manifest().Generation; now {
-	case written:
-		return u.paged.replace(fresh)
-	case g.table.Manifest().Generation: // the other one was not committed
-		return fresh.Close()
-	default:
-		err := fmt.Errorf("another process has written generation %d since generation %d was opened: open the table again", now, g.table.Manifest().Generation)
-		return errors.Join(err, fresh.Close())
-	}
+	return fmt.Errorf("another process has written generation %d since generation %d was opened: open the table again", now, reads)
 }
 
 // dropOld deletes generations that nobody reads. What cannot be deleted now is deleted by the next merge, or by who packs the table.

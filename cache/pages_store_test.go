@@ -146,6 +146,9 @@ func TestMergeUpdates_StoreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := overStore(t, store, log)
+	if err := m.update(c, 0, []int64{100}); err != nil { // it has the log
+		t.Fatal(err)
+	}
 	pack()
 	for range 300 {
 		if err := m.update(c, 0, allOf(rows)[100:100+few]); err != nil {

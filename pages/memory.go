@@ -139,6 +139,13 @@ func (s *MemoryStore) Rewriter(context.Context) (Writer, error) {
 	return w, nil
 }
 
+// Current implements Rewritable.
+func (s *MemoryStore) Current(context.Context) (uint64, error) {
+	s.place.mu.Lock()
+	defer s.place.mu.Unlock()
+	return s.place.mu.committed.manifest.Generation, nil
+}
+
 // Reopen implements Rewritable.
 func (s *MemoryStore) Reopen(context.Context) (Store, error) {
 	fresh, err := s.place.Open()

@@ -44,6 +44,8 @@ type Rewritable interface {
 	// Rewriter returns a writer of the next generation. It fails, and so does the writer's Commit, if this store's generation is not the current one any
 	// more. When Commit has returned nil, the loss of one node takes nothing back.
 	Rewriter(ctx context.Context) (Writer, error)
+	// Current returns the number of the current generation, which need not be this store's.
+	Current(ctx context.Context) (generation uint64, err error)
 	// Reopen opens the current generation in the way in which this store was opened. Reads of this store go on.
 	Reopen(ctx context.Context) (Store, error)
 	// DropOld deletes the generations that are not the current one and that nobody reads or writes.

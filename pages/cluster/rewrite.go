@@ -39,6 +39,15 @@ func (s *Store) Rewriter(ctx context.Context) (pages.Writer, error) {
 	return w, nil
 }
 
+// Current implements pages.Rewritable.
+func (s *Store) Current(ctx context.Context) (uint64, error) {
+	m, err := s.control.current(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return m.Generation, nil
+}
+
 // Reopen implements pages.Rewritable.
 func (s *Store) Reopen(ctx context.Context) (pages.Store, error) {
 	fresh, err := Open(ctx, s.url, s.options())
@@ -70,6 +79,15 @@ func (l *Local) Rewriter(ctx context.Context) (pages.Writer, error) {
 		return nil, err
 	}
 	return r.Rewriter(ctx)
+}
+
+// Current implements pages.Rewritable, if the store behind does.
+func (l *Local) Current(ctx context.Context) (uint64, error) {
+	r, err := l.rewritable()
+	if err != nil {
+		return 0, err
+	}
+	return r.Current(ctx)
 }
 
 // DropOld implements pages.Rewritable, if the store behind does.
