@@ -159,6 +159,7 @@ func TestOpen_ClusterIsMerged(t *testing.T) {
 			t.Fatal(err)
 		}
 		var stop atomic.Bool
+		var updates atomic.Int64
 		var beside sync.WaitGroup
 		for g := range 2 {
 			beside.Go(func() {
@@ -167,6 +168,7 @@ func TestOpen_ClusterIsMerged(t *testing.T) {
 					if err := v.update(one, []int64{2*r.Int64N(rows/2) + int64(g)}); err != nil {
 						t.Error(err)
 					}
+					updates.Add(1)
 					read := make([]int64, 100)
 					for i := range read {
 						read[i] = r.Int64N(rows)
@@ -178,6 +180,9 @@ func TestOpen_ClusterIsMerged(t *testing.T) {
 			})
 		}
 		for range 3 {
+			for n := updates.Load(); updates.Load() == n; { // without an update there is nothing to merge
+				time.Sleep(time.Millisecond)
+			}
 			if err := one.MergeUpdates(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
