@@ -75,7 +75,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.AddFlagSet(runFlags(&cfg))
-	f.Lookup("features").Usage = "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or several: A.npy,B.npy (default: generated float32 × 128)"
+	f.Lookup("features").Usage = "table: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or a directory of pack, or several: A.npy,B.npy (default: generated float32 × 128)"
 	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt"
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")

@@ -103,7 +103,7 @@ func TestConnect_BadInput(t *testing.T) {
 		"cache: row numbers out of range: row number (100) ":                                             {"explain", "--connect", socket, "--rows", "100"},
 		`--bytes ("x") must be a size such as 64MiB`:                                                     {"budget", "--connect", socket, "--bytes", "x"},
 		"cache: budget too small":                                                                        {"budget", "--connect", socket, "--bytes", "10"},
-		"snapshot: a path must be given: --snapshot is not set":                                          {"snapshot", "--connect", socket},
+		"snapshot: --file must be given: tensorcached runs without --snapshot":                           {"snapshot", "--connect", socket},
 		"--file (x) must be an absolute path":                                                            {"snapshot", "--connect", socket, "--file", "x"},
 	} {
 		stdout, stderr, status := runs(t, args...)

@@ -354,7 +354,7 @@ func (r *running) snapshot(path string) error {
 		path = r.config.Snapshot
 	}
 	if path == "" {
-		return errors.New("snapshot: a path must be given: --snapshot is not set")
+		return errors.New("snapshot: --file must be given: tensorcached runs without --snapshot")
 	}
 	r.snapshotting.Lock()
 	defer r.snapshotting.Unlock()
