@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/tensorcache/tensorcache/pages"
 )
 
-// Commit implements pages.Writer. It looks whether every page is there, and waits a while for the replicas; after Replaces, the generation is committed
-// without an error only if all replicas have it. m must have the table's name.
+// Commit implements pages.Writer. It waits a while for the replicas, and then looks whether every page and part is there; after Replaces, the generation is
+// committed without an error only if all replicas have it, also those that the cluster has marked as failed. m must have the table's name.
 func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
 	if err := w.usable(); err != nil {
 		return err
@@ -29,10 +30,12 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.writeParts(ctx, m, parts); err != nil {
 		return err
 	}
+	// What a replica lacks that has taken its master's place is found by the look, which comes after the wait. A replica that does so after the wait has everything.
+	acknowledged := w.awaitReplicas(ctx, w.replaces != nil, w.names(m)...)
 	if err := w.look(ctx); err != nil {
 		return err
 	}
-	if !w.awaitReplicas(ctx, w.names(m)...) && w.replaces != nil {
+	if !acknowledged && w.replaces != nil {
 		return fmt.Errorf("cluster: table %s: generation %d is not committed: %w", w.table, w.generation, errReplicas)
 	}
 	if _, err := w.do(ctx, func() valkey.Completed { return w.client.B().Sadd().Key(tablesKey).Member(w.table).Build() }); err != nil {
@@ -43,7 +46,7 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.become(ctx, done, text); err != nil {
 		return err
 	}
-	known := w.awaitReplicas(ctx, w.keys.last())
+	known := w.awaitReplicas(ctx, w.replaces != nil, w.keys.last())
 	w.finish()
 	if !known && w.replaces != nil {
 		return fmt.Errorf("cluster: table %s: generation %d is committed: %w", w.table, w.generation, errReplicas)
@@ -83,36 +86,61 @@ func (w *Writer) writeParts(ctx context.Context, m *pages.Manifest, parts *pages
 	return nil
 }
 
-// names returns keys that were written: those of parts, and of so many pages that every master has one of them.
-func (w *Writer) names(m *pages.Manifest) (names []string) {
+// partNames returns the keys of the parts.
+func (w *Writer) partNames() (names []string) {
 	for p, n := range w.is.chunks {
 		for chunk := range n {
 			names = append(names, w.part(w.generation, pages.Part(p), chunk))
 		}
 	}
+	return names
+}
+
+// names returns keys that were written: those of parts, and of so many pages that every master has one of them.
+func (w *Writer) names(m *pages.Manifest) []string {
+	names := w.partNames()
 	for page := range min(m.Pages, slots) {
 		names = append(names, w.page(w.generation, page))
 	}
 	return names
 }
 
-// look returns an error if a page is not there: a master may have died before it had passed the page on.
+// look returns an error if a page or a chunk of a part is not there: a master may have died before it had passed the key on.
 func (w *Writer) look(ctx context.Context) error {
-	for first := uint32(0); first < w.next; first += erasedAtOnce {
-		var names []string
-		for page := first; page < min(first+erasedAtOnce, w.next); page++ {
-			names = append(names, w.page(w.generation, page))
+	names := w.partNames()
+	for page := range w.next {
+		if len(names) >= erasedAtOnce {
+			if err := w.lookFor(ctx, names); err != nil {
+				return err
+			}
+			names = names[:0]
 		}
-		var missing error
-		err := w.eachResult(ctx, names, func(name string) valkey.Completed { return w.client.B().Exists().Key(name).Build() },
-			func(name string, r valkey.ValkeyResult) {
-				if n, err := r.AsInt64(); err != nil || n != 1 {
-					missing = fmt.Errorf("cluster: table %s: key %s: %w: a master was lost, or evicts keys", w.table, name, ErrMissing)
-				}
-			})
-		if err := errors.Join(err, missing); err != nil {
-			return err
-		}
+		names = append(names, w.page(w.generation, page))
 	}
-	return nil
+	return w.lookFor(ctx, names)
 }
+
+// lookFor returns an error that names the keys which are missing or empty, the first few of them. No page and no chunk is empty.
+func (w *Writer) lookFor(ctx context.Context, names []string) error {
+	var missing []string
+	var fault error
+	err := w.eachResult(ctx, names, func(name string) valkey.Completed { return w.client.B().Strlen().Key(name).Build() },
+		func(name string, r valkey.ValkeyResult) {
+			if n, err := r.AsInt64(); err != nil {
+				fault = fmt.Errorf("cluster: table %s: key %s: %w", w.table, name, err)
+			} else if n == 0 {
+				missing = append(missing, name)
+			}
+		})
+	if len(missing) > 0 {
+		more := ""
+		if n := len(missing) - missingNamed; n > 0 {
+			missing, more = missing[:missingNamed], fmt.Sprintf(" and %d more", n)
+		}
+		fault = errors.Join(fault, fmt.Errorf("cluster: table %s: key %s%s: %w: a master was lost, or evicts keys", w.table, strings.Join(missing, ", "), more, ErrMissing))
+	}
+	return errors.Join(err, fault)
+}
+
+// missingNamed is how many missing keys an error names.
+const missingNamed = 5

@@ -13,7 +13,8 @@
 //   - One script makes a generation the current one, if the loader's mark still stands.
 //   - A generation is marked as dropping before leases are looked for, and a reader looks at the mark after it has taken its lease. So
 //     either the reader sees the mark, or who drops sees the lease.
-//   - A generation is deleted only when the replicas know that mark, as one of them may take its master's place.
+//   - A generation is deleted only when the replicas know that mark, as one of them may take its master's place. Replicas that the cluster has
+//     marked as failed are passed over.
 //
 // A page may be read from any node of its shard. A node that fails, or answers late, is left for the next one; after several failures it is
 // not asked for a while. A replica that lacks a page is no answer: its master is asked.

@@ -83,7 +83,7 @@ func (c control) drop(ctx context.Context, generation uint64) error {
 	why := ""
 	if len(readers) > 0 {
 		why = "it is read by " + readers[0]
-	} else if !c.awaitReplicas(ctx, c.last()) {
+	} else if !c.awaitReplicas(ctx, false, c.last()) {
 		// A replica that takes its master's place now may hold this generation for the current one.
 		why = "replicas do not know yet that it is not the current one"
 	}

@@ -305,7 +305,7 @@ func TestOpen_WrongPassword(t *testing.T) {
 
 	// The commands that docs/cluster.md says suffice.
 	const reading = "+hello +auth +ping +client +readonly +get +cluster +set +del +exists +sadd +srem +smembers +hget"
-	const loading = " +eval +evalsha +incr +hset +hdel +hgetall +append +wait +unlink"
+	const loading = " +eval +evalsha +incr +hset +hdel +hgetall +append +strlen +wait +info +unlink"
 	for user, commands := range map[string]string{"least": reading, "loads": reading + loading} {
 		if _, err := c.Nodes[0].AskAs("right", "ACL SETUSER "+user+" on >few ~tc:* "+commands); err != nil {
 			t.Fatal(err)

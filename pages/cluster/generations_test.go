@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/valkey-io/valkey-go"
+
 	"github.com/tensorcache/tensorcache/internal/redistest"
 	"github.com/tensorcache/tensorcache/pages"
 )
@@ -263,29 +265,51 @@ func TestWriter_MemoryIsFull(t *testing.T) {
 	}
 }
 
-// Pages that are lost while they are loaded are found by Commit.
-func TestWriter_CommitLooksForPages(t *testing.T) {
+// Pages and parts that are lost while they are loaded are found by Commit, and are not made anew empty.
+func TestWriter_CommitLooksForPagesAndParts(t *testing.T) {
 	t.Parallel()
 	c := redistest.Start(t, redistest.Options{Masters: -1})
-	w, err := NewWriter(t.Context(), c.URL(), Options{Table: "x"})
+	for _, lost := range [][]string{{"3"}, {"index:0"}, {"index:0", "3"}} {
+		w, err := NewWriter(t.Context(), c.URL(), Options{Table: "x", Logger: quiet(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, key := range lost {
+			names = append(names, fmt.Sprintf("tc:x:%d:%s", w.Generation(), key))
+		}
+		w.client = losing{w.client, func() {
+			if n, err := c.Nodes[0].Ask("DEL " + strings.Join(names, " ")); err != nil || n != fmt.Sprint(len(names)) {
+				t.Errorf("deleted %s of %v: %v", n, names, err)
+			}
+		}}
+		err = packTo(t.Context(), w, "x", rowsOf(1000, 30))
+		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "key "+strings.Join(names, ", ")+":") {
+			t.Errorf("%v: got %v", names, err)
+		}
+	}
+	admin, err := administer(t.Context(), c.URL(), Options{Table: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lossy := losing{w, func() { c.Nodes[0].Ask("DEL tc:x:1:3") }} //nolint:errcheck // the test sees whether it was lost
-	if err := packTo(t.Context(), lossy, "x", rowsOf(1000, 30)); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "key tc:x:1:3") {
-		t.Errorf("got %v", err)
+	defer admin.close()
+	if _, _, err := admin.wait(t.Context(), "tc:x:9:9", true); !errors.Is(err, ErrMissing) {
+		t.Errorf("waited behind a key that is missing: %v", err)
+	}
+	if n, err := c.Nodes[0].Ask("EXISTS tc:x:9:9"); err != nil || n != "0" {
+		t.Errorf("the key was made: %s, %v", n, err)
 	}
 }
 
-// losing calls lose before it commits.
+// losing calls lose before Commit waits for replicas, which is after the last part was written.
 type losing struct {
-	pages.Writer
+	valkey.Client
 	lose func()
 }
 
-func (l losing) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
+func (l losing) Dedicate() (valkey.DedicatedClient, func()) {
 	l.lose()
-	return l.Writer.Commit(ctx, m, parts)
+	return l.Client.Dedicate()
 }
 
 // loaderEnv names, for a test's own process, the cluster that it loads generations into until it is killed.

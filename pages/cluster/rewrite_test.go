@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,17 +101,149 @@ func TestRewriter_WaitsForReplicas(t *testing.T) {
 	replica.Resume()
 	_, table := openTable(t, c.URL(), Options{Table: "x"})
 	allRows(t, table, old)
-	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) { // until the replica has caught up
-		err := rewrite(t, s, fresh, 1000)
+	untilRewritten(t, s, fresh)
+	_, table = openTable(t, c.URL(), Options{Table: "x"})
+	allRows(t, table, fresh)
+}
+
+// untilRewritten rewrites all rows again until the replica has caught up.
+func untilRewritten(t *testing.T, s *Store, fresh []byte) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		err := rewrite(t, s, fresh, int64(len(fresh)/testRowBytes))
 		if err == nil {
-			break
+			return
 		}
 		if time.Since(begin) > patience {
 			t.Fatal(err)
 		}
 	}
+}
+
+// untilAnswer asks a node again until its answer has a text.
+func untilAnswer(t *testing.T, n *redistest.Node, command, want string) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		answer, err := n.Ask(command)
+		if err == nil && strings.Contains(answer, want) {
+			return
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("%s lacks %q: %v %s", command, want, err, answer)
+		}
+	}
+}
+
+// A replica that the cluster has marked as failed has not acknowledged either. CLUSTER SLOTS no longer names it then. A loader does not wait for it.
+func TestRewriter_WaitsForFailedReplicas(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{Replicas: 1, NodeTimeout: time.Second})
+	old, fresh := rowsOf(1000, 77), rowsOf(1000, 78)
+	load(t, c.URL(), "x", old, Options{})
+	s, _ := openTable(t, c.URL(), Options{Table: "x", replicasWait: 200 * time.Millisecond})
+	replica := c.Nodes[3+int(slotOf(keys{"x"}.last()))*3/slots]
+	replica.Pause()
+	for _, n := range c.Nodes[:3] {
+		untilAnswer(t, n, "CLUSTER NODES", " slave,fail ")
+	}
+	if answer, err := c.Nodes[0].Ask("CLUSTER SLOTS"); err != nil || strings.Contains(answer, replica.ID) {
+		t.Errorf("CLUSTER SLOTS names the failed replica: %v %s", err, answer)
+	}
+	if err := rewrite(t, s, fresh, 1000); !errors.Is(err, errReplicas) || !strings.Contains(err.Error(), "is not committed") {
+		t.Errorf("got %v", err)
+	}
+	var warnings strings.Builder
+	load(t, c.URL(), "y", fresh, Options{Logger: slog.New(slog.NewTextHandler(&warnings, nil))})
+	if strings.Contains(warnings.String(), "not all replicas") {
+		t.Errorf("a loader waited: %s", &warnings)
+	}
+	replica.Resume()
+	_, table := openTable(t, c.URL(), Options{Table: "x"})
+	allRows(t, table, old)
+	untilRewritten(t, s, fresh)
 	_, table = openTable(t, c.URL(), Options{Table: "x"})
 	allRows(t, table, fresh)
+}
+
+func TestRewriter_WaitsForReplicasOfASingleServer(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{Masters: -1, Replicas: 1}) // two servers
+	server, replica := c.Nodes[0], c.Nodes[1]
+	if _, err := replica.Ask("REPLICAOF " + strings.ReplaceAll(server.Addr, ":", " ")); err != nil {
+		t.Fatal(err)
+	}
+	untilAnswer(t, server, "INFO replication", "state=online")
+	url := "redis://" + server.Addr
+	old, fresh := rowsOf(1000, 79), rowsOf(1000, 80)
+	load(t, url, "x", old, Options{})
+	s, _ := openTable(t, url, Options{Table: "x", replicasWait: 200 * time.Millisecond})
+	replica.Pause()
+	if err := rewrite(t, s, fresh, 1000); !errors.Is(err, errReplicas) || !strings.Contains(err.Error(), "is not committed") {
+		t.Errorf("got %v", err)
+	}
+	replica.Resume()
+	untilRewritten(t, s, fresh)
+	_, table := openTable(t, url, Options{Table: "x"})
+	allRows(t, table, fresh)
+}
+
+// While a slot moves, keys lie on one master or the other, so that neither's replicas suffice.
+func TestRewriter_WaitsForMovingSlots(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{})
+	old, fresh := rowsOf(1000, 81), rowsOf(1000, 82)
+	load(t, c.URL(), "x", old, Options{})
+	s, _ := openTable(t, c.URL(), Options{Table: "x"})
+	slot := slotOf("x") + 1 // of the same master as the control keys, but of none of them: all commands succeed
+	from, to := c.Nodes[int(slot)*3/slots], c.Nodes[(int(slot)*3/slots+1)%3]
+	for n, command := range map[*redistest.Node]string{to: "IMPORTING " + from.ID, from: "MIGRATING " + to.ID} {
+		if _, err := n.Ask(fmt.Sprintf("CLUSTER SETSLOT %d %s", slot, command)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rewrite(t, s, fresh, 1000); !errors.Is(err, errReplicas) || !strings.Contains(err.Error(), "is not committed") {
+		t.Errorf("got %v", err)
+	}
+	for _, n := range []*redistest.Node{from, to} {
+		if _, err := n.Ask(fmt.Sprintf("CLUSTER SETSLOT %d STABLE", slot)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	untilRewritten(t, s, fresh)
+}
+
+func TestMaster_OfAnswers(t *testing.T) {
+	t.Parallel()
+	const nodes = `a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5 7
+b 127.0.0.1:2@12,host slave a 0 0 2 connected
+c 127.0.0.1:3@13 slave,fail? a 0 0 2 connected
+d 127.0.0.1:4@14 replica,fail a 0 0 2 disconnected
+e :0@0 slave,fail,noaddr a 0 0 2 disconnected
+f 127.0.0.1:6@16 slave g 0 0 2 connected
+g 127.0.0.1:7@17 master,fail - 0 0 3 connected 8-16383
+`
+	for _, text := range []string{nodes, "txt:" + nodes} { // by RESP3 the first word has the format before it
+		m, err := parseNodes(text)
+		if err != nil || m.addr != "127.0.0.1:1" || m.up != 2 || m.down != 2 || m.moving != nil || !slices.Equal(m.slots, [][2]int{{0, 5}, {7, 7}}) {
+			t.Errorf("%+v, %v", m, err)
+		}
+	}
+	if m, err := parseNodes("a :1@2 myself,master - 0 0 1 connected 0-5 [5->-b] [9-<-c]\n"); err != nil || !slices.Equal(m.moving, []int{5, 9}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, bad := range []string{"", "a b c", "a :1@2 myself,slave b 0 0 1 connected", "a :1@2 myself,master - 0 0 1 connected 0-16384", "a :1@2 myself,master - 0 0 1 connected [x->-b]"} {
+		if m, err := parseNodes(bad); err == nil {
+			t.Errorf("%q: %+v", bad, m)
+		}
+	}
+	if m, err := parseReplication("# Replication\r\nrole:master\r\nconnected_slaves:2\r\n"); err != nil || m.replicas(true) != 2 || m.replicas(false) != 2 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, bad := range []string{"", "connected_slaves:x\r\n"} {
+		if m, err := parseReplication(bad); !errors.Is(err, errAnswer) {
+			t.Errorf("%q: %+v, %v", bad, m, err)
+		}
+	}
 }
 
 func TestLocal_ReopenTakesTheFolderAlong(t *testing.T) {

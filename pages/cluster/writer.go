@@ -71,7 +71,7 @@ func (w *Writer) begin(ctx context.Context) error {
 		return w.client.B().Hset().Key(w.generations()).FieldValue().FieldValue(strconv.FormatUint(w.generation, 10), w.is.String()).Build()
 	})
 	if err == nil {
-		w.awaitReplicas(ctx, w.keys.last())
+		w.awaitReplicas(ctx, false, w.keys.last())
 	}
 	return err
 }
@@ -108,8 +108,8 @@ func (w *Writer) renew() {
 	}
 }
 
-// Replaces has Commit fail unless this is the manifest of the generation that readers open then, and unless all replicas acknowledge the new one: for a
-// generation that was made of it and of updates that are deleted elsewhere.
+// Replaces has Commit fail unless this is the manifest of the generation that readers open then, and unless all replicas acknowledge the new one, failed
+// ones too: for a generation that was made of it and of updates that are deleted elsewhere.
 func (w *Writer) Replaces(m *pages.Manifest) (err error) {
 	w.replaces, err = m.MarshalBinary()
 	return err
