@@ -42,7 +42,7 @@ type Writer interface {
 type Rewritable interface {
 	Store
 	// Rewriter returns a writer of the next generation. It fails, and so does the writer's Commit, if this store's generation is not the current one any
-	// more. When Commit has returned nil, the loss of one node takes nothing back.
+	// more. When Commit has returned nil, the loss of one node whose data has a replica takes nothing back.
 	Rewriter(ctx context.Context) (Writer, error)
 	// Current returns the number of the current generation, which need not be this store's.
 	Current(ctx context.Context) (generation uint64, err error)
