@@ -48,7 +48,7 @@ struct Block {
 	uint8_t *dynamic;
 	uint32_t dynamicBytes;
 	std::vector<std::pair<const void *, void *>> variables; // those that lanes have asked for
-	Races *races = nullptr; // kept with the block
+	Races *races = nullptr; // none if no module of its blocks has reported accesses
 };
 
 // Runner runs the blocks of one launch.
@@ -81,10 +81,12 @@ std::string stateOf(const Block &b);
 
 uint64_t sharedSpan(); // of a block's shared memory in addresses, from Block.shared on
 
-// racesSync orders what lanes of warp w did before a barrier of these lanes, racesBarrier what all did before one of the block. racesCopy tells of an
-// asynchronous copy that begins, or is done.
+// The search for races (races.cc) is told when a block begins, and whether its module reports accesses; when lanes of warp w pass a barrier of
+// theirs, and all lanes one of the block; and when an asynchronous copy begins, at that place in the code, and when its lane has waited for it.
+void racesBegin(Block *b, bool reported);
 void racesSync(Block *b, uint32_t w, uint32_t lanes);
 void racesBarrier(Block *b);
-void racesCopy(Lane *l, const void *to, uint32_t bytes, bool done);
+void racesCopy(Lane *l, const void *to, uint32_t bytes, const void *code);
+void racesCopied(Lane *l, const void *to, uint32_t bytes);
 
 } // namespace emulator

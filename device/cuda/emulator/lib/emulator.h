@@ -185,6 +185,7 @@ struct Function {
 struct Module {
 	std::string name;
 	void *library;
+	bool reportsAccesses; // to shared memory: races.cc
 	std::map<std::string, std::unique_ptr<Function>> functions;
 };
 

@@ -175,7 +175,7 @@ static Block *makeBlock(Runner *r, uint32_t number)
 		b->lane.resize(b->lanes);
 	b->warp.assign(b->warps, Warp{});
 	prepareShared(b, launch.shared);
-	racesBarrier(b);
+	racesBegin(b, launch.function->module->reportsAccesses);
 	for (uint32_t t = 0; t < b->lanes; t++) {
 		Lane &l = b->lane[t];
 		l.self = {t, launch.threads, number, launch.blocks};
@@ -367,10 +367,15 @@ EXPORT void emulatedCopy(void *shared, unsigned long long global, unsigned bytes
 {
 	Lane *l = self();
 	emulatedReach(global, bytes, 0);
+	uint64_t at = (uint64_t)shared - (uint64_t)l->block->shared;
+	if (at >= sharedSpan())
+		fault(CUDA_ERROR_INVALID_ADDRESS_SPACE, text("copy to %p, which is not in the block's shared memory", shared));
+	if (at & (bytes - 1))
+		fault(CUDA_ERROR_MISALIGNED_ADDRESS, text("copy of %u bytes to %#llx of shared memory", bytes, (unsigned long long)at));
 	volatile char first = *(const volatile char *)global, lastByte = *(const volatile char *)(global + bytes - 1); // faults come here
 	(void)first, (void)lastByte;
-	racesCopy(l, shared, bytes, false);
 	memset(shared, 0xc9, bytes);
+	racesCopy(l, shared, bytes, __builtin_return_address(0));
 	l->copies.push_back({shared, global, bytes, l->group});
 }
 
@@ -385,7 +390,7 @@ EXPORT void emulatedCopyWait(unsigned groups)
 			l->copies[kept++] = c;
 		else {
 			memcpy(c.to, (const void *)c.from, c.bytes);
-			racesCopy(l, c.to, c.bytes, true);
+			racesCopied(l, c.to, c.bytes);
 		}
 	}
 	l->copies.resize(kept);

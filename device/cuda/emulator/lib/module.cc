@@ -153,6 +153,7 @@ CUresult loadModule(const char *image, std::string *log, Module **made)
 	auto m = std::make_unique<Module>();
 	m->name = name;
 	m->library = l;
+	m->reportsAccesses = dlsym(l, "emulatedReportsAccesses") != nullptr;
 	for (Entry &e : entriesOf(ptx)) {
 		void *code = dlsym(l, e.name.c_str());
 		if (code == nullptr) {
