@@ -251,5 +251,15 @@ void zero(uint64_t to, uint64_t bytes)
 
 } // namespace emulator
 
+using namespace emulator;
 
 __attribute__((visibility("default"))) unsigned long long emulatedBase, emulatedBytes;
+
+EXPORT void emulatedReach(unsigned long long address, unsigned bytes, int write)
+{
+	if (address & (bytes - 1))
+		fault(CUDA_ERROR_MISALIGNED_ADDRESS, text("%s of %u bytes at %#llx", write ? "write" : "read", bytes, address));
+	if (address - emulatedBase < emulatedBytes || within(address, bytes))
+		return;
+	fault(CUDA_ERROR_ILLEGAL_ADDRESS, text("%s of %#llx, %s", write ? "write" : "read", address, describe(address).c_str()));
+}

@@ -103,13 +103,8 @@ void racesBegin(Block *b, bool reported)
 	if (b->races == nullptr) {
 		if (!reported)
 			return;
-		void *p = mmap(nullptr, sharedSpan() * sizeof(Byte), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (p == MAP_FAILED) {
-			say("no memory to look for races");
-			abort();
-		}
 		b->races = new Races;
-		b->races->bytes = (Byte *)p;
+		b->races->bytes = (Byte *)mapPages(sharedSpan() * sizeof(Byte), PROT_READ | PROT_WRITE);
 	}
 	Races *r = b->races;
 	r->first = ++r->epoch;
@@ -165,7 +160,7 @@ using namespace emulator;
 
 EXPORT void emulatedAccess(const void *p, unsigned bytes, int write, const void *code)
 {
-	Lane *l = runner()->lane;
+	Lane *l = currentRunner->lane;
 	uint64_t at = (uint64_t)p - (uint64_t)l->block->shared;
 	if (at < sharedSpan())
 		touch(l, at, bytes, write != 0, false, code);
