@@ -27,6 +27,7 @@ struct Settings {
 	int number[8]; // of each of them among all that there are
 	int multiprocessors, blocks, sharedBytes, slowdown, launchMicros;
 	int virtualMemory; // 0: none; 1: none that can be mapped to be read only; 2: all
+	int failDevice, failWith, failAfter; // which device is lost with which error after how many launches; failDevice -1: none
 	int64_t deviceBytes, hostBytes;
 	uint64_t seed;
 	double timeout; // seconds

@@ -1,7 +1,5 @@
 // Driver entries of graphs: capture, launch, and what says that a graph is gone.
-#include "emulator.h"
-
-using namespace emulator;
+#include "driver.h"
 
 namespace emulator {
 
@@ -47,12 +45,6 @@ struct Exec {
 };
 
 } // namespace emulator
-
-#define ON_STREAM(s, handle)                 \
-	CUresult why;                        \
-	Stream *s = streamOf(handle, &why);  \
-	if (s == nullptr)                    \
-	return why
 
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {

@@ -1,18 +1,8 @@
 // Driver entries of memory: allocation, copies and fills.
-#include "emulator.h"
+#include "driver.h"
 
 #include <cstdio>
 #include <cstring>
-
-using namespace emulator;
-
-// IN_CONTEXT returns from the entry where the thread has no context, or a lost one.
-#define IN_CONTEXT(d)                                \
-	Device *d = current();                       \
-	if (d == nullptr)                            \
-		return CUDA_ERROR_INVALID_CONTEXT;   \
-	if (d->error != 0)                           \
-	return (CUresult)d->error.load()
 
 EXPORT CUresult cuMemGetInfo(size_t *free, size_t *total)
 {
@@ -188,12 +178,6 @@ static std::function<void()> guarded(Device *d, std::function<void()> work)
 			lose(d, f.error, f.why);
 	};
 }
-
-#define ON_STREAM(s, handle)                 \
-	CUresult why;                        \
-	Stream *s = streamOf(handle, &why);  \
-	if (s == nullptr)                    \
-	return why
 
 static CUresult copy(Stream *s, uint64_t to, uint64_t from, size_t bytes)
 {

@@ -1,14 +1,12 @@
 // Driver entries of virtual memory management: device memory without an address, in files that other processes can map, and addresses to map it
 // at. Only whole reservations are mapped, each by one piece of memory, as the backend does.
-#include "emulator.h"
+#include "driver.h"
 
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-using namespace emulator;
 
 namespace {
 
