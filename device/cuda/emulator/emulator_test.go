@@ -42,7 +42,7 @@ func open(t *testing.T) *cuda.Device {
 	return gputest.Open(t).(*cuda.Device)
 }
 
-// run launches a kernel of one block on memory of so many words, and returns them, all ones before.
+// run launches a kernel, as one block, on memory of so many words. All bits of the words are ones before; run returns what they are after it.
 func run(t *testing.T, d *cuda.Device, kernel string, threads, shared, words int, a args) ([]uint32, error) {
 	t.Helper()
 	m, err := d.Alloc(int64(4*words), "test")
@@ -117,7 +117,7 @@ func resultOf(err error) (r driver.Result) {
 	return r
 }
 
-// TestEmulator_FindsFaults runs kernels with faults, each on a device of its own, since it is lost. Their like without the fault pass.
+// TestEmulator_FindsFaults runs kernels with faults, each on a device of its own, since a fault loses it. The same kernels without the fault pass.
 func TestEmulator_FindsFaults(t *testing.T) {
 	const bad, misaligned, notShared, failed = driver.Result(700), driver.Result(716), driver.Result(717), driver.Result(719)
 	for _, c := range []struct {
@@ -177,16 +177,15 @@ func runSteps(t *testing.T, d *cuda.Device, names string, threads int) ([]uint32
 	return out[threads:], nil
 }
 
-// TestEmulator_FindsMissingMeetings: lanes that do not meet read what others have not written yet, and copies that they have not waited for have not
-// arrived.
-func TestEmulator_FindsMissingMeetings(t *testing.T) {
+// TestEmulator_FindsMissingBarriers: without a barrier, lanes read what others have not written yet. Copies that they have not waited for have not arrived.
+func TestEmulator_FindsMissingBarriers(t *testing.T) {
 	const threads = 256
 	nextLane := func(i uint32) uint32 { return i&^31 | (i+1)&31 }
 	nextWarp := func(i uint32) uint32 { return (i + 33) % threads }
 	copied := func(uint32) uint32 { return ^uint32(0) }
 	for _, c := range []struct {
 		steps string
-		want  func(thread uint32) uint32 // where no meeting is missing
+		want  func(thread uint32) uint32 // if nothing is missing
 		sound bool
 	}{
 		{"write readLane", nextLane, false},

@@ -6,7 +6,7 @@
 
 namespace emulator {
 
-enum class Collective : uint8_t { None, WarpSync, Ballot, Shuffle, Scan, Sum, Max, Min, BlockSync };
+enum class Collective : uint8_t { None, WarpSync, Ballot, Shuffle, Scan, Sum, BlockSync };
 
 struct Block;
 

@@ -17,7 +17,7 @@ static void openBlock(Block *b)
 	}
 }
 
-// finish computes what a meeting of the lanes gives each.
+// finish computes the results of a collective operation of these lanes of warp w.
 static void finish(Block *b, uint32_t w, uint32_t lanes, Collective what)
 {
 	Lane *lane = &b->lane[w * 32];
@@ -29,34 +29,30 @@ static void finish(Block *b, uint32_t w, uint32_t lanes, Collective what)
 			uint32_t i = (uint32_t)__builtin_ctz(left);
 			votes |= (uint32_t)(lane[i].value != 0) << i;
 		}
+	// valueOf returns the value that lane i reads of lane from.
+	auto valueOf = [&](uint32_t i, uint32_t from) {
+		if (!(lanes >> from & 1))
+			fault(CUDA_ERROR_LAUNCH_FAILED, text("%s: lane %u reads lane %u, which does not take part: lanes %#x do",
+							     what == Collective::Shuffle ? "shuffle" : "scan", i, from, lanes));
+		return lane[from].value;
+	};
 	for (uint32_t left = lanes; left != 0; left &= left - 1) {
-		uint32_t i = (uint32_t)__builtin_ctz(left), width = lane[i].parameter, result = 0;
+		uint32_t i = (uint32_t)__builtin_ctz(left), width = lane[i].parameter, first = i & ~(width - 1), result = 0;
 		switch (what) {
 		case Collective::Ballot:
 			result = votes;
 			break;
-		case Collective::Shuffle: {
-			uint32_t from = lane[i].parameter;
-			if (!(lanes >> from & 1))
-				fault(CUDA_ERROR_LAUNCH_FAILED, text("shuffle: lane %u reads lane %u, which does not take part: lanes %#x do", i, from, lanes));
-			result = lane[from].value;
+		case Collective::Shuffle:
+			result = valueOf(i, lane[i].parameter);
 			break;
-		}
 		case Collective::Scan:
-		case Collective::Sum:
-		case Collective::Max:
-		case Collective::Min: {
-			uint32_t first = i & ~(width - 1), end = what == Collective::Scan ? i + 1 : first + width;
-			result = lane[first].value;
-			for (uint32_t k = first; k < end; k++) {
-				if (!(lanes >> k & 1))
-					fault(CUDA_ERROR_LAUNCH_FAILED, text("scan: lane %u reads lane %u, which does not take part: lanes %#x do", i, k, lanes));
-				uint32_t x = lane[k].value;
-				if (k != first)
-					result = what == Collective::Max ? (x > result ? x : result) : what == Collective::Min ? (x < result ? x : result) : result + x;
-			}
+			for (uint32_t k = first; k <= i; k++)
+				result += valueOf(i, k);
 			break;
-		}
+		case Collective::Sum:
+			for (uint32_t k = first; k < first + width; k++)
+				result += valueOf(i, k);
+			break;
 		default:
 			break;
 		}
@@ -66,7 +62,7 @@ static void finish(Block *b, uint32_t w, uint32_t lanes, Collective what)
 		lane[__builtin_ctz(left)].at = Collective::None;
 }
 
-// tryFinish ends the meeting that a lane waits in, if all who are named have come.
+// tryFinish ends the operation that a lane waits in, if all lanes that it names have come.
 static void tryFinish(Block *b, uint32_t w, Lane *l)
 {
 	Warp &warp = b->warp[w];
@@ -83,6 +79,7 @@ static void tryFinish(Block *b, uint32_t w, Lane *l)
 	warp.ready |= need;
 }
 
+// collective waits until all the lanes are in the operation, and returns the calling lane's result.
 static uint32_t collective(Collective what, uint32_t lanes, uint32_t value, uint32_t parameter)
 {
 	Lane *l = self();
@@ -108,7 +105,7 @@ extern "C" [[noreturn]] __attribute__((visibility("hidden"))) void emulator_lane
 	Warp &w = b->warp[at];
 	w.ended |= 1u << l->index;
 	b->left--;
-	// Collectives that waited for it alone take place.
+	// Operations in which only this lane was missing go on.
 	for (uint32_t left = w.waiting; left != 0; left &= left - 1) {
 		uint32_t i = (uint32_t)__builtin_ctz(left);
 		if (w.waiting >> i & 1)
@@ -125,8 +122,6 @@ EXPORT unsigned emulatedBallot(unsigned lanes, unsigned vote) { return collectiv
 EXPORT unsigned emulatedShuffle(unsigned lanes, unsigned value, unsigned from) { return collective(Collective::Shuffle, lanes, value, from); }
 EXPORT unsigned emulatedScan(unsigned lanes, unsigned value, unsigned width) { return collective(Collective::Scan, lanes, value, width); }
 EXPORT unsigned emulatedSum(unsigned lanes, unsigned value, unsigned width) { return collective(Collective::Sum, lanes, value, width); }
-EXPORT unsigned emulatedMax(unsigned lanes, unsigned value, unsigned width) { return collective(Collective::Max, lanes, value, width); }
-EXPORT unsigned emulatedMin(unsigned lanes, unsigned value, unsigned width) { return collective(Collective::Min, lanes, value, width); }
 
 EXPORT void emulatedBlockSync()
 {

@@ -114,7 +114,7 @@ static void runBlock(Runner *r, Block *b)
 // stateOf says what each lane of a block waits for, for people.
 static std::string stateOf(const Block &b)
 {
-	static const char *const names[] = {"running", "warpSync", "ballot", "shuffle", "scan", "sum", "max", "min", "blockSync"};
+	static const char *const names[] = {"running", "warpSync", "ballot", "shuffle", "scan", "sum", "blockSync"};
 	std::string s;
 	for (uint32_t w = 0; w < b.warps; w++) {
 		const Warp &warp = b.warp[w];

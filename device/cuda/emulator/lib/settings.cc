@@ -21,7 +21,7 @@ static int64_t number(const char *name, int64_t otherwise, int64_t least, int64_
 	return n;
 }
 
-// see has the process see the devices of CUDA_VISIBLE_DEVICES only, as far as their numbers are good.
+// see sets which devices the process sees: those that CUDA_VISIBLE_DEVICES lists, up to the first that is no device, or all.
 static void see(Settings &s)
 {
 	int all = s.devices;

@@ -1,6 +1,6 @@
 #include "gpu.h"
 
-// The kernels that tests bring as PTX of their own: see packages cuda and emulator.
+// The kernels of tests that load PTX of their own: those of packages cuda and emulator.
 
 struct SpinArgs {
 	u64 flag;
@@ -13,7 +13,7 @@ KERNEL void spin(const SpinArgs a)
 		sleepNanos(100);
 }
 
-// Faults that the emulator is to find, by kernels of one block that write what they see to out, a word a thread.
+// Kernels with faults that the emulator finds. Each is launched as one block; what a thread has read goes to its word of out.
 
 struct FaultArgs {
 	u64 out;
