@@ -142,11 +142,12 @@ static bool stuck(const Block &b)
 	return b.left != 0;
 }
 
+// runBlocks runs all blocks of the launch, in rounds: in each round every resident block has its turns.
 static void runBlocks(Runner *r)
 {
 	const Launch &launch = *r->launch;
 	uint32_t resident = (uint32_t)(settings().multiprocessors * residentBlocks(launch.function, launch.threads, launch.shared));
-	// Blocks begin in an order that nobody may count on.
+	// Blocks begin in a random order: number begun * step + offset, modulo their count.
 	uint32_t begun = 0, step = 1, offset = 0;
 	if (launch.blocks > 1) {
 		offset = r->next(launch.blocks);
@@ -155,7 +156,7 @@ static void runBlocks(Runner *r)
 		while (std::gcd(step, launch.blocks) != 1);
 	}
 	double active = now();
-	int idle = 0; // looks at lanes that spin
+	int idle = 0; // rounds in a row in which lanes did nothing but look whether memory has changed
 	for (uint32_t ended = 0; ended < launch.blocks;) {
 		while (begun < launch.blocks && r->blocks.size() < resident) {
 			r->blocks.push_back(makeBlock(r, (uint32_t)(((uint64_t)begun * step + offset) % launch.blocks)));
@@ -180,7 +181,7 @@ static void runBlocks(Runner *r)
 		if (r->ran != r->slept) {
 			active = now();
 			idle = 0;
-		} else if (++idle > 4 && ended < launch.blocks) { // all that do not wait spin
+		} else if (++idle > 4 && ended < launch.blocks) { // only the host, or another launch, can change it
 			if (now() - active > settings().timeout)
 				fault(CUDA_ERROR_LAUNCH_TIMEOUT, text("blocks spin for %g s; block %u:", settings().timeout, r->blocks[0]->number) +
 						       stateOf(*r->blocks[0]));
@@ -220,7 +221,6 @@ void runLaunch(const Launch &launch)
 using namespace emulator;
 
 EXPORT const EmulatedLane *emulatedLane() { return &self()->self; }
-
 
 EXPORT void emulatedSleep()
 {
