@@ -1,5 +1,5 @@
-// gpu.h for the emulated GPU of device/cuda/emulator: what there is inline PTX is here plain C++ and meetings of lanes. A helper that
-// gpu.h gains needs its twin here.
+// Takes the place of gpu.h on the emulated GPU of device/cuda/emulator: what is inline PTX there is plain C++ or a call of the emulator (lane.h) here.
+// Each helper of gpu.h needs one of the same name here.
 #pragma once
 #include "lane.h"
 
@@ -82,7 +82,7 @@ template <class T> INLINE T *written(T *p) { return reached(p, 1); }
 template <class T> INLINE T loadConst(const T *p) { return *reached(p); }
 INLINE void prefetchL2(const void *) {}
 
-// Vectors are read by words: no more of them is atomic than on GPUs.
+// A vector is read in two atomic loads: reading all of it at once would be more than GPUs guarantee.
 INLINE u64x2 loadShared(const u64x2 *p)
 {
 	const u64 *words = (const u64 *)reached(p);
@@ -138,7 +138,7 @@ INLINE void storeSystem(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMI
 
 INLINE u32 loadSystem(const u32 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
 INLINE u64 loadSystem(const u64 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
-INLINE u64 loadSame(const u64 *p) // of what the lanes load one after another here, all take the first lane's
+INLINE u64 loadSame(const u64 *p) // lanes load one after another here, so all take the value of the first lane
 {
 	u64 x = loadSystem(p);
 	return (u64)laneFrom((u32)(x >> 32), 0) << 32 | laneFrom((u32)x, 0);

@@ -7,7 +7,7 @@ package emulator
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-// The library is the emulator only where it has this; it is loaded by then, under the name that others load it by.
+// entry returns a function of the driver that is loaded, or NULL. Only the emulator has those named tensorcache_emulator_.
 static void *entry(const char *name)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -41,11 +41,12 @@ import (
 // Present says whether the driver is the emulator.
 func Present() bool { return driver.LoadError() == nil && C.present() != 0 }
 
-// Fail loses a device, with an error that stays, at the launch after so many from now; at once if launches is below 0. The device is sound
-// again when all that opened it have closed it. It does nothing where the driver is not the emulator.
+// Fail makes a device lost, as after a fault: from then on its calls return the error. This happens at the launch that follows so many more
+// launches, or at once if launches is below 0. The device works again when all that opened it have closed it. Fail does nothing if the driver is not
+// the emulator.
 func Fail(ordinal int, with driver.Result, launches int) {
 	C.fail(C.int(ordinal), C.int(with), C.int(launches))
 }
 
-// Slow makes each launch of a device take so much longer; 0 ends it. It does nothing where the driver is not the emulator.
+// Slow adds a time to each launch of a device, until it is called with 0. It does nothing if the driver is not the emulator.
 func Slow(ordinal int, by time.Duration) { C.slow(C.int(ordinal), C.int(by.Microseconds())) }

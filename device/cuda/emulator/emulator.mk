@@ -1,19 +1,20 @@
-# The emulated GPU: a libcuda.so.1 that runs the kernels on the host's processors. Include it after cuda.mk. It has the modules that
-# kernels/build.sh lists, each a shared object of its own.
+# The emulated GPU: build/emulator/libcuda.so.1, which runs the kernels on the host's processors, and a shared object for each module that
+# kernels/build.sh lists. Include it after cuda.mk.
 #
-# What is compiled are copies of the sources, renewed where they differ, and all that make compares the age of lies in one folder: so a
-# folder that was built on another branch, or copied from another clone, has what differs built anew, whatever the files' times are.
+# Copies of the sources are compiled, in build/emulator/src. A copy is renewed only if its source differs, so make can go by the ages of files even
+# if the folder was built on another branch or copied from another clone.
 EMULATOR     := build/emulator
 EMULATOR_DIR := device/cuda/emulator
 EMULATOR_SRC := $(EMULATOR)/src
 EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Werror -ffile-prefix-map=$(EMULATOR_SRC)/=
 
-# Kernels: shared variables are thread-local ones, whose addresses the emulator gives (-femulated-tls); accesses that are not aligned trap.
+# In kernels, shared variables are thread-local ones to the compiler, which calls the emulator for their addresses (-femulated-tls). Accesses that are not
+# aligned trap.
 EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
 	-fno-strict-aliasing -fsanitize=alignment -fsanitize-trap=alignment -Wno-unknown-pragmas -Wno-pass-failed -MMD -MP
 
-# Where EMULATOR_RACES is not empty, modules say what they access, and races in shared memory are found (lib/races.cc). EMULATOR_ONLY is a regular expression
-# for the names of the modules to build.
+# Where EMULATOR_RACES is not empty, modules report their accesses, and races in shared memory are found (lib/races.cc). EMULATOR_ONLY is a regular
+# expression for the lines of kernels/build.sh list (module, source, macros) whose modules are built.
 EMULATOR_RACES ?=
 EMULATOR_ONLY  ?= .
 EMULATOR_KERNEL += $(if $(EMULATOR_RACES),-fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=false -mllvm -tsan-instrument-atomics=false \
@@ -23,7 +24,8 @@ EMULATOR_SOURCES := $(wildcard kernels/*.cu kernels/*.h $(EMULATOR_DIR)/lib/* de
 EMULATOR_LIB     := $(patsubst $(EMULATOR_DIR)/lib/%.cc,$(EMULATOR)/lib/%.o,$(filter-out %/accesses.cc,$(wildcard $(EMULATOR_DIR)/lib/*.cc))) $(EMULATOR)/lib/fiber.o
 EMULATOR_EACH    := $(EMULATOR)/lib/dynamic.o $(if $(EMULATOR_RACES),$(EMULATOR)/lib/accesses.o) # linked to each module
 
-# A module's flags are a file, too, and so are those of all. Where they have changed, so may have the source: what make knew of the module's sources is forgotten.
+# The flags of each module, and those of all, are files that the objects depend on. If a module's flags have changed, its source may be another file, so the
+# list of its sources (.d) is removed.
 .PHONY: emulator
 emulator: # build/emulator/libcuda.so.1 and its modules
 	@mkdir -p $(EMULATOR)/lib $(EMULATOR)/modules $(sort $(dir $(EMULATOR_SOURCES:%=$(EMULATOR_SRC)/%)))
@@ -65,13 +67,13 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR_EACH) | $(EMULATOR)
 
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
-# Tests of packages that others do without a GPU, by name.
+# Packages of which only the tests named EMULATED_NAMES need a GPU.
 EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/drive
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
-# The emulated GPU keeps one processor busy, mostly: all tests are run by two commands side by side, others by one.
+# The emulated GPU keeps about one processor busy, so all tests are run by two commands at the same time. Named packages are run by one.
 .PHONY: test-emulated emulated-packages emulated-beside
 test-emulated: emulator $(CUDA_STUB) # the GPU's tests on the emulated GPU
 	@$(MAKE) --no-print-directory -j2 --output-sync emulated-packages $(if $(filter file,$(origin EMULATED_PACKAGES)),emulated-beside)
@@ -82,10 +84,10 @@ emulated-packages:
 emulated-beside:
 	$(EMULATED_TEST) -run '$(EMULATED_NAMES)' $(EMULATED_BESIDE)
 
-# Races in shared memory, as compute-sanitizer's racecheck finds them, in the kernels that encode rows and decode hits, by tests whose tiles decode dozens of rows. Rows are
-# sound: of a damaged list two lanes may write one element of a row that is refused.
-RACES_ONLY  ?= ^(tests|encode|decode|decodeFixed|decodeTwo|decodeTwoFixed|decodeWords)(_| )
-RACES_TESTS ?= TestCoders_(ManyRows|Rank|SparseHits)|TestDecode_ManyRows
+# Races in shared memory, as compute-sanitizer's racecheck finds them, and asynchronous copies that are read before they are waited for: docs/gpu.md. RACES_ONLY and
+# RACES_TESTS narrow the modules and the tests of package kernels. Rows are sound: of a damaged list two lanes may write one element of a row that is refused.
+RACES_ONLY  ?= .
+RACES_TESTS ?= .
 .PHONY: emulator-races test-races
 emulator-races:
 	@$(MAKE) --no-print-directory emulator EMULATOR=build/emulator-races EMULATOR_RACES=1 'EMULATOR_ONLY=$(RACES_ONLY)'

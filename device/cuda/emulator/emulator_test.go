@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -41,7 +42,7 @@ func open(t *testing.T) *cuda.Device {
 	return gputest.Open(t).(*cuda.Device)
 }
 
-// run launches a kernel of one block on memory of so many words, and returns them, all ones before.
+// run launches a kernel, as one block, on memory of so many words. All bits of the words are ones before; run returns what they are after it.
 func run(t *testing.T, d *cuda.Device, kernel string, threads, shared, words int, a args) ([]uint32, error) {
 	t.Helper()
 	m, err := d.Alloc(int64(4*words), "test")
@@ -116,9 +117,9 @@ func resultOf(err error) (r driver.Result) {
 	return r
 }
 
-// TestEmulator_FindsFaults runs kernels with faults, each on a device of its own, since it is lost. Their like without the fault pass.
+// TestEmulator_FindsFaults runs kernels with faults, each on a device of its own, since a fault loses it. The same kernels without the fault pass.
 func TestEmulator_FindsFaults(t *testing.T) {
-	const bad, misaligned, failed = driver.Result(700), driver.Result(716), driver.Result(719)
+	const bad, misaligned, notShared, failed = driver.Result(700), driver.Result(716), driver.Result(717), driver.Result(719)
 	for _, c := range []struct {
 		kernel          string
 		threads, shared int
@@ -132,6 +133,9 @@ func TestEmulator_FindsFaults(t *testing.T) {
 		{"writeBehind", 32, 0, 1000, args{Words: 1001}, bad}, // between the memory and the next page
 		{"writeBehind", 32, 0, 64, args{Words: 1 << 24}, bad},
 		{"notAligned", 1, 0, 64, args{}, misaligned},
+		{"copyTo", 1, 0, 64, args{Mode: 0}, 0},
+		{"copyTo", 1, 0, 64, args{Mode: 1}, misaligned},
+		{"copyTo", 1, 0, 64, args{Mode: 2}, notShared},
 		{"diverged", 64, 0, 64, args{Mode: 0}, failed},
 		{"diverged", 64, 0, 64, args{Mode: 1}, failed},
 		{"diverged", 64, 0, 64, args{Mode: 2}, 0},
@@ -151,68 +155,152 @@ func TestEmulator_FindsFaults(t *testing.T) {
 	}
 }
 
-// TestEmulator_FindsMissingMeetings: without a meeting between, lanes see what others had not written yet, and copies that had not arrived.
-func TestEmulator_FindsMissingMeetings(t *testing.T) {
+// steps are the names of the steps that kernel steps of lib/tests.cu takes, in the order of its enumeration.
+var steps = []string{"", "write", "writeOther", "read", "readLane", "readWarp", "copy", "copySecond", "readSecond", "commit", "waitButLast", "waitGroups",
+	"waitAll", "vote", "warpSync", "blockSync"}
+
+// runSteps runs kernel steps in a block of so many threads. It returns what each thread has read last.
+func runSteps(t *testing.T, d *cuda.Device, names string, threads int) ([]uint32, error) {
+	t.Helper()
+	mode := uint32(0)
+	for i, name := range strings.Fields(names) {
+		step := slices.Index(steps, name)
+		if step < 0 || i == 8 {
+			t.Fatalf("steps %q: %q must be one of %q and among the first 8", names, name, steps)
+		}
+		mode |= uint32(step) << (4 * i)
+	}
+	out, err := run(t, d, "steps", threads, 0, 2*threads, args{Mode: mode})
+	if err != nil {
+		return nil, err
+	}
+	return out[threads:], nil
+}
+
+// TestEmulator_FindsMissingBarriers: without a barrier, lanes read what others have not written yet. Copies that they have not waited for have not arrived.
+func TestEmulator_FindsMissingBarriers(t *testing.T) {
+	const threads = 256
+	nextLane := func(i uint32) uint32 { return i&^31 | (i+1)&31 }
+	nextWarp := func(i uint32) uint32 { return (i + 33) % threads }
+	copied := func(uint32) uint32 { return ^uint32(0) }
 	for _, c := range []struct {
-		kernel string
-		mode   uint32
-		sound  bool
-	}{{"neighbour", 0, false}, {"neighbour", 1, false}, {"neighbour", 2, true}, {"copied", 0, false}, {"copied", 1, true}} {
-		t.Run(fmt.Sprintf("%s/%d", c.kernel, c.mode), func(t *testing.T) {
-			d := open(t)
-			const threads = 256
-			out, err := run(t, d, c.kernel, threads, 4*threads, 2*threads, args{Mode: c.mode})
+		steps string
+		want  func(thread uint32) uint32 // if nothing is missing
+		sound bool
+	}{
+		{"write readLane", nextLane, false},
+		{"write warpSync readLane", nextLane, true},
+		{"write readWarp", nextWarp, false},
+		{"write warpSync readWarp", nextWarp, false},
+		{"write blockSync readWarp", nextWarp, true},
+
+		{"copy read", copied, false},
+		{"copy commit blockSync read", copied, false},
+		{"copy waitAll read", copied, true},
+		{"copy waitGroups read", copied, false}, // it is in no group yet
+		{"copy commit waitGroups read", copied, true},
+		{"copy commit waitButLast read", copied, false},
+		{"copy commit copySecond commit waitButLast read", copied, true},
+		{"copy commit copySecond commit waitButLast readSecond", copied, false},
+		{"copy waitAll readWarp", copied, false},
+		{"copy blockSync waitAll readWarp", copied, false},
+		{"copy waitAll blockSync readWarp", copied, true},
+	} {
+		t.Run(c.steps, func(t *testing.T) {
+			got, err := runSteps(t, open(t), c.steps, threads)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var want []uint32
-			for i := range uint32(threads) {
-				if c.kernel == "copied" {
-					want = append(want, ^uint32(0))
-				} else {
-					want = append(want, (i+33)%threads)
-				}
+			sound := true
+			for i, x := range got {
+				sound = sound && x == c.want(uint32(i))
 			}
-			got := out[:threads]
-			if c.kernel == "copied" {
-				got = out[threads:]
-			}
-			if c.kernel == "neighbour" && c.mode < 2 {
-				for i := range want {
-					want[i] = (uint32(i) + 1) % threads
-				}
-			}
-			if slices.Equal(got, want) != c.sound {
-				t.Errorf("sound: %v, want %v", !c.sound, c.sound)
+			if sound != c.sound {
+				t.Errorf("sound: %v, want %v: %x", sound, c.sound, got)
 			}
 		})
 	}
 }
 
-// TestEmulator_FindsRaces: votes order no accesses to shared memory, barriers of a warp those of its lanes only. Modules have to be built for it.
-func TestEmulator_FindsRaces(t *testing.T) {
+// needRaces skips the test where the modules were not built for the search for races.
+func needRaces(t *testing.T) {
+	t.Helper()
 	if !emulator.Present() {
 		t.Skip("not the emulated GPU")
 	}
 	if !slices.ContainsFunc(moduleFiles(t), func(m string) bool { return filepath.Base(m) == "tests.so" && imports(t, m, "emulatedAccess") }) {
 		t.Skip("the modules do not say what they access: make test-races")
 	}
+}
+
+// TestEmulator_FindsRaces: votes order no accesses to shared memory, and barriers of a warp order those of its lanes only. An asynchronous copy writes
+// until its thread has waited for it, whatever barriers are between; other threads need a barrier after that.
+func TestEmulator_FindsRaces(t *testing.T) {
+	needRaces(t)
 	for _, c := range []struct {
-		mode uint32
-		race bool
+		steps string
+		race  bool
 	}{
-		{0x000, true}, {0x010, true}, {0x020, false}, {0x030, false}, // write, then read within the warp
-		{0x011, true}, {0x021, true}, {0x031, false}, // write, then read by another warp
-		{0x120, true}, {0x220, false}, {0x320, false}, {0x231, true}, {0x331, false}, // and written again
+		{"copy commit blockSync read", true}, // the first: nothing has accessed shared memory by load or store
+		{"copy commit blockSync readWarp", true},
+		{"copy commit read", true},
+		{"copy commit warpSync readLane", true},
+		{"copy commit blockSync blockSync write", true},
+		{"copy commit blockSync writeOther", true},
+		{"copy commit blockSync copy waitAll", true}, // which arrives last?
+		{"copy commit blockSync", false},             // nobody accesses it
+
+		{"copy commit copySecond commit waitButLast blockSync readSecond", true},
+		{"copy commit copySecond commit waitButLast blockSync readWarp", false},
+		{"copy commit copySecond commit waitGroups readSecond", false},
+		{"copy commit waitButLast blockSync readWarp", true},
+		{"copy waitGroups blockSync readWarp", true}, // it is in no group yet
+		{"copy waitAll blockSync readWarp", false},
+
+		{"copy waitAll readLane", true},
+		{"copy warpSync waitAll readLane", true},
+		{"copy waitAll vote readLane", true},
+		{"copy waitAll warpSync readLane", false},
+		{"copy waitAll warpSync readWarp", true},
+		{"copy blockSync waitAll readWarp", true},
+		{"copy blockSync waitAll writeOther", true},
+		{"copy blockSync waitAll read", false},
+		{"copy waitAll read write", false},
+		{"copy waitAll blockSync writeOther", false},
+		{"copy waitAll blockSync readWarp copy", true}, // read while the next copy writes
+		{"copy waitAll blockSync readWarp blockSync copy", false},
+		{"write copy waitAll read", false},
+
+		{"write readLane", true},
+		{"write vote readLane", true},
+		{"write warpSync readLane", false},
+		{"write blockSync readLane", false},
+		{"write vote readWarp", true},
+		{"write warpSync readWarp", true},
+		{"write blockSync readWarp", false},
+		{"write warpSync readLane vote write", true},
+		{"write warpSync readLane warpSync write", false},
+		{"write warpSync readLane blockSync write", false},
+		{"write blockSync readWarp warpSync write", true},
+		{"write blockSync readWarp blockSync write", false},
 	} {
-		t.Run(fmt.Sprintf("%03x", c.mode), func(t *testing.T) {
-			d := open(t)
-			const threads = 64
-			_, err := run(t, d, "handed", threads, 0, threads, args{Mode: c.mode})
-			if race := resultOf(err) == 719; race != c.race {
+		t.Run(c.steps, func(t *testing.T) {
+			_, err := runSteps(t, open(t), c.steps, 64)
+			if race := resultOf(err) == 719; race != c.race || err != nil && !race {
 				t.Errorf("a race: %v (%v), want %v", race, err, c.race)
 			}
 		})
+	}
+}
+
+// TestEmulator_FindsRacesWithinBlocksOnly: a copy that nobody has waited for is over when its block ends. Later blocks may get the same shared memory.
+func TestEmulator_FindsRacesWithinBlocksOnly(t *testing.T) {
+	needRaces(t)
+	d := open(t)
+	for _, steps := range []string{"copy commit", "read", "copy commit", "write read", "copy commit", "copy waitAll blockSync readWarp"} {
+		if _, err := runSteps(t, d, steps, 64); err != nil {
+			t.Fatalf("%q: %v", steps, err)
+		}
 	}
 }
 

@@ -1,6 +1,11 @@
-// Linked to modules that say what they access: what the compiler calls before each access (-fsanitize=thread), the module's own, hidden, because a
-// program under Go's race detector has functions of these names.
+// Linked to modules that are built with EMULATOR_RACES: the functions that the compiler calls before each access to memory
+// (-fsanitize=thread). They are hidden, because a program under Go's race detector has functions of these names.
 #define HIDDEN extern "C" __attribute__((visibility("hidden")))
+
+// A module that exports this reports its accesses.
+extern "C" {
+__attribute__((visibility("default"))) extern const char emulatedReportsAccesses = 1;
+}
 
 extern "C" void emulatedAccess(const void *p, unsigned bytes, int write, const void *code);
 

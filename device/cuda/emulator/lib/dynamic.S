@@ -1,8 +1,8 @@
 /*
- * Linked to every module: where the compiler's calls for shared variables go, and the control of the array that kernels declare as their
- * dynamic shared memory. Its number tells emulatedVariable.
+ * Linked to every module. The compiler takes shared variables for thread-local ones, and calls __emutls_get_address with a variable's control for
+ * its address. The control of the array `dynamic`, by which kernels declare dynamic shared memory, is here; emulatedVariable knows it by its number, -1.
  *
- * The function is the module's own, hidden. libgcc_s exports one of the same name, for real thread-local variables, which would be found first in
+ * The function is hidden, so each module has its own. libgcc_s exports one of the same name, for real thread-local variables, which would be found first in
  * programs that load libraries with RTLD_GLOBAL, such as Python with torch.
  */
 	.text

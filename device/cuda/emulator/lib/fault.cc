@@ -1,5 +1,5 @@
-// Faults of memory in kernels and copies: the work ends, and the device has an error, as a GPU does. Signals of other threads are
-// passed on to whom they went to before, which is Go.
+// Faults of memory in kernels and copies end the work, and the device gets an error, as on a GPU. Signals in threads that do no such work go to
+// the handlers that were there before, which are Go's.
 #include "emulator.h"
 
 #include <csignal>
@@ -19,7 +19,7 @@ struct Protected {
 static thread_local Protected *doing __attribute__((tls_model("initial-exec")));
 static struct sigaction before[NSIG];
 
-// Where a fault of memory goes on: on the handler's own terms no longer, so that anything may be called.
+// The handler of the signal returns to this function, not to the access that faulted. Outside the handler, anything may be called.
 static void recover()
 {
 	Protected *p = doing;

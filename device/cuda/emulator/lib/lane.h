@@ -1,6 +1,6 @@
 /*
- * What kernels compiled for the emulator ask of it: kernels/emulated.h is made of these. All but the checks are rendezvous
- * of lanes or run other lanes meanwhile.
+ * The functions of the emulator that kernels call: kernels/emulated.h builds on them. C, so that modules and library need no common
+ * C++ runtime. Each acts on the lane that calls it.
  */
 #ifndef TENSORCACHE_EMULATOR_LANE_H
 #define TENSORCACHE_EMULATOR_LANE_H
@@ -9,39 +9,40 @@
 extern "C" {
 #endif
 
-/* What a lane knows of itself; it stays what it is as long as the lane lives. */
+/* Where a lane is in its block, and its block in the grid. It does not change while the lane lives. */
 struct EmulatedLane {
 	unsigned thread, threads, block, blocks;
 };
 
 __attribute__((const)) const struct EmulatedLane *emulatedLane(void);
 
-/* Rendezvous of the lanes of a warp that are named. Values of lanes that have ended are 0 in votes and an error elsewhere. */
+/*
+ * Collective operations of the lanes of a warp that are named. Lanes that have ended are not waited for; it is an error to read the value of
+ * one. A tile is width lanes in a row, width a power of two.
+ */
 void emulatedWarpSync(unsigned lanes);
 unsigned emulatedBallot(unsigned lanes, unsigned vote);
-unsigned emulatedShuffle(unsigned lanes, unsigned value, unsigned from);
-unsigned emulatedScan(unsigned lanes, unsigned value, unsigned width); /* inclusive sums over tiles of so many lanes */
-unsigned emulatedSum(unsigned lanes, unsigned value, unsigned width);  /* the sum over the lane's tile */
-unsigned emulatedMax(unsigned lanes, unsigned value, unsigned width);
-unsigned emulatedMin(unsigned lanes, unsigned value, unsigned width);
+unsigned emulatedShuffle(unsigned lanes, unsigned value, unsigned from); /* the value of lane from */
+unsigned emulatedScan(unsigned lanes, unsigned value, unsigned width);   /* the sum up to the lane's own value, within its tile */
+unsigned emulatedSum(unsigned lanes, unsigned value, unsigned width);    /* the sum of the lane's tile */
 
-/* A rendezvous of all lanes of the block that have not ended. */
+/* The barrier of all lanes of the block that have not ended. */
 void emulatedBlockSync(void);
 
-/* Copies to shared memory that happen when they are waited for; until then the target has bytes that nobody wrote. */
+/* Asynchronous copies to shared memory. They arrive when the lane waits for them; until then the target has bytes that nobody wrote. */
 void emulatedCopy(void *shared, unsigned long long global, unsigned bytes);
-void emulatedCopyCommit(void);
-void emulatedCopyWait(unsigned groups); /* for all but the last so many groups; ~0: for all copies */
+void emulatedCopyCommit(void);           /* ends a group of copies */
+void emulatedCopyWait(unsigned groups);  /* for all groups but the last so many; ~0: for all copies, those in no group yet among them */
 
-/* Shared memory as 32-bit addresses. */
+/* Addresses in shared memory as 32-bit numbers. */
 unsigned emulatedSharedAddress(const void *p);
 void *emulatedSharedPointer(unsigned address);
 
 unsigned long long emulatedNanos(void);
-void emulatedSleep(void); /* lets others run */
-void emulatedPause(void); /* lets others run now and then */
+void emulatedSleep(void); /* lets all other lanes run */
+void emulatedPause(void); /* lets other lanes run now and then, and sleeps if it is called often: a lane that waits for memory to change calls it */
 
-/* The range of addresses of all allocations; access elsewhere, and such that is not aligned, is looked at by emulatedReach. */
+/* The range of addresses of all allocations. emulatedReach checks an access outside this range, or one that is not aligned, and faults if it is not allowed. */
 extern unsigned long long emulatedBase, emulatedBytes;
 void emulatedReach(unsigned long long address, unsigned bytes, int write);
 

@@ -1,5 +1,6 @@
-// Allocations of devices and of page-locked memory. All lie in one range of addresses, between pages that cannot be reached, and end
-// where such a page begins but for what their alignment leaves; freed ones stay unreachable until the range is used up.
+// Allocations of devices and of page-locked memory. All lie in one range of addresses. Each is between two pages that cannot be reached, and ends
+// where the second begins, or up to 255 bytes before it, so that it begins at a multiple of ALIGN. Addresses of freed allocations are not used
+// again until the range is used up.
 #include "emulator.h"
 #include "lane.h"
 
@@ -11,7 +12,7 @@ namespace emulator {
 
 static constexpr uint64_t PAGE = 4096, ALIGN = 256, RANGE = 1ull << 40;
 static constexpr uint8_t BEHIND = 0xb5; // bytes between an allocation and the page behind it
-static constexpr uint8_t FRESH = 0xf5;  // an allocation's first page, until it is written
+static constexpr uint8_t FRESH = 0xf5;  // the bytes of an allocation's first page before anybody writes them
 
 static std::mutex mu;
 static std::map<uint64_t, Allocation> allocations; // by start. guarded by mu
@@ -30,7 +31,7 @@ void initMemory()
 	emulatedBytes = RANGE;
 }
 
-// place returns where so many pages are free, looking on behind the last allocation, or 0.
+// place returns the first of so many free addresses, from behind the last allocation on and then from the beginning, or 0.
 static uint64_t place(uint64_t bytes)
 {
 	for (int wrapped = 0; wrapped < 2; wrapped++) {
@@ -92,7 +93,7 @@ uint64_t reserve(uint64_t bytes)
 	return start;
 }
 
-// whole returns the allocation of that kind that has these bytes, or nullptr.
+// whole returns the allocation that is of that kind and has exactly these bytes, or nullptr.
 static Allocation *whole(uint64_t start, uint64_t bytes, Kind kind)
 {
 	auto at = allocations.find(start);
@@ -251,5 +252,15 @@ void zero(uint64_t to, uint64_t bytes)
 
 } // namespace emulator
 
+using namespace emulator;
 
 __attribute__((visibility("default"))) unsigned long long emulatedBase, emulatedBytes;
+
+EXPORT void emulatedReach(unsigned long long address, unsigned bytes, int write)
+{
+	if (address & (bytes - 1))
+		fault(CUDA_ERROR_MISALIGNED_ADDRESS, text("%s of %u bytes at %#llx", write ? "write" : "read", bytes, address));
+	if (address - emulatedBase < emulatedBytes || within(address, bytes))
+		return;
+	fault(CUDA_ERROR_ILLEGAL_ADDRESS, text("%s of %#llx, %s", write ? "write" : "read", address, describe(address).c_str()));
+}

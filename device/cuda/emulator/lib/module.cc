@@ -1,5 +1,5 @@
-// Modules: PTX is read for the names and parameters of its kernels, and says by its hash which shared object beside this library has
-// them compiled for the host.
+// Modules. The names and parameters of a module's kernels are read from its PTX. Their code is in a shared object beside this library, where they were
+// compiled for the host; modules.txt names it by the hash of the PTX.
 #include "emulator.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ static std::string folder()
 	return path.substr(0, path.rfind('/'));
 }
 
-// moduleNames are the modules by the hashes of their PTX.
+// moduleNames returns the names of the modules by the hashes of their PTX.
 static const std::map<uint64_t, std::string> &moduleNames()
 {
 	static const std::map<uint64_t, std::string> names = [] {
@@ -114,7 +114,7 @@ static std::vector<Entry> entriesOf(const std::string &ptx)
 	return all;
 }
 
-// library opens the shared object of that name, once.
+// library returns the shared object of that name. It is opened once and stays.
 static void *library(const std::string &name, std::string *log)
 {
 	static std::mutex mu;
@@ -128,7 +128,7 @@ static void *library(const std::string &name, std::string *log)
 	return l;
 }
 
-// tell quotes the first line of a kernel, for a log.
+// tell returns the message for the log of a PTX that cannot be loaded: its first kernel's line, and why.
 static std::string tell(const std::string &ptx, const std::string &why)
 {
 	size_t at = ptx.find(".entry ");
@@ -153,6 +153,7 @@ CUresult loadModule(const char *image, std::string *log, Module **made)
 	auto m = std::make_unique<Module>();
 	m->name = name;
 	m->library = l;
+	m->reportsAccesses = dlsym(l, "emulatedReportsAccesses") != nullptr;
 	for (Entry &e : entriesOf(ptx)) {
 		void *code = dlsym(l, e.name.c_str());
 		if (code == nullptr) {

@@ -21,7 +21,7 @@ static int64_t number(const char *name, int64_t otherwise, int64_t least, int64_
 	return n;
 }
 
-// see has the process see the devices of CUDA_VISIBLE_DEVICES only, as far as their numbers are good.
+// see sets which devices the process sees: those that CUDA_VISIBLE_DEVICES lists, up to the first that is no device, or all.
 static void see(Settings &s)
 {
 	int all = s.devices;
@@ -41,6 +41,21 @@ static void see(Settings &s)
 	}
 }
 
+// readFailure reads TENSORCACHE_EMULATOR_FAIL: "device:error:launches".
+static void readFailure(Settings &s)
+{
+	s.failDevice = -1;
+	const char *fail = getenv("TENSORCACHE_EMULATOR_FAIL");
+	if (fail == nullptr || *fail == 0)
+		return;
+	char rest;
+	if (sscanf(fail, "%d:%d:%d%c", &s.failDevice, &s.failWith, &s.failAfter, &rest) != 3 || s.failDevice < 0 || s.failDevice >= 8 ||
+	    s.failWith <= 0 || s.failAfter < 0) {
+		say("TENSORCACHE_EMULATOR_FAIL (%s) must be device:error:launches, with a device of 0 to 7, an error above 0 and launches from 0 on", fail);
+		_exit(2);
+	}
+}
+
 static Settings read()
 {
 	Settings s;
@@ -51,6 +66,7 @@ static Settings read()
 	s.sharedBytes = (int)number("TENSORCACHE_EMULATOR_SHARED", 227 << 10, 48 << 10, 227 << 10);
 	s.slowdown = (int)number("TENSORCACHE_EMULATOR_SLOWDOWN", 20, 1, 1000000);
 	s.virtualMemory = (int)number("TENSORCACHE_EMULATOR_VIRTUAL_MEMORY", 2, 0, 2);
+	readFailure(s);
 	s.launchMicros = (int)number("TENSORCACHE_EMULATOR_LAUNCH_MICROS", 0, 0, 10000000);
 	s.deviceBytes = number("TENSORCACHE_EMULATOR_MEMORY", 8ll << 30, 1 << 20, 1ll << 36);
 	s.hostBytes = number("TENSORCACHE_EMULATOR_HOST_MEMORY", 8ll << 30, 1 << 20, 1ll << 36);

@@ -1,4 +1,4 @@
-// Streams and events. A stream is a queue and a thread that works it off.
+// Streams and events. A stream is a queue, and a thread that does what is in it.
 #include "emulator.h"
 
 #include <csignal>
@@ -190,7 +190,7 @@ void setMark(Event *e, const std::shared_ptr<Mark> &m)
 
 CUresult recordEvent(Event *e, Stream *s)
 {
-	if (s->capturing) { // a point in the graph: nothing to do where the graph's work is in one order
+	if (s->capturing) { // the work of a graph is in one order, so there is nothing to record
 		e->captured = s->capturing;
 		return s->capturing->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 	}

@@ -1,6 +1,6 @@
 #include "gpu.h"
 
-// The kernels that tests bring as PTX of their own: see packages cuda and emulator.
+// The kernels of tests that load PTX of their own: those of packages cuda and emulator.
 
 struct SpinArgs {
 	u64 flag;
@@ -13,7 +13,7 @@ KERNEL void spin(const SpinArgs a)
 		sleepNanos(100);
 }
 
-// Faults that the emulator is to find, by kernels of one block that write what they see to out, a word a thread.
+// Kernels with faults that the emulator finds. Each is launched as one block; what a thread has read goes to its word of out.
 
 struct FaultArgs {
 	u64 out;
@@ -32,6 +32,14 @@ KERNEL void writeBehind(const FaultArgs a)
 // Writes two words at an address that is no multiple of 8.
 KERNEL void notAligned(const FaultArgs a) { *(u64 *)((u32 *)a.out + 1) = 1; }
 
+// Copies 16 bytes asynchronously to shared memory, to an address there that is no multiple of 16, or to what is not shared memory.
+KERNEL void copyTo(const FaultArgs a)
+{
+	__shared__ u32x4 words[2];
+	copyAsync16(a.mode == 0 ? (void *)words : a.mode == 1 ? (void *)((u32 *)words + 1) : (void *)(a.out + 64), a.out);
+	copyWait();
+}
+
 // Half a warp votes and the other half does not, or half the block comes to its barrier and the others wait in a vote.
 KERNEL void diverged(const FaultArgs a)
 {
@@ -47,51 +55,52 @@ KERNEL void diverged(const FaultArgs a)
 	((u32 *)a.out)[threadID()] = 1;
 }
 
-// Each thread reads what its neighbour has written to shared memory, with or without meeting it between.
-KERNEL void neighbour(const FaultArgs a)
-{
-	__shared__ u32 words[1024];
-	u32 t = threadID();
-	words[t] = t;
-	if (a.mode == 1)
-		warpSync(~0u);
-	if (a.mode == 2)
-		blockSync();
-	((u32 *)a.out)[t] = words[(t + (a.mode == 2 ? 33 : 1)) % blockThreads()];
-}
+// The steps of kernel steps, in the order of `steps` in emulator_test.go.
+enum Step : u32 {
+	END,
+	WRITE,         // the thread's number to its word
+	WRITE_OTHER,   // to the word of a thread of the next warp
+	READ,          // the thread's word
+	READ_LANE,     // the word of the next lane of the warp
+	READ_WARP,     // the word of a thread of the next warp
+	COPY,          // asynchronously, from the thread's word of out to its word
+	COPY_SECOND,   // the same to its second word
+	READ_SECOND,   // the thread's second word
+	COMMIT,        // ends a group of copies
+	WAIT_BUT_LAST, // for all groups of copies but the last
+	WAIT_GROUPS,   // for all groups of copies
+	WAIT_ALL,      // for all copies, those in no group yet among them
+	VOTE,
+	WARP_SYNC,
+	BLOCK_SYNC,
+};
 
-// Each thread writes a word of shared memory, reads another thread's, and may write its own again. What is between is in the bits of the mode, one
-// hexadecimal digit each: before the read, and before the second write, which there is if the digit is not 0. 1: a vote; 2: a barrier of the warp; 3: one of the
-// block. The lowest digit says whose word is read: 0: the next lane's; 1: that of a thread of the next warp.
-KERNEL void handed(const FaultArgs a)
+// Each thread takes up to 8 steps, a hexadecimal digit of the mode each, the lowest first. Each thread has two words of shared memory. What it
+// has read last goes to out, behind a word for each thread.
+KERNEL void steps(const FaultArgs a)
 {
-	__shared__ u32 words[1024];
-	u32 t = threadID(), n = blockThreads();
-	auto meet = [](u32 how) {
-		if (how == 1)
-			ballot(~0u, true);
-		if (how == 2)
-			warpSync(~0u);
-		if (how == 3)
-			blockSync();
-	};
-	words[t] = t;
-	meet(a.mode >> 4 & 15);
-	((u32 *)a.out)[t] = words[a.mode & 1 ? (t + 33) % n : (t & ~31u) | ((t + 1) & 31)];
-	meet(a.mode >> 8 & 15);
-	if (a.mode >> 8 & 15)
-		((volatile u32 *)words)[t] = 2 * t;
-}
-
-// Copies a word to shared memory and reads it there, waiting for the copy or not.
-KERNEL void copied(const FaultArgs a)
-{
-	extern __shared__ u32x4 dynamic[];
-	u32 t = threadID(), *stage = (u32 *)dynamic;
-	copyAsync4(stage + t, a.out + 4 * t);
-	if (a.mode == 1)
-		copyWait();
-	((u32 *)a.out)[t + blockThreads()] = stage[t];
+	__shared__ u32 words[1024], second[1024];
+	u32 t = threadID(), n = blockThreads(), other = (t + 33) % n, got = 0;
+	volatile u32 *memory = words;
+	for (u32 left = a.mode; left != 0; left >>= 4)
+		switch (left & 15) {
+		case WRITE: memory[t] = t; break;
+		case WRITE_OTHER: memory[other] = t; break;
+		case READ: got = memory[t]; break;
+		case READ_LANE: got = memory[(t & ~31u) | ((t + 1) & 31)]; break;
+		case READ_WARP: got = memory[other]; break;
+		case COPY: copyAsync4(words + t, a.out + 4 * t); break;
+		case COPY_SECOND: copyAsync4(second + t, a.out + 4 * t); break;
+		case READ_SECOND: got = ((volatile u32 *)second)[t]; break;
+		case COMMIT: copyCommit(); break;
+		case WAIT_BUT_LAST: copyWaitGroups<1>(); break;
+		case WAIT_GROUPS: copyWaitGroups<0>(); break;
+		case WAIT_ALL: copyWait(); break;
+		case VOTE: ballot(~0u, true); break;
+		case WARP_SYNC: warpSync(~0u); break;
+		case BLOCK_SYNC: blockSync(); break;
+		}
+	((u32 *)a.out)[n + t] = got;
 }
 
 // Reads a word of dynamic shared memory behind what the launch asked for.

@@ -1,6 +1,6 @@
-// Driver entries of virtual memory management: device memory without an address, in files that other processes can map, and addresses to map it
-// at. Only whole reservations are mapped, each by one piece of memory, as the backend does.
-#include "emulator.h"
+// Driver entries of virtual memory management. A piece is device memory without an address, in a file in memory that other processes can map.
+// A piece is mapped at a whole reservation of addresses, as the backend does it; parts of either cannot be mapped.
+#include "driver.h"
 
 #include <cerrno>
 #include <cstring>
@@ -8,15 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-using namespace emulator;
-
 namespace {
 
 struct Piece {
 	uint64_t bytes;
-	int fd, device; // -1: one that this process does not see
+	int fd, device; // device -1: one that this process does not see
 	bool imported;
-	unsigned references; // the handle, if it has not been released, and the mappings
+	unsigned references; // one for each mapping, and one for the handle until it is released
 };
 
 std::mutex mu;
@@ -25,7 +23,7 @@ std::map<uint64_t, uint64_t> mapped; // handles by address. guarded by mu
 std::map<uint64_t, bool> released;   // by handle. guarded by mu
 uint64_t handles = 0x7000;           // guarded by mu
 
-// The name of a piece's file says that it is one, and of which device, by its number among all.
+// The name of a piece's file is this and the number of its device among all devices of the host.
 constexpr char NAME[] = "emulated GPU ";
 
 void dropLocked(uint64_t handle)

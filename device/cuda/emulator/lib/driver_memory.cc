@@ -1,18 +1,8 @@
 // Driver entries of memory: allocation, copies and fills.
-#include "emulator.h"
+#include "driver.h"
 
 #include <cstdio>
 #include <cstring>
-
-using namespace emulator;
-
-// IN_CONTEXT returns from the entry where the thread has no context, or a lost one.
-#define IN_CONTEXT(d)                                \
-	Device *d = current();                       \
-	if (d == nullptr)                            \
-		return CUDA_ERROR_INVALID_CONTEXT;   \
-	if (d->error != 0)                           \
-	return (CUresult)d->error.load()
 
 EXPORT CUresult cuMemGetInfo(size_t *free, size_t *total)
 {
@@ -49,7 +39,7 @@ EXPORT CUresult cuMemFree(CUdeviceptr p)
 	return (CUresult)d->error.load();
 }
 
-// Managed memory counts as host memory, and stays where it is.
+// Managed memory counts as host memory; it does not move.
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *p, size_t bytes, unsigned int flags)
 {
 	IN_CONTEXT(d);
@@ -109,7 +99,7 @@ EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsig
 	return CUDA_SUCCESS;
 }
 
-// writable says whether the process may write to an address, or whether that is not known.
+// writable says whether the process may write to an address. It is true if that is not known.
 static bool writable(uint64_t address)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -126,7 +116,7 @@ static bool writable(uint64_t address)
 	return may;
 }
 
-// Memory that the process may not write can only be registered as such.
+// Memory that the process may not write can only be registered as read-only.
 EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
 {
 	IN_CONTEXT(d);
@@ -177,7 +167,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 	return CUDA_SUCCESS;
 }
 
-// guarded is work of a stream that a lost device does not do, and that loses the device where it faults.
+// guarded returns work that is left out if the device is lost. If the work faults, the device is lost.
 static std::function<void()> guarded(Device *d, std::function<void()> work)
 {
 	return [d, work = std::move(work)] {
@@ -188,12 +178,6 @@ static std::function<void()> guarded(Device *d, std::function<void()> work)
 			lose(d, f.error, f.why);
 	};
 }
-
-#define ON_STREAM(s, handle)                 \
-	CUresult why;                        \
-	Stream *s = streamOf(handle, &why);  \
-	if (s == nullptr)                    \
-	return why
 
 static CUresult copy(Stream *s, uint64_t to, uint64_t from, size_t bytes)
 {
@@ -237,7 +221,7 @@ EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes
 	return copy(s, to, from, bytes);
 }
 
-// Only what lies in memory of the driver, without arrays and offsets.
+// Copies of rows between allocations of the driver; no arrays, no offsets.
 EXPORT CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *c, CUstream stream)
 {
 	ON_STREAM(s, stream);

@@ -1,7 +1,5 @@
-// Driver entries of graphs: capture, launch, and what says that a graph is gone.
-#include "emulator.h"
-
-using namespace emulator;
+// Driver entries of graphs: capture, launch, and user objects, which are destroyed with their graph.
+#include "driver.h"
 
 namespace emulator {
 
@@ -48,12 +46,6 @@ struct Exec {
 
 } // namespace emulator
 
-#define ON_STREAM(s, handle)                 \
-	CUresult why;                        \
-	Stream *s = streamOf(handle, &why);  \
-	if (s == nullptr)                    \
-	return why
-
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
 	std::swap(*mode, threadMode);
@@ -68,7 +60,7 @@ EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *stat
 	return CUDA_SUCCESS;
 }
 
-// The graph that a capture reports stands for the capture; only user objects can be added to it.
+// The graph that is returned of a capture under way can only be given user objects.
 EXPORT CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **, size_t *)
 {
 	CUresult r = cuStreamIsCapturing(stream, status);
