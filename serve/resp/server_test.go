@@ -48,7 +48,10 @@ func TestServer_Rows(t *testing.T) {
 	cl.expect("-ERR wrong number of arguments for 'tc.gather' command", "TC.GATHER", "a:b")
 	cl.expect("-ERR unknown command 'SET'", "SET", "users:1", "x")
 	cl.expect("-ERR unknown command 'averylongnamethatisnocommand'", "averylongnamethatisnocommand")
-	cl.expect("-NOPERM this user has no permissions to run the 'tc.set' command", "TC.SET", "users", "1", strings.Repeat("x", 64))
+	const noAdmin = " (TC.SET): only user admin has it, and this server has no password for admin (tensorcached --resp-admin-password-file)"
+	cl.expect("-NOPERM user default has no permission to change rows of table users"+noAdmin, "TC.SET", "users", "1", strings.Repeat("x", 64))
+	cl.expect("-NOPERM user default has no permission to change rows of table a:b"+noAdmin, "TC.SET", "1", "1", strings.Repeat("x", 8))
+	cl.expect("-NOPERM user default has no permission to change rows of table \"no\\r\\nne\""+noAdmin, "tc.set", "no\r\nne", "1", "x")
 	// Replies of several parts: 100 rows of 200,000 bytes.
 	want := rowsOf(20, 50_000)
 	keys, rows := []string{"MGET"}, []string{"TC.GATHER", "wide"}
@@ -120,7 +123,7 @@ func TestServer_Set(t *testing.T) {
 	_, addr := start(t, Options{Cache: c, Users: Users{Admin: "secret"}})
 	cl := dial(t, addr)
 	cl.expect("-WRONGPASS…", "AUTH", "admin", "Secret")
-	cl.expect("-NOPERM…", "TC.SET", "users", "1", "x")
+	cl.expect("-NOPERM user default has no permission to change rows of table users (TC.SET): log in as user admin (AUTH admin PASSWORD)", "TC.SET", "users", "1", "x")
 	cl.expect("+OK", "AUTH", "admin", "secret")
 	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	cl.expect("+OK", "TC.SET", "users", "3", a, "1004", b)
