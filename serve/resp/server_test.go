@@ -10,11 +10,14 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
@@ -207,8 +210,31 @@ func TestServer_Commands(t *testing.T) {
 			t.Errorf("INFO lacks %s: %s", want, info)
 		}
 	}
-	if got := cl.ask("INFO", "memory"); !regexp.MustCompile(`used_memory:[1-9]\d{6}\\r`).MatchString(got) { // a budget of 1 MiB, and 4 MB of rows
-		t.Errorf("INFO memory: %s", got)
+	// A budget of 1 MiB, and 4 MB of rows, which all of it is used for.
+	memory := func(cl *client) map[string]int64 {
+		t.Helper()
+		all := map[string]int64{}
+		for _, field := range regexp.MustCompile(`\\n([a-z_]+):(\d+)\\r`).FindAllStringSubmatch(cl.ask("INFO", "memory"), -1) {
+			all[field[1]], _ = strconv.ParseInt(field[2], 10, 64)
+		}
+		return all
+	}
+	if m := memory(cl); m["budget_bytes"] != 1<<20 || m["unallocated_bytes"] != 0 || m["payload_bytes"] == 0 || m["used_memory"] != m["host_bytes"]+m["budget_bytes"] {
+		t.Errorf("INFO memory: %v", m)
+	}
+	// What a budget exceeds the rows by is not used.
+	table, err := cache.FromBytes("few", dtype.Int32, rowsOf(10, 2), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer few.Close()
+	_, fewAddr := start(t, Options{Cache: few})
+	if m := memory(dial(t, fewAddr)); m["unallocated_bytes"] < 1<<19 || m["used_memory"] != m["host_bytes"]+m["budget_bytes"]-m["unallocated_bytes"] {
+		t.Errorf("INFO memory of a budget that exceeds the rows: %v", m)
 	}
 	if got := cl.ask("INFO", "clients"); strings.Contains(got, "Server") || !strings.Contains(got, "connected_clients:1") {
 		t.Errorf("INFO clients: %s", got)
