@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/internal/eintr"
 )
 
 // mapped says that memory is of files.
@@ -25,7 +27,7 @@ func newMapping(dir string, n int64) (m mapping, err error) {
 	if err := os.Remove(f.Name()); err != nil {
 		return m, fmt.Errorf("scratch: %w", err)
 	}
-	if err = unix.Fallocate(int(f.Fd()), 0, 0, n); errors.Is(err, unix.EOPNOTSUPP) {
+	if err = reserve(f, n); errors.Is(err, unix.EOPNOTSUPP) {
 		err = writeZeros(f, n)
 	}
 	if err != nil {
@@ -35,6 +37,26 @@ func newMapping(dir string, n int64) (m mapping, err error) {
 		return m, fmt.Errorf("scratch: mapping %d bytes: %w", n, err)
 	}
 	return m, nil
+}
+
+// reservePart is how many bytes a call reserves once a signal has interrupted one of all bytes. In memory (tmpfs) an interrupted call gives back what it had
+// reserved, so a call that takes longer than the time between two signals would never end.
+const reservePart = 16 << 20
+
+// fallocate is replaced by tests.
+var fallocate = unix.Fallocate
+
+// reserve takes the space of a file's first n bytes. Space that there is not fails at the first call, which is of all bytes.
+func reserve(f *os.File, n int64) error {
+	if err := fallocate(int(f.Fd()), 0, 0, n); !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	for at := int64(0); at < n; at += reservePart {
+		if err := eintr.Retry(func() error { return fallocate(int(f.Fd()), 0, at, min(reservePart, n-at)) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeZeros(f *os.File, n int64) error {
