@@ -14,6 +14,16 @@ import (
 // mapped says that memory is of files.
 const mapped = true
 
+// InMemory says whether files of a folder lie in memory themselves, as those of a tmpfs do. Memory of In(dir) then takes as much of the machine's.
+func InMemory(dir string) bool {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	var fs unix.Statfs_t
+	err := eintr.Retry(func() error { return unix.Statfs(dir, &fs) })
+	return err == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC)
+}
+
 // mapping is memory of a file without a name.
 type mapping struct{ bytes []byte }
 
