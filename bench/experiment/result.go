@@ -100,6 +100,8 @@ type DeviceInfo struct {
 // WorkloadInfo is the workload of a run.
 type WorkloadInfo struct {
 	Kind string `json:"kind"`
+	// Generated says how the lookups were generated, nil if a file has them.
+	Generated *GeneratedLookups `json:"generated,omitempty"`
 	// Batches and IDs are those measured; TrainingBatches those the policy learned from.
 	Batches         int   `json:"batches"`
 	IDs             int64 `json:"ids"`

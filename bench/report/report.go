@@ -46,7 +46,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	attached(out, &r.Attachment)
 	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
-	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
+	lookedUp(out, &r.Workload)
 	if r.Attached == "" {
 		out.line("admission", "%s%s", c.Policy, training(r))
 	}
@@ -78,6 +78,23 @@ func Run(w io.Writer, r *experiment.Result) error {
 func partial(out *printer, is bool, w *experiment.WorkloadInfo) {
 	if is {
 		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(w.Batches)), plural(w.PlannedBatches, "batch", "batches"))
+	}
+}
+
+// lookedUp says what was looked up, and, of generated lookups, how they were made.
+func lookedUp(out *printer, w *experiment.WorkloadInfo) {
+	out.line("workload", "%s, %s, %s", w.Kind, plural(w.Batches, "batch", "batches"), plural(int(w.IDs), "ID", "IDs"))
+	g := w.Generated
+	switch {
+	case g == nil:
+	case g.From != "":
+		out.line("lookups", "generated with seed %d from %s: %s", g.Seed, g.From, g.Distribution)
+	default:
+		own := "--ids"
+		if w.Kind == "neighbor-sampling" {
+			own = "--ids or --graph"
+		}
+		out.line("lookups", "generated with seed %d: %s. Hit rates say nothing about yours, which %s reads", g.Seed, g.Distribution, own)
 	}
 }
 
