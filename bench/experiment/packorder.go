@@ -102,7 +102,10 @@ func (c *PackConfig) order(name string, rows int64, memory *scratch.Folder) ([]u
 			return fitsTable(vertices, c.Graph, name, int(rows), listed)
 		}, add)
 	} else {
-		err = visitIDs(c.IDs, int(rows), add)
+		err = visitIDs(c.IDs, int(rows), func(part []int64) error {
+			add(part)
+			return nil
+		})
 	}
 	if err == nil {
 		counts.Order(order)
@@ -117,7 +120,7 @@ func (c *PackConfig) listed(order []uint32, rows int64) error {
 		return err
 	}
 	var fault error
-	err = visitRowNumbers(c.Order, rows, func(part []int64) error {
+	err = visitIDs(c.Order, int(rows), func(part []int64) error {
 		fault = list.Add(part)
 		return fault
 	})

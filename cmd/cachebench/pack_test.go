@@ -37,6 +37,7 @@ func TestPack_RoundTrip(t *testing.T) {
 		"float8":      {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "F8_E4M3", []int{rows, 4 * columns}, data})), "", []string{"--codec", "zipnn"}, "o.safetensors"},
 		"degree":      {write(t, "a.npy", array), "", []string{"--codec", "ibp4", "--order", "degree", "--graph", graph}, "o.npy"},
 		"frequency":   {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", "frequency", "--scratch", t.TempDir(), "--ids", write(t, "ids", idLines([]int{7, 7, 2999, 8}))}, "o.npy"},
+		"accesses":    {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", "frequency", "--ids", write(t, "ids.npy", ints(t, 7, 7, 2999, 8))}, "o.npy"},
 		"order file":  {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", write(t, "order.npy", ints(t, 5, 2999, 0))}, "o.npy"},
 		"order text":  {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", write(t, "order", idLines(rand.New(rand.NewPCG(1, 1)).Perm(rows)))}, "o.npy"},
 		"small pages": {write(t, "a.npy", array), "", []string{"--codec", "none", "--page", "64KiB", "--stage", "none", "--name", "x"}, "o.npy"},

@@ -316,6 +316,31 @@ func TestRun_OptimalIsBest(t *testing.T) {
 	}
 }
 
+// TestRun_IDsOfNumPy: a run with row numbers of an .npy file is the run with the same ones of a text, of one table and of several.
+func TestRun_IDsOfNumPy(t *testing.T) {
+	t.Parallel()
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
+	second := write(t, "g.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
+	r := rand.New(rand.NewPCG(1, 1))
+	var list []int
+	var rows []int64
+	for range 1000 {
+		list = append(list, r.IntN(10)*r.IntN(11))
+		rows = append(rows, int64(list[len(list)-1]))
+	}
+	lines, array := write(t, "ids.txt", idLines(list)), write(t, "ids.npy", ints(t, rows...))
+	flags := []string{"--features", features, "--budget", "3KiB", "--codec", "none", "--verify"}
+	text, numpy := run(t, append(flags, "--ids", lines)...), run(t, append(flags, "--ids", array)...)
+	if numpy.Workload != text.Workload || numpy.Results.Hits != text.Results.Hits || numpy.Workload.IDs != 1000 || numpy.Workload.Generated != nil {
+		t.Errorf("%+v, %d hits; of a text %+v, %d hits", numpy.Workload, numpy.Results.Hits, text.Workload, text.Results.Hits)
+	}
+	two := []string{features, second}
+	all := tables(t, two, "--ids", array+","+lines, "--codec", "none", "--budget", "20%")
+	if same := tables(t, two, "--ids", lines+","+lines, "--codec", "none", "--budget", "20%"); all.Workload != same.Workload || all.Total.Served != same.Total.Served || all.Total.Lookups != 2000 {
+		t.Errorf("%+v; of texts %+v", all.Total.Served, same.Total.Served)
+	}
+}
+
 func TestRun_IDs(t *testing.T) {
 	t.Parallel()
 	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
