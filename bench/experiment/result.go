@@ -110,6 +110,8 @@ type WorkloadInfo struct {
 	PlannedBatches int `json:"planned_batches,omitempty"`
 	// TrainingMeasured says that training batches are among the measured ones.
 	TrainingMeasured bool `json:"training_measured"`
+	// Prefetch is how many batches ahead rows were prefetched, 0 if they were not.
+	Prefetch int `json:"prefetch,omitempty"`
 	// Cold says that the cache was empty at first, and the training batches were run through it.
 	Cold bool `json:"cold,omitempty"`
 }

@@ -165,7 +165,7 @@ func orInterrupted[T any](ctx context.Context, work func() (T, error)) (v T, err
 func (r *run) workloadInfo() WorkloadInfo {
 	return WorkloadInfo{
 		Kind: r.measured.Kind(), Generated: r.generated, Batches: r.last - r.first, TrainingBatches: r.trainLast - r.trainFirst,
-		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold,
+		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold, Prefetch: r.cfg.Prefetch,
 	}
 }
 

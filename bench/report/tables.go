@@ -60,7 +60,7 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	if !r.Compares() {
 		out.line("batches", "p50 / p95 / p99 %s", latency(total.BatchLatency))
 		for i := range r.Tables {
-			tiers(out, r.Tables[i].Tiers, r.Tables[i].Name+": ")
+			tiers(out, r.Tables[i].Tiers, r.Tables[i].Name+": ", r.Workload.Prefetch)
 		}
 		verified(out, &r.Verification)
 		return out.err
