@@ -441,8 +441,9 @@ func TestFromPages_PrefetchedOnce(t *testing.T) {
 		check(t, c, data, rows)
 	}
 	s := stats(t, c).Tables[0].Tiers
-	if s.PrefetchedRows < 1000 || s.FlightRows == 0 || s.UnusedRows != 0 || s.UsedRows+s.FlightRows > s.PrefetchedRows {
-		t.Errorf("%d rows were prefetched, %d used, %d taken under way, and %d unused, which all have been read", s.PrefetchedRows, s.UsedRows, s.FlightRows, s.UnusedRows)
+	// A row that comes to memory after the batch has looked there, and before the batch asks for its read, is read by the batch, and is unused.
+	if s.PrefetchedRows < 1000 || s.FlightRows == 0 || s.UsedRows+s.FlightRows+s.UnusedRows > s.PrefetchedRows {
+		t.Errorf("%d rows were prefetched, %d used, %d taken under way, and %d unused", s.PrefetchedRows, s.UsedRows, s.FlightRows, s.UnusedRows)
 	}
 }
 
