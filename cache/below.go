@@ -62,7 +62,7 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	if err != nil {
 		return nil, errors.Join(err, below.Close())
 	}
-	below.SetAhead(tier.RingRows(), max(tier.RingBytes(), minLanding))
+	below.SetAhead(tier.RingRows(), max(tier.RingBytes(), minLanding), tier.AskedFor)
 	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below, Absent: below}, nil
 }
 
@@ -111,9 +111,10 @@ type TierStats struct {
 	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, LogReads, LogNanos, FlightRows int64
 	// Stores says what of that came from each store, in the order in which they were first asked.
 	Stores []StoreStats
-	// PrefetchedRows were read by Prefetch. UnusedRows of them left the host tier unread. DroppedRows were read and not kept, because the host
-	// tier took rows up more slowly than they were read.
-	PrefetchedRows, UnusedRows, DroppedRows int64
+	// PrefetchedRows were read by Prefetch. UsedRows of them were in the host tier when a batch asked for them, and UnusedRows left it unread.
+	// DroppedRows were read and not kept, because the host tier took rows up more slowly than they were read, or not read, because as many were being
+	// read already as it has room for.
+	PrefetchedRows, UsedRows, UnusedRows, DroppedRows int64
 	// PromotedRows and DemotedRows were moved into and out of the host tier by refresh cycles and New.
 	PromotedRows, DemotedRows int64
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
@@ -144,7 +145,7 @@ func (s TierStats) sub(earlier TierStats) TierStats {
 	}{
 		{&s.AbsentRows, earlier.AbsentRows}, {&s.FailedRows, earlier.FailedRows}, {&s.RowsRead, earlier.RowsRead}, {&s.PagesRead, earlier.PagesRead},
 		{&s.BytesRead, earlier.BytesRead}, {&s.Reads, earlier.Reads}, {&s.ReadNanos, earlier.ReadNanos}, {&s.LogRows, earlier.LogRows},
-		{&s.LogReads, earlier.LogReads}, {&s.LogNanos, earlier.LogNanos}, {&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UnusedRows, earlier.UnusedRows},
+		{&s.LogReads, earlier.LogReads}, {&s.LogNanos, earlier.LogNanos}, {&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UsedRows, earlier.UsedRows}, {&s.UnusedRows, earlier.UnusedRows},
 		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
 		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
 	} {
@@ -168,7 +169,7 @@ func tierStats(t *read.Table) (s TierStats) {
 	for _, one := range t.Cold.Stores() {
 		s.Stores = append(s.Stores, StoreStats{one.Name, one.Reads, one.Pages, one.Bytes, one.Failed, int64(one.Took)})
 	}
-	s.PrefetchedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), n.Unused.Load(), n.Dropped.Load()
+	s.PrefetchedRows, s.UsedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), t.Tier.UsedAhead(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
 	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()
 	return s

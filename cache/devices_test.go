@@ -107,3 +107,38 @@ func TestNew_Budgets(t *testing.T) {
 		}
 	}
 }
+
+// TestStats_Unallocated: what a budget exceeds the tables by is neither taken nor free, and slabs have it no sooner than rows need it.
+func TestStats_Unallocated(t *testing.T) {
+	const budget = 1 << 20
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", noise(1000, 64, 1), 64)}, Budget: budget, Devices: cache.DeviceOptions{Count: 2, Backend: "host"}, Codec: "none",
+	})
+	check := func(budget, unallocated int64) {
+		t.Helper()
+		s := stats(t, c)
+		sum := int64(0)
+		for i, d := range s.Devices {
+			sum += d.UnallocatedBytes
+			if d.BudgetBytes != budget || d.UnallocatedBytes+d.PayloadBytes+d.FreeBytes > budget {
+				t.Errorf("device %d: %+v", i, d)
+			}
+		}
+		// Slots of 16 bytes: up to 15 bytes of each budget are nobody's.
+		if rest := s.BudgetBytes - s.MetadataBytes - s.PayloadBytes - s.FreeBytes - s.UnallocatedBytes; sum != s.UnallocatedBytes || rest < 0 || rest >= 2*16 || s.UnallocatedBytes < unallocated {
+			t.Errorf("%d bytes are nobody's of %d: %d of metadata, %d of payload, %d free, %d unallocated, at least %d wanted", rest, s.BudgetBytes, s.MetadataBytes, s.PayloadBytes, s.FreeBytes, s.UnallocatedBytes, unallocated)
+		}
+	}
+	check(budget, 2*(budget-200_000))
+	if err := c.SetBudget(t.Context(), 60_000); err != nil {
+		t.Fatal(err)
+	}
+	check(60_000, 0)
+	if s := stats(t, c); s.UnallocatedBytes != 0 {
+		t.Errorf("%d bytes are unallocated of a budget that rows exceed", s.UnallocatedBytes)
+	}
+	if err := c.SetBudget(t.Context(), 2*budget); err != nil {
+		t.Fatal(err)
+	}
+	check(2*budget, 2*(2*budget-200_000))
+}

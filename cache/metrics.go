@@ -164,7 +164,7 @@ func (c *Cache) belowGauges(f *observe.Maker) func(metric.Observer, *TableStats,
 		if t.LogReads > 0 {
 			o.ObserveFloat64(latency, float64(t.LogNanos)/float64(t.LogReads)/1e9, with(observe.KeyTier.String("log")))
 		}
-		for outcome, n := range map[string]int64{"read": t.PrefetchedRows, "unused": t.UnusedRows, "dropped": t.DroppedRows} {
+		for outcome, n := range map[string]int64{"read": t.PrefetchedRows, "used": t.UsedRows, "unused": t.UnusedRows, "dropped": t.DroppedRows} {
 			o.ObserveInt64(prefetched, n, with(observe.KeyOutcome.String(outcome)))
 		}
 		o.ObserveInt64(held, t.HostRows, of)

@@ -377,7 +377,7 @@ func TestFromPages_Prefetch(t *testing.T) {
 	landed(rows)
 	check(t, c, data, rows[:200])
 	after := stats(t, c).Tables[0].Tiers
-	if after.AbsentRows != 0 || after.PrefetchedRows != 300 || after.UnusedRows != 0 {
+	if after.AbsentRows != 0 || after.PrefetchedRows != 300 || after.UsedRows != 200 || after.UnusedRows != 0 {
 		t.Errorf("%+v", after)
 	}
 	if err := c.Prefetch(0, rows); err != nil || stats(t, c).Tables[0].Tiers.PrefetchedRows != 300 {
@@ -388,7 +388,7 @@ func TestFromPages_Prefetch(t *testing.T) {
 		check(t, c, data, allOf(pagedRows)[10_000+from:][:250])
 		after = stats(t, c).Tables[0].Tiers
 	}
-	if after.UnusedRows != 100 {
+	if after.UnusedRows != 100 || after.UsedRows != 200 {
 		t.Errorf("unused rows: %+v", after)
 	}
 	if err := c.Prefetch(0, []int64{pagedRows}); !errors.Is(err, cache.ErrRows) {
@@ -426,6 +426,24 @@ func TestFromPages_PrefetchUnderWay(t *testing.T) {
 	}
 	if after := stats(t, c).Tables[0].Tiers; after.PagesRead != before.PagesRead+1 || after.FlightRows != 2 {
 		t.Errorf("%+v, then %+v", before, after)
+	}
+}
+
+// TestFromPages_PrefetchedOnce: a prefetched row counts as taken while it was being read, or as used in memory, or as unused, whatever comes first.
+func TestFromPages_PrefetchedOnce(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10}})
+	for from := 10_000; from < 15_000; from += 50 { // as many rows as the ring holds several times
+		rows := allOf(pagedRows)[from : from+50]
+		if err := c.Prefetch(0, rows); err != nil {
+			t.Fatal(err)
+		}
+		check(t, c, data, rows)
+	}
+	s := stats(t, c).Tables[0].Tiers
+	// A row that comes to memory after the batch has looked there, and before the batch asks for its read, is read by the batch, and is unused.
+	if s.PrefetchedRows < 1000 || s.FlightRows == 0 || s.UsedRows+s.FlightRows+s.UnusedRows > s.PrefetchedRows {
+		t.Errorf("%d rows were prefetched, %d used, %d taken under way, and %d unused", s.PrefetchedRows, s.UsedRows, s.FlightRows, s.UnusedRows)
 	}
 }
 

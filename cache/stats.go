@@ -38,6 +38,8 @@ type Stats struct {
 	// FreeBytes is the slab memory within the budget that no slot takes. HoleBytes is the part of all free slab memory that lies in
 	// pieces too short for the longest row.
 	FreeBytes, HoleBytes int64
+	// UnallocatedBytes is the part of BudgetBytes that slabs were not made for, because all rows fit in less.
+	UnallocatedBytes int64
 	// OverlayBytes is the part of the overlay's OverlayCapacity bytes in use. OverlayRows is the number of rows in the overlay.
 	OverlayBytes, OverlayCapacity, OverlayRows int64
 	// AdmittedAge is the mean time since the cached rows were admitted.
@@ -134,8 +136,8 @@ type TableStats struct {
 
 // DeviceStats are the statistics of one device: the content of its slab, and counters of the batches that it served.
 type DeviceStats struct {
-	// BudgetBytes, PayloadBytes and FreeBytes are the device's shares of the fields of Stats with these names.
-	BudgetBytes, PayloadBytes, FreeBytes int64
+	// BudgetBytes, PayloadBytes, FreeBytes and UnallocatedBytes are the device's shares of the fields of Stats with these names.
+	BudgetBytes, PayloadBytes, FreeBytes, UnallocatedBytes int64
 	// Node is the memory node (NUMA) of the host that the device is attached to, or UnknownNode.
 	Node int
 	// Load is the share of all hits, 0 to 1, that the slab is expected to serve, by the policy's frequencies of its rows. It is 0 for all
@@ -248,7 +250,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	for i, d := range c.set.Devices {
 		one := DeviceStats{
 			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Load().Budgets[i], w.Budget),
-			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], Lost: d.IsLost(),
+			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], UnallocatedBytes: w.Unallocated[i], Lost: d.IsLost(),
 		}
 		d.SettleReplays()
 		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
@@ -262,6 +264,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 		s.BudgetBytes += one.BudgetBytes
 		s.PayloadBytes += one.PayloadBytes
 		s.FreeBytes += one.FreeBytes
+		s.UnallocatedBytes += one.UnallocatedBytes
 		d.SettleFinished()
 		maps += d.View().Map.Size()
 		s.MetadataBytes += d.View().Map.Size() + slab.TailSlack

@@ -36,6 +36,8 @@ type Ahead struct {
 	// From is the offset in the tier's memory from which such rows lie, and Unused has a bit a row, set until a batch reads the row there.
 	From   int64
 	Unused []uint64
+	// Used counts the bits that batches have cleared.
+	Used atomic.Int64
 }
 
 // use notes that a batch reads a row at an offset.
@@ -44,8 +46,8 @@ func (a *Ahead) use(row, offset int64) {
 		return
 	}
 	word, bit := &a.Unused[row>>6], uint64(1)<<(row&63)
-	if atomic.LoadUint64(word)&bit != 0 {
-		atomic.AndUint64(word, ^bit)
+	if atomic.LoadUint64(word)&bit != 0 && atomic.AndUint64(word, ^bit)&bit != 0 {
+		a.Used.Add(1)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/internal/eintr"
 )
 
 // preadv reads into the buffers, one after the other, and returns how many bytes it has read; 0 without an error is the end of the file.
@@ -13,11 +15,10 @@ func preadv(f *os.File, offset int64, into [][]byte) (n int, err error) {
 		return 0, err
 	}
 	controlErr := conn.Control(func(fd uintptr) {
-		for {
-			if n, err = unix.Preadv(int(fd), into, offset); err != unix.EINTR {
-				break
-			}
-		}
+		err = eintr.Retry(func() (err error) {
+			n, err = unix.Preadv(int(fd), into, offset)
+			return err
+		})
 	})
 	if controlErr != nil {
 		return 0, controlErr

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tensorcache/tensorcache/internal/filelock"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -51,7 +52,7 @@ func take(address string) (path string, lock *os.File, err error) {
 			lock.Close()
 		}
 	}()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Lock(lock); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return "", nil, fmt.Errorf("serve: address (%s) must not be in use: another process listens there", address)
 		}

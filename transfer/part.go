@@ -102,7 +102,7 @@ func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	p.ring.from = (memory - segments*p.ring.segment) &^ (slab.Align - 1)
 	p.ring.from = min(p.ring.from, slab.MaxBytes-slab.TailSlack-segments*p.ring.segment)
 	p.main = slab.NewAllocator(0, p.ring.from)
-	p.ahead = kernels.Ahead{From: p.ring.from, Unused: make([]uint64, bits/8)}
+	p.ahead.From, p.ahead.Unused = p.ring.from, make([]uint64, bits/8)
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -318,6 +318,19 @@ func (t *Tier) Free(l slab.Location) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
 	t.part.main.Free(l.Offset(), slab.SlotBytes(l.Stored(t.rowBytes)))
+}
+
+// AskedFor takes back that Show has shown a prefetched row which no batch has asked for: a batch has its bytes from elsewhere.
+func (t *Tier) AskedFor(row int64) {
+	atomic.AndUint64(&t.part.ahead.Unused[row>>6], ^(uint64(1) << (row & 63)))
+}
+
+// UsedAhead returns how many prefetched rows a batch has read where Show had them.
+func (t *Tier) UsedAhead() int64 {
+	if t.part == nil {
+		return 0
+	}
+	return t.part.ahead.Used.Load()
 }
 
 // RingRows returns about how many rows the ring holds.

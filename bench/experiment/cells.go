@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/filelock"
 )
 
 // Cell is one measurement of a sweep. Its JSON form is a line of DIR/cells.jsonl.
@@ -213,7 +214,7 @@ func openCells(dir string, notice func(string)) (f *os.File, cells []Cell, err e
 			f.Close()
 		}
 	}()
-	if err := lock(f); err != nil {
+	if err := filelock.Lock(f); err != nil {
 		return nil, nil, fmt.Errorf("sweep: %s is in use by another sweep: %w", dir, err)
 	}
 	cells, torn, err := ReadCells(path)

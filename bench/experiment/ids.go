@@ -7,34 +7,49 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/trace"
+	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
-// readIDs reads the IDs of the gets of a trace, which may be a text file of row numbers, for a table of so many rows.
-func readIDs(path string, rows int, force bool) ([]int64, error) {
-	var ids []int64
-	limit := func(r trace.Reader) trace.Reader {
-		if force {
-			return r
-		}
-		return trace.Limited(r, "--ids", path, 20)
-	}
-	err := visitGets(path, rows, limit, func(part []int64) error {
+// idBytes is what a row number takes of memory while a list of them grows.
+const idBytes = 20
+
+// readIDs reads the row numbers that are looked up in a table of so many rows: those of an .npy file of one axis, or the IDs of the gets of a trace, which may be a
+// text file of row numbers.
+func readIDs(path string, rows int, force bool) (ids []int64, err error) {
+	add := func(part []int64) error {
 		ids = append(ids, part...)
 		return nil
-	})
+	}
+	if isNPY(path) {
+		err = visitNPY(path, rows, func(elements int) error {
+			if !force {
+				if err := memlimit.Check(memlimit.Need{Setting: "--ids", Value: path, Bytes: idBytes * float64(elements)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, add)
+	} else {
+		err = visitGets(path, rows, func(r trace.Reader) trace.Reader {
+			if force {
+				return r
+			}
+			return trace.Limited(r, "--ids", path, idBytes)
+		}, add)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return ids, nil
 }
 
-// visitIDs is readIDs that passes the IDs on in parts.
-func visitIDs(path string, rows int, visit func(part []int64)) error {
-	return visitGets(path, rows, nil, func(part []int64) error {
-		visit(part)
-		return nil
-	})
+// visitIDs is readIDs that passes the row numbers on in parts. An error of visit ends it.
+func visitIDs(path string, rows int, visit func(part []int64) error) error {
+	if isNPY(path) {
+		return visitNPY(path, rows, nil, visit)
+	}
+	return visitGets(path, rows, nil, visit)
 }
 
 func visitGets(path string, rows int, limit func(trace.Reader) trace.Reader, visit func(part []int64) error) error {
@@ -78,30 +93,31 @@ func visitGets(path string, rows int, limit func(trace.Reader) trace.Reader, vis
 	return nil
 }
 
-// readRowNumbers reads row numbers of a table of so many rows: an .npy file of one axis, or what readIDs reads.
-func readRowNumbers(path string, rows int64, force bool) ([]int64, error) {
-	if isNPY(path) {
-		r, err := npy.Open(path, 1)
-		if err != nil {
-			return nil, err
-		}
-		defer r.Close()
-		return r.ReadInts()
+// visitNPY passes the elements of an .npy file on in parts. room, unless nil, is told their number first, and may refuse it.
+func visitNPY(path string, rows int, room func(elements int) error, visit func(part []int64) error) error {
+	r, err := npy.Open(path, 1)
+	if err != nil {
+		return err
 	}
-	return readIDs(path, int(rows), force)
-}
-
-// visitRowNumbers is readRowNumbers that passes the numbers on in parts. An error of visit ends it.
-func visitRowNumbers(path string, rows int64, visit func(part []int64) error) error {
-	if isNPY(path) {
-		r, err := npy.Open(path, 1)
-		if err != nil {
+	defer r.Close()
+	if len(r.Shape()) != 1 || !r.DType().IsInt() {
+		return fmt.Errorf("row numbers (%s, %s with shape %v) must be integers, with one axis", path, r.DType(), r.Shape())
+	}
+	if room != nil {
+		if err := room(r.Rows()); err != nil {
 			return err
 		}
-		defer r.Close()
-		return r.VisitInts(visit)
 	}
-	return visitGets(path, int(rows), nil, visit)
+	at := 0
+	return r.VisitInts(func(part []int64) error {
+		for i, row := range part {
+			if row < 0 || row >= int64(rows) {
+				return fmt.Errorf("row numbers (%s): row number (%d) at index %d must be 0 to %d: the table has %d rows", path, row, at+i, rows-1, rows)
+			}
+		}
+		at += len(part)
+		return visit(part)
+	})
 }
 
 func isNPY(path string) bool { return strings.EqualFold(filepath.Ext(path), ".npy") }

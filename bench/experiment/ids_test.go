@@ -2,11 +2,51 @@ package experiment
 
 import (
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 )
+
+// TestReadIDs_NPY: integers of every length and sign are row numbers, in parts as well, and those of another table are refused with their place.
+func TestReadIDs_NPY(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ids.npy")
+	const n = 200_000 // several parts
+	for descr, size := range map[string]int{"<i4": 4, "<i8": 8, "<u4": 4, "<u8": 8, "<u2": 2, "|i1": 1} {
+		data := make([]byte, n*size)
+		want := make([]int64, n)
+		for i := range want {
+			want[i] = int64(i * 7 % 100)
+			data[i*size] = byte(want[i])
+		}
+		save := func() {
+			t.Helper()
+			header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", descr, n)
+			b := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), 0)
+			if err := os.WriteFile(path, append(append(b, header...), data...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		save()
+		if ids, err := readIDs(path, 100, false); err != nil || !slices.Equal(ids, want) {
+			t.Errorf("%s: %d row numbers, %v", descr, len(ids), err)
+		}
+		var parts []int64
+		err := visitIDs(path, 100, func(part []int64) error {
+			parts = append(parts, part...)
+			return nil
+		})
+		if err != nil || !slices.Equal(parts, want) {
+			t.Errorf("%s in parts: %d row numbers, %v", descr, len(parts), err)
+		}
+		data[(n-1)*size] = 100
+		save()
+		if _, err := readIDs(path, 100, false); err == nil || err.Error() != "row numbers ("+path+"): row number (100) at index 199999 must be 0 to 99: the table has 100 rows" {
+			t.Errorf("%s: error %v", descr, err)
+		}
+	}
+}
 
 // TestReadIDs_Forms: row numbers are read from text, plain and compressed, with the comments of LIRS traces.
 func TestReadIDs_Forms(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/safetensors"
+	"github.com/tensorcache/tensorcache/internal/scratch"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
@@ -34,8 +35,10 @@ type PackConfig struct {
 	Stage string
 	// Order is "degree", with a Graph, "frequency", with IDs, or a file of row numbers; "" for the order of the numbers.
 	Order, Graph, IDs string
-	Workers           int
-	Seed              uint64
+	// Scratch is the folder for the files of Order, 8 to 12 bytes a row; "" for Out's, and of a cluster for TMPDIR or, if that lies in memory, /var/tmp.
+	Scratch string
+	Workers int
+	Seed    uint64
 	// Force goes on where memory may not suffice, and replaces another table.
 	Force bool
 }
@@ -102,6 +105,9 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	if err := noUpdates(cfg.Out); err != nil {
 		return nil, err
 	}
+	if info, err := os.Stat(cfg.Scratch); cfg.Scratch != "" && (cfg.Order == "" || err != nil || !info.IsDir()) {
+		return nil, fmt.Errorf("--scratch (%s) must be a folder that there is, and be given with --order", cfg.Scratch)
+	}
 	if cfg.Workers < 0 || cfg.Workers > maximumPackers {
 		return nil, fmt.Errorf("--workers (%d) must be 1 to %d, or 0 for one a processor", cfg.Workers, maximumPackers)
 	}
@@ -134,7 +140,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	} else if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
 		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
 	}
-	if o.Workers, err = packWorkers(cfg.Workers, int64(first.Rows()), int64(first.RowBytes()), o.PageBytes, cfg.Order != "", cfg.Force); err != nil {
+	if o.Workers, err = packWorkers(cfg.Workers, int64(first.Rows()), int64(first.RowBytes()), o.PageBytes, cfg.orderMemory(int64(first.Rows())), cfg.Force); err != nil {
 		return nil, err
 	}
 	if cfg.Order != "" {
@@ -143,7 +149,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 		}
 		progress.Stage("ordering the rows", 0)
 	}
-	memory := cfg.scratch()
+	memory := scratch.In(cfg.scratch())
 	defer func() { err = errors.Join(err, memory.Close()) }()
 	o.Scratch = memory.Bytes
 	if o.Order, err = cfg.order(first.Name(), int64(first.Rows()), memory); err != nil {
@@ -217,8 +223,8 @@ func goesOn(err error) error {
 
 // copy packs a table of pages: they are copied as they are.
 func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progress) (*Packed, error) {
-	if c.Codec != "" || c.Page != "" || c.Stage != "" || c.Order != "" || c.Name != "" {
-		return nil, fmt.Errorf("--codec, --page, --stage, --order and --name mean nothing for %s, whose pages are copied as they are", c.Features)
+	if c.Codec != "" || c.Page != "" || c.Stage != "" || c.Order != "" || c.Scratch != "" || c.Name != "" {
+		return nil, fmt.Errorf("--codec, --page, --stage, --order, --scratch and --name mean nothing for %s, whose pages are copied as they are", c.Features)
 	}
 	if err := noUpdates(c.Out); err != nil {
 		return nil, err

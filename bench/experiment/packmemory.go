@@ -11,7 +11,7 @@ import (
 )
 
 // What pack takes of memory: packBase and packWorker for each goroutine that encodes, packPage for each page, for the index, and a byte for each packOrder rows of an ordered table, for
-// the set of those that the order has; order, positions and counts are in files. With more than mostPackMemory it goes on only if it is told to.
+// the set of those that the order has; order, positions and counts are in files, which count where their folder lies in memory. With more than mostPackMemory it goes on only if it is told to.
 const (
 	packBase       = 160 << 20
 	packWorker     = 64 << 20
@@ -22,7 +22,7 @@ const (
 
 // packWorkers returns the number of goroutines with which packing stays within mostPackMemory, at most those that are wanted (0: one a processor), or an error
 // that says what takes more. force takes all that are wanted.
-func packWorkers(wanted int, rows, rowBytes int64, pageBytes int, ordered, force bool) (int, error) {
+func packWorkers(wanted int, rows, rowBytes int64, pageBytes int, order orderMemory, force bool) (int, error) {
 	if wanted == 0 {
 		wanted = min(runtime.GOMAXPROCS(0), maximumPackers)
 	}
@@ -31,11 +31,8 @@ func packWorkers(wanted int, rows, rowBytes int64, pageBytes int, ordered, force
 	}
 	perPage := max(1, int64(pageBytes)/max(1, rowBytes)) // rows, if they do not shrink
 	index := packPage * ((rows + perPage - 1) / perPage)
-	order := int64(0)
-	if ordered {
-		order = rows / packOrder
-	}
-	fits := (mostPackMemory - packBase - index - order) / packWorker
+	ordered := order.set + order.files
+	fits := (mostPackMemory - packBase - index - ordered) / packWorker
 	if force || fits >= int64(wanted) {
 		return wanted, nil
 	}
@@ -44,8 +41,11 @@ func packWorkers(wanted int, rows, rowBytes int64, pageBytes int, ordered, force
 	}
 	bytes := func(n int64) string { return humanize.IBytes(uint64(min(max(n, 0), math.MaxInt64))) }
 	why := fmt.Sprintf("%s for the index, which larger pages (--page) make shorter", bytes(index))
-	if ordered {
-		why += fmt.Sprintf(", and %s for the order", bytes(order))
+	if ordered > 0 {
+		why += fmt.Sprintf(", and %s for the order", bytes(ordered))
 	}
-	return 0, fmt.Errorf("packing %d rows in pages of %d B would take about %s of memory, %s: --force goes on", rows, pageBytes, bytes(packBase+packWorker+index+order), why)
+	if order.files > 0 {
+		why += fmt.Sprintf(", whose files are in a folder in memory (%s): --scratch takes one on a drive", order.folder)
+	}
+	return 0, fmt.Errorf("packing %d rows in pages of %d B would take about %s of memory, %s: --force goes on", rows, pageBytes, bytes(packBase+packWorker+index+ordered), why)
 }

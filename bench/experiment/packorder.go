@@ -13,11 +13,22 @@ import (
 	"github.com/tensorcache/tensorcache/pages/cluster"
 )
 
-// scratch returns where arrays with an element for each row are made: in the directory that is packed into, or, until that is made, in the nearest one above it, since a
-// table has room there. Of a cluster it is the system's folder for temporary files. The arrays' files have no name.
-func (c *PackConfig) scratch() *scratch.Folder {
+// diskTemp is the system's folder for temporary files that are too large for memory.
+const diskTemp = "/var/tmp"
+
+// scratch returns the folder for arrays with an element for each row: the one that is named, or the directory that is packed into, or, until that is made, the nearest
+// one above it, since a table has room there. Of a cluster it is the system's folder for temporary files, and diskTemp where that one lies in memory. The arrays'
+// files have no name.
+func (c *PackConfig) scratch() string {
+	if c.Scratch != "" {
+		return c.Scratch
+	}
 	if cluster.IsAddress(c.Out) {
-		return scratch.In("")
+		dir := os.TempDir()
+		if info, err := os.Stat(diskTemp); scratch.InMemory(dir) && err == nil && info.IsDir() {
+			dir = diskTemp
+		}
+		return dir
 	}
 	dir := filepath.Clean(c.Out)
 	for dir != filepath.Dir(dir) {
@@ -26,7 +37,29 @@ func (c *PackConfig) scratch() *scratch.Folder {
 		}
 		dir = filepath.Dir(dir)
 	}
-	return scratch.In(dir)
+	return dir
+}
+
+// orderMemory is what an order takes of memory.
+type orderMemory struct {
+	set    int64  // bytes of the set of rows that the order has
+	files  int64  // bytes of order, positions and counts, 0 where their files are on a drive
+	folder string // of the files
+}
+
+// orderMemory returns what the order of a table of so many rows takes.
+func (c *PackConfig) orderMemory(rows int64) (m orderMemory) {
+	if c.Order == "" {
+		return m
+	}
+	m.set, m.folder = rows/packOrder, c.scratch()
+	if scratch.InMemory(m.folder) {
+		m.files = 8 * rows // order and positions
+		if c.Order == "degree" || c.Order == "frequency" {
+			m.files = 12 * rows // order and counts, before the positions
+		}
+	}
+	return m
 }
 
 // order returns the row numbers in the order in which they are to lie in pages, nil for that of the numbers. They lie in memory of the folder, 4 bytes a row, and
@@ -53,7 +86,7 @@ func (c *PackConfig) order(name string, rows int64, memory *scratch.Folder) ([]u
 	if c.Order != "degree" && c.Order != "frequency" {
 		return order, c.listed(order, rows)
 	}
-	counting := c.scratch()
+	counting := scratch.In(c.scratch())
 	keys, err := scratch.Of[uint64](counting, rows)
 	if err != nil {
 		return nil, fmt.Errorf("--order: %w", err)
@@ -69,7 +102,10 @@ func (c *PackConfig) order(name string, rows int64, memory *scratch.Folder) ([]u
 			return fitsTable(vertices, c.Graph, name, int(rows), listed)
 		}, add)
 	} else {
-		err = visitIDs(c.IDs, int(rows), add)
+		err = visitIDs(c.IDs, int(rows), func(part []int64) error {
+			add(part)
+			return nil
+		})
 	}
 	if err == nil {
 		counts.Order(order)
@@ -84,7 +120,7 @@ func (c *PackConfig) listed(order []uint32, rows int64) error {
 		return err
 	}
 	var fault error
-	err = visitRowNumbers(c.Order, rows, func(part []int64) error {
+	err = visitIDs(c.Order, int(rows), func(part []int64) error {
 		fault = list.Add(part)
 		return fault
 	})

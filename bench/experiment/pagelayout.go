@@ -100,7 +100,7 @@ func (p *planner) positions(ctx context.Context) (func(row int64) int64, error) 
 		}
 		return inFront(listed)
 	}
-	listed, err := readRowNumbers(text, rows, p.cfg.Force)
+	listed, err := readIDs(text, int(rows), p.cfg.Force)
 	if err != nil {
 		return nil, fmt.Errorf("--order (degree, frequency or a file): %w", err)
 	}

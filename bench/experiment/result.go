@@ -100,6 +100,8 @@ type DeviceInfo struct {
 // WorkloadInfo is the workload of a run.
 type WorkloadInfo struct {
 	Kind string `json:"kind"`
+	// Generated says how the lookups were generated, nil if a file has them.
+	Generated *GeneratedLookups `json:"generated,omitempty"`
 	// Batches and IDs are those measured; TrainingBatches those the policy learned from.
 	Batches         int   `json:"batches"`
 	IDs             int64 `json:"ids"`
@@ -108,6 +110,8 @@ type WorkloadInfo struct {
 	PlannedBatches int `json:"planned_batches,omitempty"`
 	// TrainingMeasured says that training batches are among the measured ones.
 	TrainingMeasured bool `json:"training_measured"`
+	// Prefetch is how many batches ahead rows were prefetched, 0 if they were not.
+	Prefetch int `json:"prefetch,omitempty"`
 	// Cold says that the cache was empty at first, and the training batches were run through it.
 	Cold bool `json:"cold,omitempty"`
 }

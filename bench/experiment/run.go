@@ -164,8 +164,8 @@ func orInterrupted[T any](ctx context.Context, work func() (T, error)) (v T, err
 
 func (r *run) workloadInfo() WorkloadInfo {
 	return WorkloadInfo{
-		Kind: r.measured.Kind(), Batches: r.last - r.first, TrainingBatches: r.trainLast - r.trainFirst,
-		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold,
+		Kind: r.measured.Kind(), Generated: r.generated, Batches: r.last - r.first, TrainingBatches: r.trainLast - r.trainFirst,
+		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold, Prefetch: r.cfg.Prefetch,
 	}
 }
 
@@ -216,6 +216,7 @@ type run struct {
 	measured, training    workload.Workload
 	first, last           int
 	trainFirst, trainLast int
+	generated             *GeneratedLookups // nil: not known, or of a file
 
 	verified, mismatches int64
 	counts               accesses                 // of the measured batches; nil: not counted
@@ -323,6 +324,7 @@ func (r *run) sample() error {
 	if err := prepare(); err != nil {
 		return err
 	}
+	r.generated = r.describeLookups()
 	r.drift()
 	return nil
 }

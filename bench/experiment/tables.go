@@ -212,7 +212,7 @@ func (r *run) lookUpTables() error {
 		o.Tables = append(o.Tables, workload.EmbeddingTable{Rows: int64(t.Rows), Exponent: tablesExponent})
 	}
 	w, err := workload.NewDLRM(o)
-	r.measured, r.training = w, w
+	r.measured, r.training, r.generated = w, w, r.describeLookups()
 	return err
 }
 

@@ -288,7 +288,7 @@ func headline(r *gpu.Report) string {
 	if pair := result(r, "pair-throughput", 512, "ibp4"); pair.Ratio != 0 {
 		text += fmt.Sprintf("; two GPUs that share their slabs over NVLink serve %s × what one does", figure(pair.Ratio))
 	}
-	return text + ":\n"
+	return text + ".\n"
 }
 
 // hitFigures is a table of what hits take, by row length.

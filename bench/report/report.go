@@ -46,7 +46,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	attached(out, &r.Attachment)
 	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
-	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
+	lookedUp(out, &r.Workload)
 	if r.Attached == "" {
 		out.line("admission", "%s%s", c.Policy, training(r))
 	}
@@ -58,7 +58,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	out.printf("\n%s\n\n", t.Render())
 	out.line("misses", "%s of %s lookups:%s", count(q.Misses), count(q.Lookups), reasons(r))
 	resident(out, r.Resident)
-	tiers(out, r.Tiers, "")
+	tiers(out, r.Tiers, "", r.Workload.Prefetch)
 	if r.Device.Count > 1 {
 		share := func(n int64) string { return percent(float64(n) / float64(max(1, q.Lookups))) }
 		out.line("read", "%s from the own slab, %s from a peer's, %s from the host", share(q.HitsBySlab.Local), share(q.HitsBySlab.Peer), share(q.Misses))
@@ -81,6 +81,23 @@ func partial(out *printer, is bool, w *experiment.WorkloadInfo) {
 	}
 }
 
+// lookedUp says what was looked up, and, of generated lookups, how they were made.
+func lookedUp(out *printer, w *experiment.WorkloadInfo) {
+	out.line("workload", "%s, %s, %s", w.Kind, plural(w.Batches, "batch", "batches"), plural(int(w.IDs), "ID", "IDs"))
+	g := w.Generated
+	switch {
+	case g == nil:
+	case g.From != "":
+		out.line("lookups", "generated with seed %d from %s: %s", g.Seed, g.From, g.Distribution)
+	default:
+		own := "--ids"
+		if w.Kind == "neighbor-sampling" {
+			own = "--ids or --graph"
+		}
+		out.line("lookups", "generated with seed %d: %s. Hit rates say nothing about yours, which %s reads", g.Seed, g.Distribution, own)
+	}
+}
+
 // resident says how a resident table lies.
 func resident(out *printer, r *experiment.ResidentInfo) {
 	if r == nil {
@@ -95,8 +112,9 @@ func resident(out *printer, r *experiment.ResidentInfo) {
 	out.line("overflow", "%s are longer, by %s together; %s lookups read %s from overflow places", plural(int(r.OverflowRows), "row", "rows"), bytesOf(r.OverflowBytes), count(r.OverflowReads), bytesOf(r.OverflowBytesRead))
 }
 
-// tiers says what of a table in pages host memory held when the run ended, and what was read from the pages. of, "" of a run of one table, begins each line.
-func tiers(out *printer, t *statjson.Tiers, of string) {
+// tiers says what of a table in pages host memory held when the run ended, and what was read from the pages, and what became of rows that were prefetched so many batches
+// ahead. of, "" of a run of one table, begins each line.
+func tiers(out *printer, t *statjson.Tiers, of string, ahead int) {
 	if t == nil {
 		return
 	}
@@ -104,6 +122,10 @@ func tiers(out *printer, t *statjson.Tiers, of string) {
 	out.line("host tier", "%s%s rows in %s of %s; index and rows take %s", of, count(h.Rows), bytesOf(h.Bytes), bytesOf(h.Capacity), bytesOf(h.Memory))
 	out.line("pages", "%s%s lookups of rows that were not in memory; %s rows read, from %s pages, %s together; a read took %.2f ms",
 		of, count(c.AbsentRows), count(c.RowsRead), count(c.PagesRead), bytesOf(c.BytesRead), c.MeanMillis)
+	if p := &t.Prefetch; ahead > 0 {
+		out.line("prefetch", "%s%s, %s ahead: %s in memory when a batch asked (%s), %s still being read, %s dropped for want of room, %s given up before a batch asked",
+			of, plural(int(p.Rows), "row", "rows"), plural(ahead, "batch", "batches"), count(p.UsedRows), percent(float64(p.UsedRows)/float64(max(1, p.Rows))), count(p.TakenRows), count(p.DroppedRows), count(p.UnusedRows))
+	}
 	for _, s := range c.Stores {
 		if s.FailedPages > 0 {
 			out.line("failed", "%s%s: missing or damaged when %s asked for; the next store has been asked", of, s.Name, plural(int(s.FailedPages), "page was", "pages were"))

@@ -47,7 +47,7 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	attached(out, &r.Attachment)
 	out.line("tables", "%s, %s, %s, one cache", plural(len(r.Tables), "table", "tables"), plural(int(rows), "row", "rows"), bytesOf(raw))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
-	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
+	lookedUp(out, &r.Workload)
 	learned := plural(r.Workload.TrainingBatches, "batch", "batches")
 	if r.Workload.TrainingMeasured {
 		learned = plural(r.Workload.TrainingBatches, "batch that is", "batches that are") + " measured too"
@@ -60,7 +60,7 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	if !r.Compares() {
 		out.line("batches", "p50 / p95 / p99 %s", latency(total.BatchLatency))
 		for i := range r.Tables {
-			tiers(out, r.Tables[i].Tiers, r.Tables[i].Name+": ")
+			tiers(out, r.Tables[i].Tiers, r.Tables[i].Name+": ", r.Workload.Prefetch)
 		}
 		verified(out, &r.Verification)
 		return out.err

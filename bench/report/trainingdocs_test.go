@@ -185,9 +185,19 @@ func (l *trainingLoop) plot(w io.Writer) error {
 	return writeSVG(w, fmt.Sprintf("Training loop: %s, driver %s, commit %s", l.Device, l.Driver, l.Commit), charts...)
 }
 
-// headline compares the fastest of tensorcache with the fastest of the others at loopBudget, table by table.
+// inWords says what methods other than tensorcache do.
+var inWords = map[string]string{
+	"hot rows, UVA":         "the most frequent rows lie in GPU memory, uncompressed, and the GPU reads the others from page-locked host memory",
+	"hot rows, UVA, sorted": "the most frequent rows lie in GPU memory, uncompressed, and the GPU reads the others from page-locked host memory, in the order of their addresses",
+	"UVA":                   "the GPU reads all rows from page-locked host memory",
+	"UVA, sorted":           "the GPU reads all rows from page-locked host memory, in the order of their addresses",
+	"CPU gather, copy":      "the CPU gathers the rows, and they are copied to the GPU",
+}
+
+// headline compares the fastest of tensorcache with the fastest of the others at loopBudget, table by table, and says what the others do.
 func (l *trainingLoop) headline() string {
 	var b strings.Builder
+	var others []string
 	fmt.Fprintf(&b, "On an %s with %g %% of a table in GPU memory, fetching the features of a batch takes", l.Device, 100*loopBudget)
 	for i, t := range l.Tables {
 		fetch := func(r *loopResult) float64 { return r.FetchMS }
@@ -196,11 +206,14 @@ func (l *trainingLoop) headline() string {
 			continue
 		}
 		if i > 0 {
-			b.WriteString(";")
+			b.WriteString(", and")
 		}
-		fmt.Fprintf(&b, " **%s ms instead of %s** (%s; %s: %d different rows of %d B)", figure(ours.FetchMS), figure(other.FetchMS), other.Method, t.DType, ours.BatchRows, ours.RowBytes)
+		fmt.Fprintf(&b, " **%s ms instead of %s** (%s different rows of %d B, %s)", figure(ours.FetchMS), figure(other.FetchMS), count(int64(ours.BatchRows)), ours.RowBytes, t.DType)
+		if way := orElse(inWords[other.Method], other.Method); !slices.Contains(others, way) {
+			others = append(others, way)
+		}
 	}
-	b.WriteString(".\n")
+	fmt.Fprintf(&b, ".\nThe other way: %s.\n", strings.Join(others, "; of the other table "))
 	return b.String()
 }
 
@@ -239,7 +252,9 @@ func (l *trainingLoop) document() string {
 	fmt.Fprintf(&b, "Neighbour sampling on the GPU (fan-outs %s, %d training nodes a batch), GraphSAGE (%s); generated graphs in the shape of papers100M. Times are in\n"+
 		"ms, medians of %d iterations; *pipelined*: the next batch is fetched beside the training of this one, mean of a row of iterations. Epochs are estimated: an iteration × the batches of an epoch.\n"+
 		"Every method's rows were compared with the table's, bit for bit. Host MB are read from host memory for a batch. tensorcache and the\n"+
-		"choice of hot rows learnt from the same %d batches, which were not measured.\n\n![ms to fetch the features of a batch](training-loop.svg)\n",
+		"choice of hot rows learnt from the same %d batches, which were not measured.\n\n"+
+		"*Hot rows*: the most frequent rows lie in GPU memory, uncompressed. *UVA* (unified virtual addressing): a kernel on the GPU reads rows from page-locked\n"+
+		"host memory; *sorted*: the row numbers are sorted first, which counts. *CPU gather, copy*: the CPU gathers the rows, and they are copied to the GPU.\n\n![ms to fetch the features of a batch](training-loop.svg)\n",
 		strings.ReplaceAll(strings.Trim(fmt.Sprint(l.Fanouts), "[]"), " ", ", "), l.Batch, l.Layer, l.Iterations, l.TrainingBatches)
 	for i, t := range l.Tables {
 		some := l.best(t.DType, false, func(r *loopResult) float64 { return r.IterationMS })
@@ -314,7 +329,7 @@ func TestTrainingLoop_Reading(t *testing.T) {
 		}
 	}
 	l := sound()
-	if want := "On an Example GPU with 10 % of a table in GPU memory, fetching the features of a batch takes **0.90 ms instead of 2.70** (UVA; float32: 223000 different rows of 512 B).\n"; l.headline() != want {
+	if want := "On an Example GPU with 10 % of a table in GPU memory, fetching the features of a batch takes **0.90 ms instead of 2.70** (223,000 different rows of 512 B, float32).\nThe other way: the GPU reads all rows from page-locked host memory.\n"; l.headline() != want {
 		t.Errorf("%q, want %q", l.headline(), want)
 	}
 	if want := "| method | fetch, 5 % | fetch, 10 % | hits, 10 % | host MB | iteration | iteration, pipelined | epoch | epoch, pipelined |\n|---|---|---|---|---|---|---|---|---|\n" +

@@ -66,6 +66,11 @@ func TestRun_BadFiles(t *testing.T) {
 		"fewer.npz":       graph(ints(t, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1), ints(t, 0)),
 		"one-indptr.npz":  graph(ints(t, 0), ints(t, 0)),
 		"not-an-npz.json": []byte("{}"),
+		"ids.npy":         ints(t, 1, 9, 10),
+		"negative.npy":    ints(t, 1, -1),
+		"ids-floats.npy":  npyOf(t, dtype.Float32, smooth(3), 3),
+		"ids-2d.npy":      npyOf(t, dtype.Int32, smooth(6), 3, 2),
+		"ids-cut.npy":     ints(t, 1, 2, 3)[:140],
 	} {
 		if err := os.WriteFile(in(name), b, 0o644); err != nil {
 			t.Fatal(err)
@@ -110,6 +115,12 @@ func TestRun_BadFiles(t *testing.T) {
 		{"ids", "ids-negative", `trace: @ids-negative:2: offset 2: ID ("-1") must be 0 to 2^64 - 1 in decimal digits`},
 		{"ids", "ids-beyond", "trace @ids-beyond: row number (10) of get 2 must be below 10, the rows of the table"},
 		{"ids", "ids-fraction", `trace: @ids-fraction:2: offset 2: ID ("1.5") must be 0 to 2^64 - 1 in decimal digits`},
+		{"ids", "missing.npy", "npy: @missing.npy: open: no such file or directory"},
+		{"ids", "ids.npy", "row numbers (@ids.npy): row number (10) at index 2 must be 0 to 9: the table has 10 rows"},
+		{"ids", "negative.npy", "row numbers (@negative.npy): row number (-1) at index 1 must be 0 to 9: the table has 10 rows"},
+		{"ids", "ids-floats.npy", "row numbers (@ids-floats.npy, float32 with shape [3]) must be integers, with one axis"},
+		{"ids", "ids-2d.npy", "row numbers (@ids-2d.npy, int32 with shape [3 2]) must be integers, with one axis"},
+		{"ids", "ids-cut.npy", "npy: @ids-cut.npy: data bytes (12) must be 24 for shape (3,) of int64: truncated"},
 		{"graph", "missing.npz", "workload: graph @missing.npz: array indptr: npy: @missing.npz: open: no such file or directory"},
 		{"graph", "folder", "workload: graph @folder: path (a directory) must be a file"},
 		{"graph", "folder.csv", "workload: graph @folder.csv: path (a directory) must be a file"},

@@ -42,7 +42,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 			if err := sizesGiven(cmd.Flags()); err != nil {
 				return err
 			}
-			for _, name := range []string{"name", "codec", "stage", "order", "graph", "ids"} { // none would mean another thing, as with sizesGiven
+			for _, name := range []string{"name", "codec", "stage", "order", "graph", "ids", "scratch"} { // none would mean another thing, as with sizesGiven
 				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
 					return fmt.Errorf(`--%s ("") must not be empty: leave it out`, name)
 				}
@@ -68,7 +68,8 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto)")
 	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text")
 	f.StringVar(&cfg.Graph, "graph", "", "graph for --order degree: FILE.npz with CSR indptr and indices, or an edge list")
-	f.StringVar(&cfg.IDs, "ids", "", "accesses for --order frequency: a text file of row numbers, or a trace")
+	f.StringVar(&cfg.IDs, "ids", "", "accesses for --order frequency: row numbers in a text file or FILE.npy, or a trace")
+	f.StringVar(&cfg.Scratch, "scratch", "", "folder for the files of --order, up to 12 bytes a row (default: that of --out; of a cluster TMPDIR or, if that lies in memory, /var/tmp)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines that encode, at most 8; each takes 64 MiB (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of the sample that the codec is trained on")
 	f.BoolVar(&cfg.Force, "force", false, "go on where the memory is estimated not to suffice; replace a table of another name or form in the directory")

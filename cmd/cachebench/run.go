@@ -98,7 +98,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3, f8e5m2 or, to powers of two, f8e8m0; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
 	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
+	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, FILE.npy of integers, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	addNgram(f, &cfg.Ngram)

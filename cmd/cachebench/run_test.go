@@ -24,6 +24,7 @@ const runKeys = `
 device.kind s  device.name s  device.count i
 table.name s  table.rows i  table.row_bytes i  table.dtype s
 workload.kind s  workload.batches i  workload.ids i  workload.training_batches i  workload.training_measured b
+workload.generated.distribution s  workload.generated.seed i
 cache.policy s  cache.codec s  cache.codec_choice.codec s  cache.codec_choice.reason s  cache.codec_choice.basis s  cache.codec_choice.batch_rows f  cache.codec_choice.candidates a
 cache.codec_choice.costs.batch f  cache.codec_choice.costs.lookup f  cache.codec_choice.costs.hit f  cache.codec_choice.costs.miss f  cache.codec_choice.costs.miss_byte f
 cache.compression_ratio f  cache.budget_bytes i  cache.metadata_bytes i
@@ -315,6 +316,31 @@ func TestRun_OptimalIsBest(t *testing.T) {
 	}
 }
 
+// TestRun_IDsOfNumPy: a run with row numbers of an .npy file is the run with the same ones of a text, of one table and of several.
+func TestRun_IDsOfNumPy(t *testing.T) {
+	t.Parallel()
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
+	second := write(t, "g.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
+	r := rand.New(rand.NewPCG(1, 1))
+	var list []int
+	var rows []int64
+	for range 1000 {
+		list = append(list, r.IntN(10)*r.IntN(11))
+		rows = append(rows, int64(list[len(list)-1]))
+	}
+	lines, array := write(t, "ids.txt", idLines(list)), write(t, "ids.npy", ints(t, rows...))
+	flags := []string{"--features", features, "--budget", "3KiB", "--codec", "none", "--verify"}
+	text, numpy := run(t, append(flags, "--ids", lines)...), run(t, append(flags, "--ids", array)...)
+	if numpy.Workload != text.Workload || numpy.Results.Hits != text.Results.Hits || numpy.Workload.IDs != 1000 || numpy.Workload.Generated != nil {
+		t.Errorf("%+v, %d hits; of a text %+v, %d hits", numpy.Workload, numpy.Results.Hits, text.Workload, text.Results.Hits)
+	}
+	two := []string{features, second}
+	all := tables(t, two, "--ids", array+","+lines, "--codec", "none", "--budget", "20%")
+	if same := tables(t, two, "--ids", lines+","+lines, "--codec", "none", "--budget", "20%"); all.Workload != same.Workload || all.Total.Served != same.Total.Served || all.Total.Lookups != 2000 {
+		t.Errorf("%+v; of texts %+v", all.Total.Served, same.Total.Served)
+	}
+}
+
 func TestRun_IDs(t *testing.T) {
 	t.Parallel()
 	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
@@ -442,3 +468,37 @@ func TestRun_AcceptedTables(t *testing.T) {
 }
 
 const supported = "float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
+
+// TestRun_LookupsAreSaid: the text says that lookups are generated, how, and with which seed, unless a file has them.
+func TestRun_LookupsAreSaid(t *testing.T) {
+	t.Parallel()
+	table := npyOf(t, dtype.Float32, smooth(1000*8), 1000, 8)
+	one, two := write(t, "one.npy", table), write(t, "two.npy", table)
+	graph, ids, text := write(t, "g.npz", graphOf(t, 1000)), write(t, "ids", []byte("1\n2\n3\n4\n5\n6\n7\n8\n")), textFile(t)
+	const nothing = ". Hit rates say nothing about yours, which "
+	for _, c := range []struct {
+		want string // "" for none
+		args []string
+	}{
+		{"generated with seed 9: vertices in random order and 3,2 neighbours of each, hop by hop, in a generated graph of 15 edges a vertex, whose targets follow a power law" + nothing + "--ids or --graph reads",
+			[]string{"--features", one, "--fanouts", "3,2", "--seed", "9"}},
+		{"generated with seed 1 from " + graph + ": vertices in random order and 3,2 neighbours of each, hop by hop", []string{"--features", one, "--graph", graph, "--fanouts", "3,2"}},
+		{"generated with seed 1: bags of 7 rows by a power law, P(rank) ∝ 1/rank" + nothing + "--ids reads", []string{"--features", one, "--workload", "embedding", "--bag", "7"}},
+		{"generated with seed 1: rows of each table by a power law, P(rank) ∝ 1/rank" + nothing + "--ids reads", []string{"--features", one + "," + two}},
+		{"generated with seed 5 from " + text + ": n-grams of a text of 300 tokens that is drawn by the pairs of the given one",
+			[]string{"--workload", "ngram", "--tokens", text, "--rows", "2000", "--text-tokens", "300", "--data-seed", "5", "--batch-size", "10"}},
+		{"", []string{"--workload", "ngram", "--tokens", text, "--rows", "2000", "--batch-size", "10"}},
+		{"", []string{"--features", one, "--ids", ids}},
+		{"", []string{"--features", one + "," + two, "--ids", ids + "," + ids}},
+	} {
+		args := append([]string{"run", "--device", "host", "--codec", "none", "--budget", "30%"}, c.args...)
+		if !slices.Contains(args, "--ids") {
+			args = append(args, "--batches", "2", "--warmup-batches", "1")
+		}
+		out := succeed(t, args...)
+		_, line, said := strings.Cut(out, "\nlookups    ")
+		if line, _, _ = strings.Cut(line, "\n"); said != (c.want != "") || line != c.want {
+			t.Errorf("%q says %q, want %q", c.args, line, c.want)
+		}
+	}
+}

@@ -119,8 +119,15 @@ func TestTables_OfPages(t *testing.T) {
 	if tiers == nil || tiers.Cold.RowsRead == 0 || tiers.Prefetch.Rows == 0 || tiers.Host.Rows == 0 || res.Tables[1].Tiers != nil || res.Mismatches != 0 || res.VerifiedRows != res.Total.Lookups || res.Total.Uncompressed.Lookups != 0 {
 		t.Errorf("%+v; tables %+v", tiers, res.Tables)
 	}
-	text := succeed(t, flags...)
-	if !strings.Contains(text, "\nhost tier  f: ") || !strings.Contains(text, "\npages      f: ") || strings.Contains(text, "uncompressed") || strings.Contains(text, "verdict") {
+	if p := &tiers.Prefetch; res.Workload.Prefetch != 2 || p.UsedRows == 0 || p.UsedRows+p.UnusedRows > p.Rows {
+		t.Errorf("prefetched %d batches ahead: %+v", res.Workload.Prefetch, p)
+	}
+	text := succeed(t, append(flags, "--prefetch", "2")...)
+	if !regexp.MustCompile(`\nprefetch   f: [0-9,]+ rows, 2 batches ahead: [0-9,]+ in memory when a batch asked \([0-9.]+ %\), [0-9,]+ still being read, [0-9,]+ dropped for want of room, [0-9,]+ given up before a batch asked\n`).MatchString(text) {
+		t.Errorf("no line of prefetched rows:\n%s", text)
+	}
+	text = succeed(t, flags...)
+	if strings.Contains(text, "\nprefetch") || !strings.Contains(text, "\nhost tier  f: ") || !strings.Contains(text, "\npages      f: ") || strings.Contains(text, "uncompressed") || strings.Contains(text, "verdict") {
 		t.Errorf("%s", text)
 	}
 }

@@ -169,6 +169,26 @@ func TestCheck_Plan(t *testing.T) {
 	}
 }
 
+// TestCheck_NoListener: the memory of a configuration without a listener is planned, and the listener is the one problem. Bad values are still errors.
+func TestCheck_NoListener(t *testing.T) {
+	t.Parallel()
+	f := features(t, "f.npy", 1000, 16)
+	args := []string{"--check", "--features", f, "--budget", "10%", "--device", "host"}
+	const problem = "--listen, --resp or --http must be given: without any nobody reaches the cache"
+	out, stderr, status := runs(t, args...)
+	if status != 1 || stderr != "tensorcached: it would not work\n" || !strings.Contains(out, "host tier: every row") || !strings.Contains(out, "problem: "+problem+"\n") {
+		t.Errorf("status %d, stderr %q, stdout\n%s", status, stderr, out)
+	}
+	out, _, status = runs(t, append(args, "--json")...)
+	var p daemon.Plan
+	if err := json.Unmarshal([]byte(out), &p); err != nil || status != 1 || len(p.Tables) != 1 || len(p.Memory) == 0 || len(p.Problems) != 1 || p.Problems[0] != problem {
+		t.Errorf("status %d, %v: %+v", status, err, p)
+	}
+	if out, stderr, status = runs(t, append(args, "--devices", "9")...); status != 1 || out != "" || stderr != "tensorcached: --devices (9) must be 1 to 8\n" {
+		t.Errorf("a bad value: status %d, stdout %q, stderr %q", status, out, stderr)
+	}
+}
+
 // TestCheck_Resident: the plan has slots and words of resident tables as parts of the budget, and says where what is longer lies, and when the budget does not do.
 func TestCheck_Resident(t *testing.T) {
 	t.Parallel()

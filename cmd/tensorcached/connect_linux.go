@@ -204,7 +204,11 @@ func writeStatus(w io.Writer, s *serve.Status) error {
 		fmt.Fprintln(w)
 	}
 	for _, d := range s.Devices {
-		fmt.Fprintf(w, "%s %d (%s): %s of rows, %s free, of %s\n", d.Backend, d.Index, d.Name, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))
+		fmt.Fprintf(w, "%s %d (%s): %s of rows, %s free, of %s", d.Backend, d.Index, d.Name, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))
+		if d.Unallocated > 0 {
+			fmt.Fprintf(w, ", of which %s are not allocated: all rows fit in less", size(d.Unallocated))
+		}
+		fmt.Fprintln(w)
 	}
 	for what, text := range s.Errors {
 		fmt.Fprintf(w, "%s: %s\n", what, text)

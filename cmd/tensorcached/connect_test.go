@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -49,7 +50,7 @@ func TestConnect_Commands(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	cached := *s.Tables[0].RowsCached
-	if out := ask("status"); !strings.Contains(out, "| users | int32 | none  | 1,000 | 64 B") || !strings.Contains(out, "serving, 0 attached") {
+	if out := ask("status"); !strings.Contains(out, "| users | int32 | none  | 1,000 | 64 B") || !strings.Contains(out, "serving, 0 attached") || strings.Contains(out, "not allocated") {
 		t.Errorf("status:\n%s", out)
 	}
 	var e []struct {
@@ -67,6 +68,10 @@ func TestConnect_Commands(t *testing.T) {
 	ask("budget", "--bytes", "8KiB")
 	if status(); s.GPUMemory != 8<<10 || *s.Tables[0].RowsCached >= cached {
 		t.Errorf("after budget: %+v, %d rows cached", s, *s.Tables[0].RowsCached)
+	}
+	ask("budget", "--bytes", "1MiB")
+	if out := ask("status"); !regexp.MustCompile(`: [0-9.]+ KiB of rows, 5\d KiB free, of 1\.0 MiB, of which 9\d\d KiB are not allocated: all rows fit in less\n`).MatchString(out) {
+		t.Errorf("status of a budget that exceeds the rows:\n%s", out)
 	}
 	before := p.stats().Refresh.Cycles
 	ask("refresh")

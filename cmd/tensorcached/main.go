@@ -63,9 +63,6 @@ SIGHUP has it read its configuration again.`,
 			if !check {
 				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: gpu.Commit()})
 			}
-			if err := c.Validate(); err != nil {
-				return err
-			}
 			p, err := c.Check()
 			if err != nil {
 				return err

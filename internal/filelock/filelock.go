@@ -11,7 +11,7 @@ func Try(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lock(f); err != nil {
+		if err := Lock(f); err != nil {
 			f.Close()
 			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 		}

@@ -35,7 +35,7 @@ func AllocShared(name string, bytes int64, nodes []int) (*Memory, error) {
 		return nil, fmt.Errorf("%w: shared memory (%d bytes): memfd_create: %w", ErrRefused, bytes, err)
 	}
 	file := os.NewFile(uintptr(fd), name)
-	err = os.NewSyscallError("ftruncate", unix.Ftruncate(fd, wholePages(bytes)))
+	err = file.Truncate(wholePages(bytes)) // which repeats interrupted calls
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 		err = os.NewSyscallError("fcntl", err)

@@ -7,10 +7,22 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/internal/eintr"
 )
 
 // mapped says that memory is of files.
 const mapped = true
+
+// InMemory says whether files of a folder lie in memory themselves, as those of a tmpfs do. Memory of In(dir) then takes as much of the machine's.
+func InMemory(dir string) bool {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	var fs unix.Statfs_t
+	err := eintr.Retry(func() error { return unix.Statfs(dir, &fs) })
+	return err == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC)
+}
 
 // mapping is memory of a file without a name.
 type mapping struct{ bytes []byte }
@@ -25,7 +37,7 @@ func newMapping(dir string, n int64) (m mapping, err error) {
 	if err := os.Remove(f.Name()); err != nil {
 		return m, fmt.Errorf("scratch: %w", err)
 	}
-	if err = unix.Fallocate(int(f.Fd()), 0, 0, n); errors.Is(err, unix.EOPNOTSUPP) {
+	if err = reserve(f, n); errors.Is(err, unix.EOPNOTSUPP) {
 		err = writeZeros(f, n)
 	}
 	if err != nil {
@@ -35,6 +47,26 @@ func newMapping(dir string, n int64) (m mapping, err error) {
 		return m, fmt.Errorf("scratch: mapping %d bytes: %w", n, err)
 	}
 	return m, nil
+}
+
+// reservePart is how many bytes a call reserves once a signal has interrupted one of all bytes. In memory (tmpfs) an interrupted call gives back what it had
+// reserved, so a call that takes longer than the time between two signals would never end.
+const reservePart = 16 << 20
+
+// fallocate is replaced by tests.
+var fallocate = unix.Fallocate
+
+// reserve takes the space of a file's first n bytes. Space that there is not fails at the first call, which is of all bytes.
+func reserve(f *os.File, n int64) error {
+	if err := fallocate(int(f.Fd()), 0, 0, n); !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	for at := int64(0); at < n; at += reservePart {
+		if err := eintr.Retry(func() error { return fallocate(int(f.Fd()), 0, at, min(reservePart, n-at)) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeZeros(f *os.File, n int64) error {

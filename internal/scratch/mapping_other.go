@@ -6,6 +6,9 @@ import "unsafe"
 
 const mapped = false
 
+// InMemory says that all memory is ordinary memory.
+func InMemory(string) bool { return true }
+
 // mapping is memory of its own.
 type mapping struct{ bytes []byte }
 

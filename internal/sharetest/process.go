@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/eintr"
 )
 
 // Backend is what is tested.
@@ -116,13 +117,17 @@ func send(socket int, sizes []int64, files []*os.File) error {
 		message = binary.LittleEndian.AppendUint64(message, uint64(sizes[i]))
 		fds = append(fds, int(f.Fd()))
 	}
-	return unix.Sendmsg(socket, message, unix.UnixRights(fds...), nil, 0)
+	return eintr.Retry(func() error { return unix.Sendmsg(socket, message, unix.UnixRights(fds...), nil, 0) })
 }
 
 // receive returns what send has sent.
 func receive(socket int) (sizes []int64, files []*os.File, err error) {
 	message, control := make([]byte, 64), make([]byte, 256)
-	n, c, _, _, err := unix.Recvmsg(socket, message, control, unix.MSG_CMSG_CLOEXEC)
+	var n, c int
+	err = eintr.Retry(func() (err error) {
+		n, c, _, _, err = unix.Recvmsg(socket, message, control, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("recvmsg: %w", err)
 	}

@@ -42,6 +42,7 @@ type Stats struct {
 	ResidentBytes int64             `json:"resident_bytes,omitempty"` // slots and words of resident tables
 	MetadataBytes int64             `json:"metadata_bytes"`
 	FreeBytes     int64             `json:"free_bytes"`
+	Unallocated   int64             `json:"unallocated_bytes"` // of gpu_memory, because all rows fit in less
 	CodecBytes    int64             `json:"codec_bytes"`
 	IndexBytes    int64             `json:"index_bytes"`
 	ScratchBytes  int64             `json:"scratch_bytes"`
@@ -119,6 +120,7 @@ type Device struct {
 	GPUMemory    int64   `json:"gpu_memory"`
 	PayloadBytes int64   `json:"payload_bytes"`
 	FreeBytes    int64   `json:"free_bytes"`
+	Unallocated  int64   `json:"unallocated_bytes"`
 	Gathers      int64   `json:"gathers"`
 	Lookups      int64   `json:"lookups"`
 	LocalHits    int64   `json:"local_hits"`
@@ -154,7 +156,8 @@ func of(c *cache.Cache, all *cache.Stats) *Stats {
 	n := all.Changes
 	r := &Stats{
 		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, ResidentBytes: all.ResidentBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
-		CodecBytes: all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
+		Unallocated: all.UnallocatedBytes,
+		CodecBytes:  all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
 		HostBytes: all.HostBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
 		Refresh: Refresh{
 			Cycles: n.Cycles, AdmittedRows: n.AdmittedRows, EvictedRows: n.EvictedRows, MovedRows: n.MovedRows, WrittenBytes: n.RefreshedBytes,
@@ -174,7 +177,7 @@ func of(c *cache.Cache, all *cache.Stats) *Stats {
 	for i, d := range all.Devices {
 		info := c.DeviceInfo(i)
 		r.Devices = append(r.Devices, Device{
-			Backend: info.Kind, Index: info.Index, Name: info.Name, GPUMemory: d.BudgetBytes, PayloadBytes: d.PayloadBytes, FreeBytes: d.FreeBytes,
+			Backend: info.Kind, Index: info.Index, Name: info.Name, GPUMemory: d.BudgetBytes, PayloadBytes: d.PayloadBytes, FreeBytes: d.FreeBytes, Unallocated: d.UnallocatedBytes,
 			Gathers: d.Gathers, Lookups: d.Lookups, LocalHits: d.LocalHits, PeerHits: d.PeerHits, Misses: d.Misses, Load: d.Load, Error: d.Error,
 		})
 	}

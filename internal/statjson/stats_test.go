@@ -47,7 +47,7 @@ func TestOf_Keys(t *testing.T) {
 	keys := func(m map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
 	if got, want := keys(all), "codec codec_bytes compression_ratio devices errors estimate free_bytes gathers gpu_memory hit_ratio hits host_bytes host_bytes_moved index_bytes "+
 		"load_peak_bytes lookups metadata_bytes misses misses_by_reason overlay_bytes payload_bytes peer_hits raw_bytes refresh restored_rows rows rows_cached rows_equal rows_uncompressed "+
-		"scratch_bytes slots_saved staging_bytes stored_bytes tables updates"; got != want {
+		"scratch_bytes slots_saved staging_bytes stored_bytes tables unallocated_bytes updates"; got != want {
 		t.Errorf("keys\n%s\nwant\n%s", got, want)
 	}
 	if got, want := keys(all["tables"].([]any)[0].(map[string]any)), "codec compression_ratio dtype gathers hit_ratio hits host_bytes_moved lookups misses misses_by_reason name "+

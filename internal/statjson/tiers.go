@@ -43,9 +43,11 @@ type Store struct {
 	MeanMillis  float64 `json:"mean_ms"`
 }
 
-// Prefetch counts prefetched rows: those that left unused, those for which there was no room, and those that a batch took while they were being read.
+// Prefetch counts prefetched rows: those that were in memory when a batch asked for them, those that left unused, those for which there was no room, and those that
+// a batch took while they were being read.
 type Prefetch struct {
 	Rows        int64 `json:"rows"`
+	UsedRows    int64 `json:"used_rows"`
 	UnusedRows  int64 `json:"unused_rows"`
 	DroppedRows int64 `json:"dropped_rows"`
 	TakenRows   int64 `json:"taken_rows"`
@@ -66,7 +68,7 @@ func TiersOf(t *cache.TierStats) *Tiers {
 		Cold: ColdTier{
 			AbsentRows: t.AbsentRows, FailedRows: t.FailedRows, RowsRead: t.RowsRead, PagesRead: t.PagesRead, BytesRead: t.BytesRead, Reads: t.Reads,
 		},
-		Prefetch: Prefetch{t.PrefetchedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
+		Prefetch: Prefetch{t.PrefetchedRows, t.UsedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
 		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads)},
 	}
 	r.Cold.MeanMillis = mean(t.ReadNanos, t.Reads)

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/internal/eintr"
 )
 
 // Process is the process at the other end of a connection.
@@ -83,9 +85,12 @@ func (p Process) Wait() (ended bool) {
 	}
 	err = raw.Read(func(fd uintptr) bool {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(poll, 0)
-		ended = n > 0
-		return ended || err != nil && err != unix.EINTR
+		err := eintr.Retry(func() error {
+			n, err := unix.Poll(poll, 0)
+			ended = n > 0
+			return err
+		})
+		return ended || err != nil
 	})
 	return err == nil && ended
 }

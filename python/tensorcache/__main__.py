@@ -41,7 +41,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     for command in (plan, bench):
         command.add_argument("features", nargs="?", help=".npy, .npz or .safetensors file; default: a generated table")
         command.add_argument("--graph", help=".npz with CSR arrays indptr and indices, from which batches are sampled")
-        command.add_argument("--ids", help="row numbers to look up instead: a text file with one a line, or a trace")
+        command.add_argument("--ids", help="row numbers to look up instead: a text file with one a line, an .npy file of integers, or a trace")
         command.add_argument("--json", action="store_true", help="print one JSON object")
     known, rest = parser.parse_known_args(arguments)
     config = {key: value for key, value in vars(known).items() if key not in ("command", "json") and value not in (None, False)}

@@ -64,9 +64,12 @@ const bookkeeping = 150
 // scratch is the device memory of batches under way, per device, besides 32 bytes a row of the largest.
 const scratch = 32 << 20
 
-// Check says what the program would do, and with how much memory. It opens the tables' files and reads their headers. An error is one of reading the files;
-// what else would keep the program from working is in Problems.
+// Check says what the program would do, and with how much memory. It opens the tables' files and reads their headers. An error is one of a field's value, as
+// Validate has it, or of reading the files. What else would keep the program from working, also that the config has no listener, is in Problems.
 func (c *Config) Check() (p *Plan, err error) {
+	if err := c.values(); err != nil {
+		return nil, err
+	}
 	// A folder for pages of a cluster belongs to one opening at a time: to that of the cache.
 	tables, err := c.openTables(context.Background(), func(p *pagetable.Place) { p.Cache, p.CacheBytes = "", 0 })
 	if err != nil {
@@ -105,6 +108,9 @@ func (c *Config) Check() (p *Plan, err error) {
 		return nil, err
 	}
 	c.planReach(p)
+	if err := c.reachable(); err != nil {
+		p.Problems = append(p.Problems, err.Error())
+	}
 	if c.Snapshot != "" {
 		p.Restore = "nothing yet: " + c.Snapshot + " is not there"
 		if info, err := os.Stat(c.Snapshot); err == nil {

@@ -20,7 +20,18 @@ import (
 )
 
 // Validate reports all that is wrong with the config, without opening the tables' files. Fields go by the names of their flags.
-func (c *Config) Validate() error {
+func (c *Config) Validate() error { return errors.Join(c.values(), c.reachable()) }
+
+// reachable returns an error if the config has no listener. Such a config can be planned, but not run.
+func (c *Config) reachable() error {
+	if c.Listen == "" && c.RESP == "" && c.HTTP == "" {
+		return errors.New("--listen, --resp or --http must be given: without any nobody reaches the cache")
+	}
+	return nil
+}
+
+// values reports what is wrong with the fields that are given.
+func (c *Config) values() error {
 	var f faults.List
 	f.If(len(c.Tables) == 0, "--features or --table must name at least one table")
 	var names []string
@@ -82,7 +93,6 @@ var flagNames = strings.NewReplacer("cache: ", "", "Devices.Backend", "--device"
 	"Refresh.Misses", "--sample-rate", "Refresh.Keys", "--sample-keys", "codec: unknown", "--codec: unknown")
 
 func (c *Config) validateListeners(f *faults.List) {
-	f.If(c.Listen == "" && c.RESP == "" && c.HTTP == "", "--listen, --resp or --http must be given: without any nobody reaches the cache")
 	if c.Listen != "" {
 		f.Add(c.checkListen())
 	}

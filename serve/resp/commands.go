@@ -14,7 +14,7 @@ type command struct {
 	name string
 	// arity is Redis's: the number of arguments with the name; negative: at least that many.
 	arity   int
-	role    role // whom it is for
+	role    role // whom it is for; those of writing change the table that their first argument names
 	summary string
 	flags   []string
 	first   int // position of the first key, 0: none
@@ -83,7 +83,7 @@ func (c *conn) run(args [][]byte) {
 	case cmd.arity > 0 && len(args) != cmd.arity || len(args) < -cmd.arity:
 		err = fmt.Errorf("ERR wrong number of arguments for '%s' command", cmd.name)
 	case c.role < cmd.role:
-		err = fmt.Errorf("NOPERM this user has no permissions to run the '%s' command", cmd.name)
+		err = c.refusal(cmd, args[1])
 	default:
 		err = cmd.run(c, args[1:])
 	}
@@ -94,6 +94,19 @@ func (c *conn) run(args [][]byte) {
 	if len(c.out) >= flushBytes {
 		c.flush()
 	}
+}
+
+// refusal is the error of a command that changes a table, of a user who only reads. table is the command's argument, which may name none.
+func (c *conn) refusal(cmd *command, table []byte) error {
+	name := fmt.Sprintf("%q", cut(table))
+	if i, err := c.gather.find(table); err == nil {
+		name = c.gather.names[i]
+	}
+	need := "log in as user admin (AUTH admin PASSWORD)"
+	if !c.server.users.Load().hasAdmin {
+		need = "only user admin has it, and this server has no password for admin (tensorcached --resp-admin-password-file)"
+	}
+	return fmt.Errorf("NOPERM user %s has no permission to change rows of table %s (%s): %s", c.user(), name, strings.ToUpper(cmd.name), need)
 }
 
 // failure is an error with the code that Redis has for it.

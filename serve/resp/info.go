@@ -11,7 +11,7 @@ import (
 )
 
 // info is INFO: sections of lines "name:value". keyspace_hits and keyspace_misses count rows, as in Redis.
-// used_memory is what the tables and the cached rows may take, on the host and on all devices.
+// used_memory is what the tables and the caches take, on the host and on all devices: budgets without what is not allocated of them.
 func (c *conn) info(args [][]byte) error {
 	if len(args) > 1 {
 		return errSyntax
@@ -41,7 +41,8 @@ func (c *conn) info(args [][]byte) error {
 	part("Server", "redis_version", "7.0.0", "tensorcache_version", s.o.Version, "redis_mode", "standalone", "process_id", os.Getpid(), "tcp_port", c.port(),
 		"uptime_in_seconds", int64(time.Since(s.started).Seconds()))
 	part("Clients", "connected_clients", s.Clients(), "blocked_clients", 0, "maxclients", s.o.MaxClients)
-	part("Memory", "used_memory", stats.HostBytes+stats.OverlayBytes+stats.GPUMemory, "host_bytes", stats.HostBytes, "budget_bytes", stats.GPUMemory, "payload_bytes", stats.PayloadBytes, "metadata_bytes", stats.MetadataBytes)
+	part("Memory", "used_memory", stats.HostBytes+stats.OverlayBytes+stats.GPUMemory-stats.Unallocated, "host_bytes", stats.HostBytes, "budget_bytes", stats.GPUMemory,
+		"payload_bytes", stats.PayloadBytes, "metadata_bytes", stats.MetadataBytes, "resident_bytes", stats.ResidentBytes, "free_bytes", stats.FreeBytes, "unallocated_bytes", stats.Unallocated)
 	part("Stats", "total_connections_received", s.counts.connections.Load(), "rejected_connections", s.counts.refused.Load(),
 		"total_commands_processed", s.counts.commands.Load(), "keyspace_hits", stats.Hits, "keyspace_misses", stats.Misses,
 		"hit_ratio", stats.HitRatio, "refresh_cycles", stats.Refresh.Cycles, "updated_rows", stats.Updates.Rows)

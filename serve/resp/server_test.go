@@ -10,11 +10,14 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
@@ -48,7 +51,10 @@ func TestServer_Rows(t *testing.T) {
 	cl.expect("-ERR wrong number of arguments for 'tc.gather' command", "TC.GATHER", "a:b")
 	cl.expect("-ERR unknown command 'SET'", "SET", "users:1", "x")
 	cl.expect("-ERR unknown command 'averylongnamethatisnocommand'", "averylongnamethatisnocommand")
-	cl.expect("-NOPERM this user has no permissions to run the 'tc.set' command", "TC.SET", "users", "1", strings.Repeat("x", 64))
+	const noAdmin = " (TC.SET): only user admin has it, and this server has no password for admin (tensorcached --resp-admin-password-file)"
+	cl.expect("-NOPERM user default has no permission to change rows of table users"+noAdmin, "TC.SET", "users", "1", strings.Repeat("x", 64))
+	cl.expect("-NOPERM user default has no permission to change rows of table a:b"+noAdmin, "TC.SET", "1", "1", strings.Repeat("x", 8))
+	cl.expect("-NOPERM user default has no permission to change rows of table \"no\\r\\nne\""+noAdmin, "tc.set", "no\r\nne", "1", "x")
 	// Replies of several parts: 100 rows of 200,000 bytes.
 	want := rowsOf(20, 50_000)
 	keys, rows := []string{"MGET"}, []string{"TC.GATHER", "wide"}
@@ -120,7 +126,7 @@ func TestServer_Set(t *testing.T) {
 	_, addr := start(t, Options{Cache: c, Users: Users{Admin: "secret"}})
 	cl := dial(t, addr)
 	cl.expect("-WRONGPASS…", "AUTH", "admin", "Secret")
-	cl.expect("-NOPERM…", "TC.SET", "users", "1", "x")
+	cl.expect("-NOPERM user default has no permission to change rows of table users (TC.SET): log in as user admin (AUTH admin PASSWORD)", "TC.SET", "users", "1", "x")
 	cl.expect("+OK", "AUTH", "admin", "secret")
 	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	cl.expect("+OK", "TC.SET", "users", "3", a, "1004", b)
@@ -204,8 +210,31 @@ func TestServer_Commands(t *testing.T) {
 			t.Errorf("INFO lacks %s: %s", want, info)
 		}
 	}
-	if got := cl.ask("INFO", "memory"); !regexp.MustCompile(`used_memory:[1-9]\d{6}\\r`).MatchString(got) { // a budget of 1 MiB, and 4 MB of rows
-		t.Errorf("INFO memory: %s", got)
+	// A budget of 1 MiB, and 4 MB of rows, which all of it is used for.
+	memory := func(cl *client) map[string]int64 {
+		t.Helper()
+		all := map[string]int64{}
+		for _, field := range regexp.MustCompile(`\\n([a-z_]+):(\d+)\\r`).FindAllStringSubmatch(cl.ask("INFO", "memory"), -1) {
+			all[field[1]], _ = strconv.ParseInt(field[2], 10, 64)
+		}
+		return all
+	}
+	if m := memory(cl); m["budget_bytes"] != 1<<20 || m["unallocated_bytes"] != 0 || m["payload_bytes"] == 0 || m["used_memory"] != m["host_bytes"]+m["budget_bytes"] {
+		t.Errorf("INFO memory: %v", m)
+	}
+	// What a budget exceeds the rows by is not used.
+	table, err := cache.FromBytes("few", dtype.Int32, rowsOf(10, 2), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer few.Close()
+	_, fewAddr := start(t, Options{Cache: few})
+	if m := memory(dial(t, fewAddr)); m["unallocated_bytes"] < 1<<19 || m["used_memory"] != m["host_bytes"]+m["budget_bytes"]-m["unallocated_bytes"] {
+		t.Errorf("INFO memory of a budget that exceeds the rows: %v", m)
 	}
 	if got := cl.ask("INFO", "clients"); strings.Contains(got, "Server") || !strings.Contains(got, "connected_clients:1") {
 		t.Errorf("INFO clients: %s", got)

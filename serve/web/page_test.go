@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -55,5 +56,29 @@ func TestPage_Estimate(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestPage_Devices: the budget of a device is rows, free slots and what is not allocated; resident tables count as taken of all budgets.
+func TestPage_Devices(t *testing.T) {
+	got := inPage(t, `
+		const shown = {};
+		rows = (id, all) => { shown[id] = all; };
+		numbers = (all) => { shown.numbers = all; };
+		chart = estimate = () => {};
+		show({ gpu_memory: 8 << 20, payload_bytes: 1 << 20, metadata_bytes: 1 << 20, resident_bytes: 2 << 20, hit_ratio: 0, rows_cached: 0, rows: 0, host_bytes: 0, misses_by_reason: {},
+			tables: [], errors: {}, devices: [{ name: "H200", index: 0, gpu_memory: 8 << 20, payload_bytes: 1 << 20, free_bytes: 1 << 10, unallocated_bytes: 3 << 20, lookups: 0 }] }, []);
+		result = [shown.numbers[3].join(" "), ...shown.devices[0].map((c) => c.n || c)];`)
+	want := []string{"4.00 MiB of 8.00 MiB budget", "H200 0", "8.00 MiB", "1.00 MiB", "1.00 KiB", "3.00 MiB", "0", "serves"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	html, err := page.ReadFile("page/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, head, _ := strings.Cut(string(html), `<table id="devices">`)
+	if head, _, _ = strings.Cut(head, "</thead>"); strings.Count(head, "<th")-1 != len(want)-1 { // <thead> is no column
+		t.Errorf("columns of devices: %s", head)
 	}
 }

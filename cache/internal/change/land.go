@@ -77,7 +77,11 @@ func (w *Writer) landPart(table int, f *cold.Flight, from int) (n int, full bool
 				full = true
 				break
 			}
-			words = append(words, t.Tier.Show(row, at, f.Unread(i)))
+			unread := f.Unread(i)
+			words = append(words, t.Tier.Show(row, at, unread))
+			if unread && !f.Unread(i) { // a batch took it meanwhile
+				t.Tier.AskedFor(row)
+			}
 		}
 		n++
 	}

@@ -120,6 +120,7 @@ func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 type State struct {
 	Budget       int64
 	Used, Free   []int64 // of each device: bytes of slots that rows take, and that they may take beside; 0 for lost devices
+	Unallocated  []int64 // of each device: bytes of the budget that no slab was made for; 0 for lost devices
 	Holes        int64   // free bytes in pieces too short for the longest row
 	OverlayBytes int64
 	OverlayRows  int64
@@ -131,12 +132,15 @@ type State struct {
 
 // State returns what the writer knows.
 func (w *Writer) State() State {
-	s := State{Budget: w.budget.Load(), Used: make([]int64, len(w.set.Devices)), Free: make([]int64, len(w.set.Devices))}
+	n := len(w.set.Devices)
+	s := State{Budget: w.budget.Load(), Used: make([]int64, n), Free: make([]int64, n), Unallocated: make([]int64, n)}
 	w.mu.Lock()
+	space := w.store.Space.Load()
 	longest := w.store.LongestSlot()
 	for i, of := range w.store.Slabs {
 		if !w.set.Devices[i].IsLost() {
 			s.Used[i], s.Free[i] = of.Used(), max(0, of.Limit-of.Used())
+			s.Unallocated[i] = max(0, space.PayloadOf(i, min(space.Budgets[i], s.Budget))-of.Limit)
 			s.Holes += of.Slots.HoleBytes(longest)
 		}
 	}

@@ -159,7 +159,9 @@ func (s *flights) take(ctx context.Context, t *Table, rows []int64, put func(i i
 		}
 		if stored := w.of.Stored[w.i]; stored != nil && t.Version(rows[w.at]) == w.of.Versions[w.i] {
 			t.Counts.FromFlight.Add(1)
-			w.of.taken[w.i].Store(true)
+			if w.of.taken[w.i].Store(true); t.o.Taken != nil {
+				t.o.Taken(rows[w.at])
+			}
 			put(w.at, stored, w.of.Compressed[w.i], nil)
 		} else { // it has a newer version, or could not be read then
 			rest, at = append(rest, rows[w.at]), append(at, w.at)

@@ -63,8 +63,10 @@ type Options struct {
 	Log      Log
 	Ahead    int64 // most rows that prefetches under way may have
 	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
-	PageOf   func(row int64) uint32
-	Memory   int64 // host memory that the source takes to find rows
+	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
+	Taken  func(row int64)
+	PageOf func(row int64) uint32
+	Memory int64 // host memory that the source takes to find rows
 }
 
 // Table reads absent rows of a table.
@@ -145,8 +147,10 @@ func (t *Table) Life() context.Context { return t.life }
 // Close closes the log. REQUIRES: End, and no read is under way.
 func (t *Table) Close() error { return t.o.Log.Close() }
 
-// SetAhead sets Options.Ahead and Options.Landing. No other call may be under way.
-func (t *Table) SetAhead(rows, bytes int64) { t.o.Ahead, t.o.Landing = rows, bytes }
+// SetAhead sets Options.Ahead, Options.Landing and Options.Taken. No other call may be under way.
+func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
+	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
+}
 
 // MemoryBytes returns Options.Memory.
 func (t *Table) MemoryBytes() int64 { return t.o.Memory }

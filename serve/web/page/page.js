@@ -105,7 +105,7 @@ function show(s, points) {
     [percent(s.hit_ratio), "hit rate since the start"],
     [last ? count(Math.round(last.lookups / last.seconds)) : "–", "rows a second"],
     [count(s.rows_cached), `of ${count(s.rows)} rows cached`],
-    [bytes(s.payload_bytes + s.metadata_bytes), `of ${bytes(s.gpu_memory)} budget`],
+    [bytes(s.payload_bytes + s.metadata_bytes + (s.resident_bytes || 0)), `of ${bytes(s.gpu_memory)} budget`],
     [bytes(s.host_bytes), "host tier"],
     [s.clients === undefined ? "–" : count(s.clients), "attached processes"],
   ]);
@@ -116,7 +116,7 @@ function show(s, points) {
   rows("tables", s.tables.map((t) => [t.name, t.dtype, t.codec, { n: count(t.rows) }, { n: count(t.rows_cached) }, { n: t.row_bytes + " B" },
     { n: percent(1 / t.compression_ratio) }, { n: count(t.lookups) }, { n: t.lookups ? percent(t.hit_ratio) : "–" }]));
   rows("devices", s.devices.map((d) => [`${d.name || d.backend} ${d.index}`, { n: bytes(d.gpu_memory) }, { n: bytes(d.payload_bytes) }, { n: bytes(d.free_bytes) },
-    { n: count(d.lookups) }, d.error || "serves"]));
+    { n: bytes(d.unallocated_bytes) }, { n: count(d.lookups) }, d.error || "serves"]));
   $("faults").textContent = Object.entries(s.errors).map(([what, text]) => `${what}: ${text}`).join("; ");
 }
 
