@@ -223,7 +223,7 @@ type updates struct {
 	log     atomic.Pointer[delta.Log] // nil until there is one
 
 	merging sync.Mutex
-	written uint64        // the last generation that was written to a store, committed or not; guarded by merging
+	written []uint64      // generations that this process has written to a store and does not read, committed or not, ascending; guarded by merging
 	merged  atomic.Int64  // bytes written to pages
 	ahead   atomic.Bool   // the log is being shortened in the background, or that is to be tried again
 	replace chan struct{} // has room for one: while a merge is to be tried again, the log is to be compacted

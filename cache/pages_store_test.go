@@ -18,6 +18,9 @@ import (
 type faultyStore struct {
 	pages.Rewritable
 	reopen, lose error // of Reopen; of Commit, once it has been done
+	delay        error // of Commit, which is done when the next Rewriter has begun
+	revert       bool  // Commit has no effect, as after the loss of a master
+	late         func() error
 }
 
 func (s *faultyStore) Reopen(ctx context.Context) (pages.Store, error) {
@@ -29,6 +32,10 @@ func (s *faultyStore) Reopen(ctx context.Context) (pages.Store, error) {
 
 func (s *faultyStore) Rewriter(ctx context.Context) (pages.Writer, error) {
 	w, err := s.Rewritable.Rewriter(ctx)
+	if s.late != nil {
+		err = errors.Join(err, s.late())
+		s.late = nil
+	}
 	return faultyWriter{w, s}, err
 }
 
@@ -38,6 +45,13 @@ type faultyWriter struct {
 }
 
 func (w faultyWriter) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
+	if w.s.revert {
+		return nil
+	}
+	if w.s.delay != nil {
+		w.s.late = func() error { return w.Writer.Commit(context.Background(), m, parts) }
+		return w.s.delay
+	}
 	return errors.Join(w.Writer.Commit(ctx, m, parts), w.s.lose)
 }
 
@@ -123,6 +137,69 @@ func TestMergeUpdates_StoreFails(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestMergeUpdates_StoreCommitsLate: a merge that had no answer is committed while the next one is under way, which therefore fails. The one after that goes on from the
+// late generation, which is this process's own.
+func TestMergeUpdates_StoreCommitsLate(t *testing.T) {
+	const rows, rowBytes = 3000, 120
+	m, log := newModel(rows, rows, rowBytes), t.TempDir()
+	store := &faultyStore{Rewritable: packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore)}
+	c := overStore(t, store, log)
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	if err := m.update(c, 0, allOf(rows)[:500]); err != nil {
+		t.Fatal(err)
+	}
+	store.delay = errors.New("no answer")
+	if err := c.MergeUpdates(ctx, 0); !errors.Is(err, store.delay) {
+		t.Fatalf("error %v", err)
+	}
+	store.delay = nil
+	if err := m.update(c, 0, allOf(rows)[400:600]); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MergeUpdates(ctx, 0); err == nil || !strings.Contains(err.Error(), "another generation was committed meanwhile") {
+		t.Fatalf("error %v", err)
+	}
+	if now, err := store.Current(ctx); err != nil || now != 2 {
+		t.Fatalf("generation %d, %v", now, err)
+	}
+	if err := errors.Join(m.gather(gather, allOf(rows)), c.MergeUpdates(ctx, 0), m.gather(gather, allOf(rows))); err != nil {
+		t.Fatal(err)
+	}
+	if n := logBytes(t, log); n > 1000 {
+		t.Errorf("the log has %d bytes after the merge", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	last, err := store.Reopen(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = overStore(t, last, t.TempDir())
+	if err := m.gather(gather, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMergeUpdates_StoreReverts: updates stay in the log if the store has the generation before again after a commit.
+func TestMergeUpdates_StoreReverts(t *testing.T) {
+	const rows, rowBytes = 3000, 120
+	m := newModel(rows, rows, rowBytes)
+	store := &faultyStore{Rewritable: packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore), revert: true}
+	c := overStore(t, store, t.TempDir())
+	if err := m.update(c, 0, allOf(rows)[:500]); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MergeUpdates(ctx, 0); err == nil || !strings.Contains(err.Error(), "generation 2 was committed, and the current one is still 1") {
+		t.Errorf("error %v", err)
+	}
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	store.revert = false
+	if err := errors.Join(m.gather(gather, allOf(rows)), c.MergeUpdates(ctx, 0), m.gather(gather, allOf(rows))); err != nil {
+		t.Fatal(err)
 	}
 }
 
