@@ -118,6 +118,10 @@ type TierStats struct {
 	PromotedRows, DemotedRows int64
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
 	UpdateBytes, UpdateBytesWritten int64
+	// FailedMerges is how often the log of updates could not be merged into the pages, or compacted: it grows until that succeeds. MergeWaiting says that a merge
+	// waits for the store now, such as a cluster with slots on their way between masters.
+	FailedMerges int64
+	MergeWaiting bool
 }
 
 // StoreStats say what was read from one store of a table of pages, such as its files or a cluster. Reads is the number of calls that asked it for pages, which it took Nanos
@@ -147,6 +151,7 @@ func (s TierStats) sub(earlier TierStats) TierStats {
 		{&s.LogReads, earlier.LogReads}, {&s.LogNanos, earlier.LogNanos}, {&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UnusedRows, earlier.UnusedRows},
 		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
 		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
+		{&s.FailedMerges, earlier.FailedMerges},
 	} {
 		*n.of -= n.then
 	}
@@ -171,6 +176,7 @@ func tierStats(t *read.Table) (s TierStats) {
 	s.PrefetchedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
 	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()
+	s.FailedMerges, s.MergeWaiting = t.Cold.Log().Merges()
 	return s
 }
 

@@ -225,6 +225,8 @@ type updates struct {
 	merging sync.Mutex
 	written []uint64      // generations that this process has written to a store and does not read, committed or not, ascending; guarded by merging
 	merged  atomic.Int64  // bytes written to pages
+	failed  atomic.Int64  // merges that failed
+	waiting atomic.Bool   // a merge waits for the store
 	ahead   atomic.Bool   // the log is being shortened in the background, or that is to be tried again
 	replace chan struct{} // has room for one: while a merge is to be tried again, the log is to be compacted
 	logger  *slog.Logger
@@ -318,6 +320,9 @@ func (u *updates) Bytes() (taken, written int64) {
 	s := l.Stats()
 	return s.AppendedBytes, s.LogBytes + u.merged.Load()
 }
+
+// Merges implements cold.Log.
+func (u *updates) Merges() (failed int64, waiting bool) { return u.failed.Load(), u.waiting.Load() }
 
 // Close implements cold.Log.
 func (u *updates) Close() error {

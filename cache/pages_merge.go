@@ -82,6 +82,9 @@ func (u *updates) shortenAhead() {
 			continue
 		}
 		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
+		if errors.Is(err, pages.ErrUnsettled) { // the merge has waited, and goes on as soon as it can
+			wait = mergeWait
+		}
 		if !u.rest(wait) {
 			return
 		}
@@ -132,6 +135,9 @@ func (u *updates) shorten(ctx context.Context, compact bool) error {
 		err = u.mergeStore(ctx, l)
 	}
 	if err != nil {
+		if ctx.Err() == nil {
+			u.failed.Add(1)
+		}
 		return fmt.Errorf("cache: merging updates of table %s: %w", u.paged.manifest.Name, err)
 	}
 	return nil
@@ -165,6 +171,11 @@ func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
 		g = u.paged.begin()
 	}
 	from := g.table.Stores()[0].(pages.Rewritable)
+	if l.Stats().Rows > 0 {
+		if err := u.settle(ctx, from); err != nil {
+			return errors.Join(err, u.paged.end(g))
+		}
+	}
 	u.dropOld(ctx, from) // what loaders left that have ended takes room
 	var writes uint64
 	done, err := l.Merge(ctx, from,
@@ -195,6 +206,13 @@ func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
 	g = u.paged.begin()
 	u.dropOld(ctx, g.table.Stores()[0].(pages.Rewritable))
 	return u.paged.end(g)
+}
+
+// settle waits until a store can take a generation. Merges that fail because it cannot have written nothing, and are tried again without a longer wait.
+func (u *updates) settle(ctx context.Context, s pages.Rewritable) error {
+	u.waiting.Store(true)
+	defer u.waiting.Store(false)
+	return s.Settle(ctx)
 }
 
 // wrote notes a generation that this process writes to the store. REQUIRES: u.merging is held.

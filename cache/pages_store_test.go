@@ -3,9 +3,11 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,14 @@ type faultyStore struct {
 	delay        error // of Commit, which is done when the next Rewriter has begun
 	revert       bool  // Commit has no effect, as after the loss of a master
 	late         func() error
+	unsettled    atomic.Int64 // how often Settle still fails
+}
+
+func (s *faultyStore) Settle(context.Context) error {
+	if s.unsettled.Add(-1) >= 0 {
+		return fmt.Errorf("a slot moves: %w", pages.ErrUnsettled)
+	}
+	return nil
 }
 
 func (s *faultyStore) Reopen(ctx context.Context) (pages.Store, error) {
@@ -199,6 +209,36 @@ func TestMergeUpdates_StoreReverts(t *testing.T) {
 	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
 	store.revert = false
 	if err := errors.Join(m.gather(gather, allOf(rows)), c.MergeUpdates(ctx, 0), m.gather(gather, allOf(rows))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMerge_StoreUnsettled: a merge in the background that a store cannot take yet is tried again at short intervals, however often that was in vain, and statistics count it.
+func TestMerge_StoreUnsettled(t *testing.T) {
+	const rows, rowBytes, failures = 3000, 120, 20 // with twice the time after each, the last wait would be nine minutes
+	m := newModel(rows, rows, rowBytes)
+	cache.MergeUpdatesFrom(t, 1, time.Millisecond)
+	store := &faultyStore{Rewritable: packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore)}
+	store.unsettled.Store(failures)
+	c := overStore(t, store, t.TempDir())
+	if err := m.update(c, 0, allOf(rows)[:2000]); err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		if now, err := store.Current(ctx); err != nil || now > 1 {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("not merged; %d failures to come", store.unsettled.Load())
+		}
+	}
+	if s := stats(t, c).Tables[0].Tiers; s.FailedMerges != failures {
+		t.Errorf("%d failed merges", s.FailedMerges)
+	}
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,4 +68,7 @@ func (l *memoryLog) Bytes() (taken, written int64) {
 	return l.took, l.took
 }
 
+// Merges implements Log: nothing is merged.
+func (l *memoryLog) Merges() (failed int64, waiting bool) { return 0, false }
+
 func (l *memoryLog) Close() error { return nil }

@@ -43,6 +43,8 @@ type Log interface {
 	Get(row int64) (stored []byte, compressed, ok bool, err error)
 	// Bytes returns how many bytes of rows it has taken, and how many have been written for that, to the log and for merging it into pages.
 	Bytes() (taken, written int64)
+	// Merges returns how often the log could not be merged into pages, or compacted, and whether a merge waits for the store of the pages now.
+	Merges() (failed int64, waiting bool)
 	Close() error
 }
 
