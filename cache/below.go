@@ -55,7 +55,7 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 			return nil, err
 		}
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Restored: b.paged.restored})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
 		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
 	})
@@ -109,6 +109,8 @@ type TierStats struct {
 	// ReadNanos together. LogRows are rows that were found in the log of updates, by LogReads calls that took LogNanos for that, and FlightRows those that a batch took from a
 	// prefetch under way.
 	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, LogReads, LogNanos, FlightRows int64
+	// Restored says that the manifest of the table's directory was missing or damaged when it was opened, and was restored from the store behind it.
+	Restored bool
 	// Stores says what of that came from each store, in the order in which they were first asked.
 	Stores []StoreStats
 	// PrefetchedRows were read by Prefetch. UnusedRows of them left the host tier unread. DroppedRows were read and not kept, because the host
@@ -165,6 +167,7 @@ func tierStats(t *read.Table) (s TierStats) {
 	if t.Cold == nil {
 		return s
 	}
+	s.Restored = t.Cold.Restored()
 	s.Paged, s.HostMemory = true, t.Tier.MemoryBytes()+t.Cold.MemoryBytes()
 	n := &t.Cold.Counts
 	s.AbsentRows, s.FailedRows = t.Counts.Totals().Absent, n.Failed.Load()

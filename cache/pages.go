@@ -29,7 +29,7 @@ func FromPages(t *pages.Table) (Table, error) {
 	}
 	for _, s := range t.Stores() {
 		if f, ok := s.(*pages.Files); ok {
-			p.files = f.Dir()
+			p.files, p.restored = f.Dir(), f.Restored()
 		}
 	}
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
@@ -105,6 +105,7 @@ type paged struct {
 	manifest *pages.Manifest // of the generation that was opened
 	files    string          // directory that the pages are of, or some of them; "": none
 	dir      string          // files, if the pages are merged with updates; else ""
+	restored bool            // the directory's manifest was restored when it was opened
 	// rewritable is set if the only store is a pages.Rewritable: updates are merged into its next generation.
 	rewritable bool
 	mu         sync.Mutex

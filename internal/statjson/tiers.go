@@ -21,7 +21,8 @@ type HostTier struct {
 }
 
 // ColdTier counts what was read from below the host tier, for batches, refresh cycles and prefetches. AbsentRows of the misses were not in the host tier, and
-// FailedRows of the rows could not be read. MeanMillis is the mean time of a read. Stores says what came from each store.
+// FailedRows of the rows could not be read. MeanMillis is the mean time of a read. Stores says what came from each store. Restored is set if
+// the manifest of the table's directory was missing or damaged, and was restored from the store behind it.
 type ColdTier struct {
 	AbsentRows int64   `json:"absent_rows"`
 	FailedRows int64   `json:"failed_rows"`
@@ -31,6 +32,7 @@ type ColdTier struct {
 	Reads      int64   `json:"reads"`
 	MeanMillis float64 `json:"mean_ms"`
 	Stores     []Store `json:"stores,omitempty"`
+	Restored   bool    `json:"restored,omitempty"`
 }
 
 // Store counts what was read from one store of pages, and pages that it did not deliver or had damaged.
@@ -68,6 +70,7 @@ func TiersOf(t *cache.TierStats) *Tiers {
 		Host: HostTier{t.HostRows, t.HostBytes, t.HostCapacity, t.HostMemory, t.PromotedRows, t.DemotedRows},
 		Cold: ColdTier{
 			AbsentRows: t.AbsentRows, FailedRows: t.FailedRows, RowsRead: t.RowsRead, PagesRead: t.PagesRead, BytesRead: t.BytesRead, Reads: t.Reads,
+			Restored: t.Restored,
 		},
 		Prefetch: Prefetch{t.PrefetchedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
 		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads), t.FailedMerges, t.MergeWaiting},

@@ -67,6 +67,7 @@ type Options struct {
 	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
 	PageOf   func(row int64) uint32
 	Memory   int64 // host memory that the source takes to find rows
+	Restored bool  // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
 }
 
 // Table reads absent rows of a table.
@@ -88,6 +89,9 @@ type Table struct {
 		all []StoreReads
 	}
 }
+
+// Restored is Options.Restored.
+func (t *Table) Restored() bool { return t.o.Restored }
 
 // Stores returns what was read from each store so far.
 func (t *Table) Stores() []StoreReads {
