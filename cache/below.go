@@ -120,6 +120,8 @@ type TierStats struct {
 	PromotedRows, DemotedRows int64
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
 	UpdateBytes, UpdateBytesWritten int64
+	// HeldRows are rows of which the log has the newest version, and HeldBytes is the length of its files, or of its rows in memory.
+	HeldRows, HeldBytes int64
 	// FailedMerges is how often the log of updates could not be merged into the pages, or compacted: it grows until that succeeds. MergeWaiting says that a merge
 	// waits for the store now, such as a cluster with slots on their way between masters.
 	FailedMerges int64
@@ -179,6 +181,7 @@ func tierStats(t *read.Table) (s TierStats) {
 	s.PrefetchedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
 	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()
+	s.HeldRows, s.HeldBytes = t.Cold.Log().Held()
 	s.FailedMerges, s.MergeWaiting = t.Cold.Log().Merges()
 	return s
 }

@@ -228,6 +228,7 @@ type updates struct {
 	merged  atomic.Int64  // bytes written to pages
 	failed  atomic.Int64  // merges that failed
 	waiting atomic.Bool   // a merge waits for the store
+	warned  atomic.Int64  // bytes of a log that is not merged when that was logged last
 	ahead   atomic.Bool   // the log is being shortened in the background, or that is to be tried again
 	replace chan struct{} // has room for one: while a merge is to be tried again, the log is to be compacted
 	logger  *slog.Logger
@@ -324,6 +325,16 @@ func (u *updates) Bytes() (taken, written int64) {
 
 // Merges implements cold.Log.
 func (u *updates) Merges() (failed int64, waiting bool) { return u.failed.Load(), u.waiting.Load() }
+
+// Held implements cold.Log.
+func (u *updates) Held() (rows, bytes int64) {
+	l := u.log.Load()
+	if l == nil {
+		return 0, 0
+	}
+	s := l.Stats()
+	return s.Rows, s.SegmentBytes
+}
 
 // Close implements cold.Log.
 func (u *updates) Close() error {

@@ -41,13 +41,24 @@ func (u *updates) replaced(s delta.Stats) bool {
 	return u.paged.dir == "" && s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
 }
 
+// warn logs that the log is long and is not merged, once, and again when it has twice the bytes.
+func (u *updates) warn(s delta.Stats) {
+	warned, bytes := u.warned.Load(), s.StoredBytes+loggedRowBytes*s.Rows
+	if u.mayMerge() || bytes <= max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare, 2*warned) || !u.warned.CompareAndSwap(warned, bytes) {
+		return
+	}
+	u.logger.Warn("updates are not merged into the pages of this table while a cache has it open: log, memory and the time of opening grow with every row that is updated",
+		slog.String("table", u.paged.manifest.Name), slog.String("log", u.dir), slog.Int64("rows", s.Rows), slog.Int64("bytes", bytes))
+}
+
 // long reports whether the log is to be merged or compacted.
 func (u *updates) long(s delta.Stats) bool {
 	return u.replaced(s) || u.mayMerge() && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
 }
 
-// appended has the log shortened in the background if it is long.
+// appended warns of a long log that is not merged, and has the log shortened in the background if it is long.
 func (u *updates) appended(s delta.Stats) {
+	u.warn(s)
 	if !u.long(s) {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -240,6 +241,62 @@ func TestMerge_StoreUnsettled(t *testing.T) {
 	}
 	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestUpdates_NotMerged: the log of a directory with another store behind it is not merged. It keeps the newest versions only, and a warning and statistics say how many.
+func TestUpdates_NotMerged(t *testing.T) {
+	const rows, rowBytes, few = 3000, 120, 500
+	m := newModel(rows, rows, rowBytes)
+	dir := packedFiles(t, m.source(), rowBytes)
+	cache.MergeUpdatesFrom(t, 10_000, time.Millisecond)
+	files, err := pages.OpenFiles(dir, pages.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := pages.OpenStores(ctx, files, packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.FromPages(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged lockedBuffer
+	log := filepath.Join(dir, "delta")
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{table.WithLog(log, false)}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 200 << 10},
+		Telemetry: cache.TelemetryOptions{Logger: slog.New(slog.NewTextHandler(&logged, nil))},
+	})
+	warnings := func() int { return strings.Count(logged.String(), "updates are not merged into the pages") }
+	if err := m.update(c, 0, allOf(rows)[:10]); err != nil {
+		t.Fatal(err)
+	}
+	if n := warnings(); n != 0 {
+		t.Errorf("%d warnings of a short log", n)
+	}
+	for range 50 {
+		if err := m.update(c, 0, allOf(rows)[:few]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := warnings(); n != 1 || !strings.Contains(logged.String(), log) {
+		t.Errorf("%d warnings: %s", n, logged.String())
+	}
+	if err := c.MergeUpdates(ctx, 0); err != nil { // compacts
+		t.Fatal(err)
+	}
+	if s := stats(t, c).Tables[0].Tiers; s.HeldRows != few || s.HeldBytes < few*8 || s.HeldBytes > 2*few*(rowBytes+16) || s.HeldBytes != logBytes(t, log) {
+		t.Errorf("%d rows in %d bytes, the files have %d", s.HeldRows, s.HeldBytes, logBytes(t, log))
+	}
+	if err := m.update(c, 0, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+	if n := warnings(); n < 2 {
+		t.Errorf("%d warnings of a log of twice the bytes", n)
+	}
+	if g := generation(t, dir); g != 1 {
+		t.Errorf("generation %d", g)
 	}
 }
 

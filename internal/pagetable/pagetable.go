@@ -145,7 +145,8 @@ func (p *Place) Pages(ctx context.Context, before func(pages.Store) (pages.Store
 	files, err := pages.OpenFiles(dir, pages.FileOptions{Incomplete: true, Behind: behind}) // the cluster has all pages, and the index
 	if err == nil {
 		if err = files.Manifest().Same(behind.Manifest()); err != nil {
-			err = fmt.Errorf("%s: %w; cachebench pack %s --out %s brings it up to the directory", behind.Name(), err, dir, address)
+			err = fmt.Errorf("%s: %w; cachebench pack %s --out %s brings it up to the directory, and cachebench pack %s --out %s the directory up to it: copy from the one that has the later rows",
+				behind.Name(), err, dir, address, address, dir)
 			err = errors.Join(err, files.Close())
 		}
 	}

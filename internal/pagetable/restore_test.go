@@ -1,6 +1,7 @@
 package pagetable
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,14 +13,10 @@ import (
 	"github.com/tensorcache/tensorcache/pages/cluster"
 )
 
-// TestOpen_ManifestFromCluster: a directory whose manifest is damaged gets it from the cluster behind it, and its log of updates stands over the pages as before. One with
-// merged updates that the cluster lacks is an error, and left as it is.
-func TestOpen_ManifestFromCluster(t *testing.T) {
-	const rows = 4000
-	c := redistest.Start(t, redistest.Options{Masters: -1})
-	load(t, c.URL(), rows)
-	dir := filepath.Join(t.TempDir(), "x.tc")
-	store, err := cluster.Open(t.Context(), c.URL(), cluster.Options{})
+// toDirectory does what cachebench pack redis://… --out DIR does.
+func toDirectory(t *testing.T, url, dir string) {
+	t.Helper()
+	store, err := cluster.Open(t.Context(), url, cluster.Options{Table: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +28,116 @@ func TestOpen_ManifestFromCluster(t *testing.T) {
 	if _, err := pages.Copy(t.Context(), store, w, nil); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// toCluster does what cachebench pack DIR --out redis://… does.
+func toCluster(t *testing.T, dir, url string) {
+	t.Helper()
+	files, err := pages.OpenFiles(dir, pages.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	w, err := cluster.NewWriter(t.Context(), url, cluster.Options{Table: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pages.Copy(t.Context(), files, w, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpen_DirectoryMergedByHand: updates of a directory with a cluster behind it reach the cluster by the commands of docs/cluster.md. Another machine, which serves the
+// table meanwhile, goes on, and opens again once its directory has the new pages.
+func TestOpen_DirectoryMergedByHand(t *testing.T) {
+	const rows = 4000
+	c := redistest.Start(t, redistest.Options{Masters: -1})
+	load(t, c.URL(), rows)
+	dir, otherDir := filepath.Join(t.TempDir(), "x.tc"), filepath.Join(t.TempDir(), "x.tc")
+	toDirectory(t, c.URL(), dir)
+	toDirectory(t, c.URL(), otherDir)
+	v, unchanged := newVersions(rows), newVersions(rows)
+	place, otherPlace := Place{Path: dir, Cold: c.URL() + "/x"}, Place{Path: otherDir, Cold: c.URL() + "/x"}
+	one, other := open(t, place), open(t, otherPlace)
+	if err := v.update(one, v.all()[:500]); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.MergeUpdates(t.Context(), 0); err != nil { // compacts
+		t.Fatal(err)
+	}
+	held := func() int64 {
+		s, err := one.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Tables[0].Tiers.HeldRows
+	}
+	if n := held(); n != 500 {
+		t.Errorf("the log has %d rows", n)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unchanged.check(open(t, Place{Path: c.URL()}), unchanged.all()); err != nil {
+		t.Fatal(err)
+	}
+
+	one = open(t, Place{Path: dir}) // cachebench merge
+	if err := one.MergeUpdates(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "cachebench pack "+dir+" --out "+place.Cold) ||
+		!strings.Contains(err.Error(), "cachebench pack "+place.Cold+" --out "+dir) {
+		t.Errorf("error %v", err)
+	}
+	toCluster(t, dir, c.URL())
+	one = open(t, place)
+	if err := v.check(one, v.all()); err != nil {
+		t.Fatal(err)
+	}
+	if n := held(); n != 0 {
+		t.Errorf("the log has %d rows", n)
+	}
+	if err := v.check(open(t, Place{Path: c.URL()}), v.all()); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := unchanged.check(other, unchanged.all()); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := otherPlace.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "copy from the one that has the later rows") {
+		t.Errorf("error %v", err)
+	}
+	toDirectory(t, c.URL(), otherDir)
+	other = open(t, otherPlace)
+	if err := errors.Join(v.check(other, v.all()), v.update(other, v.all()[1000:1500]), other.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	// The table is opened in the cluster alone from now on, with the log of the directory.
+	other = open(t, Place{Path: c.URL(), Log: filepath.Join(otherDir, "delta"), Cache: t.TempDir(), CacheBytes: 64 << 20})
+	if err := errors.Join(v.check(other, v.all()), other.MergeUpdates(t.Context(), 0), v.check(other, v.all()), other.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.check(open(t, Place{Path: c.URL()}), v.all()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpen_ManifestFromCluster: a directory whose manifest is damaged gets it from the cluster behind it, and its log of updates stands over the pages as before. One with
+// merged updates that the cluster lacks is an error, and left as it is.
+func TestOpen_ManifestFromCluster(t *testing.T) {
+	const rows = 4000
+	c := redistest.Start(t, redistest.Options{Masters: -1})
+	load(t, c.URL(), rows)
+	dir := filepath.Join(t.TempDir(), "x.tc")
+	toDirectory(t, c.URL(), dir)
 	v, manifest := newVersions(rows), filepath.Join(dir, "manifest")
 	var said strings.Builder
 	place := Place{Path: dir, Cold: c.URL() + "/x", Logger: slog.New(slog.NewTextHandler(&said, nil))}

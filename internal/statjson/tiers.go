@@ -53,13 +53,16 @@ type Prefetch struct {
 	TakenRows   int64 `json:"taken_rows"`
 }
 
-// Log counts updates: rows found in the log and the mean time of a read there, bytes of updated rows, and bytes written for them. FailedMerges
-// is how often the log could not be merged or compacted, and MergeWaiting is set while a merge waits for the store of the pages.
+// Log counts updates: rows found in the log and the mean time of a read there, bytes of updated rows, and bytes written for them. HeldRows
+// are in the log and not in the pages, in files of HeldBytes. FailedMerges is how often the log could not be merged or compacted, and MergeWaiting is set
+// while a merge waits for the store of the pages.
 type Log struct {
 	Rows         int64   `json:"rows"`
 	Bytes        int64   `json:"bytes"`
 	BytesWritten int64   `json:"bytes_written"`
 	MeanMillis   float64 `json:"mean_ms"`
+	HeldRows     int64   `json:"held_rows"`
+	HeldBytes    int64   `json:"held_bytes"`
 	FailedMerges int64   `json:"failed_merges"`
 	MergeWaiting bool    `json:"merge_waiting"`
 }
@@ -73,7 +76,7 @@ func TiersOf(t *cache.TierStats) *Tiers {
 			Restored: t.Restored,
 		},
 		Prefetch: Prefetch{t.PrefetchedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
-		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads), t.FailedMerges, t.MergeWaiting},
+		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads), t.HeldRows, t.HeldBytes, t.FailedMerges, t.MergeWaiting},
 	}
 	r.Cold.MeanMillis = mean(t.ReadNanos, t.Reads)
 	for _, s := range t.Stores {

@@ -45,6 +45,8 @@ type Log interface {
 	Bytes() (taken, written int64)
 	// Merges returns how often the log could not be merged into pages, or compacted, and whether a merge waits for the store of the pages now.
 	Merges() (failed int64, waiting bool)
+	// Held returns how many rows the log has, and the bytes of its files, or of its rows in memory.
+	Held() (rows, bytes int64)
 	Close() error
 }
 
