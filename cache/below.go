@@ -55,7 +55,7 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 			return nil, err
 		}
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Restored: b.paged.restored})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
 		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
 	})
@@ -109,6 +109,8 @@ type TierStats struct {
 	// ReadNanos together. LogRows are rows that were found in the log of updates, by LogReads calls that took LogNanos for that, and FlightRows those that a batch took from a
 	// prefetch under way.
 	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, LogReads, LogNanos, FlightRows int64
+	// Restored says that the manifest of the table's directory was missing or damaged when it was opened, and was restored from the store behind it.
+	Restored bool
 	// Stores says what of that came from each store, in the order in which they were first asked.
 	Stores []StoreStats
 	// PrefetchedRows were read by Prefetch. UsedRows of them were in the host tier when a batch asked for them, and UnusedRows left it unread.
@@ -119,6 +121,12 @@ type TierStats struct {
 	PromotedRows, DemotedRows int64
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
 	UpdateBytes, UpdateBytesWritten int64
+	// HeldRows are rows of which the log has the newest version, and HeldBytes is the length of its files, or of its rows in memory.
+	HeldRows, HeldBytes int64
+	// FailedMerges is how often the log of updates could not be merged into the pages, or compacted: it grows until that succeeds. MergeWaiting says that a merge
+	// waits for the store now, such as a cluster with slots on their way between masters.
+	FailedMerges int64
+	MergeWaiting bool
 }
 
 // StoreStats say what was read from one store of a table of pages, such as its files or a cluster. Reads is the number of calls that asked it for pages, which it took Nanos
@@ -148,6 +156,7 @@ func (s TierStats) sub(earlier TierStats) TierStats {
 		{&s.LogReads, earlier.LogReads}, {&s.LogNanos, earlier.LogNanos}, {&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UsedRows, earlier.UsedRows}, {&s.UnusedRows, earlier.UnusedRows},
 		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
 		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
+		{&s.FailedMerges, earlier.FailedMerges},
 	} {
 		*n.of -= n.then
 	}
@@ -161,6 +170,7 @@ func tierStats(t *read.Table) (s TierStats) {
 	if t.Cold == nil {
 		return s
 	}
+	s.Restored = t.Cold.Restored()
 	s.Paged, s.HostMemory = true, t.Tier.MemoryBytes()+t.Cold.MemoryBytes()
 	n := &t.Cold.Counts
 	s.AbsentRows, s.FailedRows = t.Counts.Totals().Absent, n.Failed.Load()
@@ -172,6 +182,8 @@ func tierStats(t *read.Table) (s TierStats) {
 	s.PrefetchedRows, s.UsedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), t.Tier.UsedAhead(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
 	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()
+	s.HeldRows, s.HeldBytes = t.Cold.Log().Held()
+	s.FailedMerges, s.MergeWaiting = t.Cold.Log().Merges()
 	return s
 }
 

@@ -29,7 +29,7 @@ func FromPages(t *pages.Table) (Table, error) {
 	}
 	for _, s := range t.Stores() {
 		if f, ok := s.(*pages.Files); ok {
-			p.files = f.Dir()
+			p.files, p.restored = f.Dir(), f.Restored()
 		}
 	}
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
@@ -105,6 +105,7 @@ type paged struct {
 	manifest *pages.Manifest // of the generation that was opened
 	files    string          // directory that the pages are of, or some of them; "": none
 	dir      string          // files, if the pages are merged with updates; else ""
+	restored bool            // the directory's manifest was restored when it was opened
 	// rewritable is set if the only store is a pages.Rewritable: updates are merged into its next generation.
 	rewritable bool
 	mu         sync.Mutex
@@ -223,8 +224,11 @@ type updates struct {
 	log     atomic.Pointer[delta.Log] // nil until there is one
 
 	merging sync.Mutex
-	written uint64        // the last generation that was written to a store, committed or not; guarded by merging
+	written []uint64      // generations that this process has written to a store and does not read, committed or not, ascending; guarded by merging
 	merged  atomic.Int64  // bytes written to pages
+	failed  atomic.Int64  // merges that failed
+	waiting atomic.Bool   // a merge waits for the store
+	warned  atomic.Int64  // bytes of a log that is not merged when that was logged last
 	ahead   atomic.Bool   // the log is being shortened in the background, or that is to be tried again
 	replace chan struct{} // has room for one: while a merge is to be tried again, the log is to be compacted
 	logger  *slog.Logger
@@ -317,6 +321,19 @@ func (u *updates) Bytes() (taken, written int64) {
 	}
 	s := l.Stats()
 	return s.AppendedBytes, s.LogBytes + u.merged.Load()
+}
+
+// Merges implements cold.Log.
+func (u *updates) Merges() (failed int64, waiting bool) { return u.failed.Load(), u.waiting.Load() }
+
+// Held implements cold.Log.
+func (u *updates) Held() (rows, bytes int64) {
+	l := u.log.Load()
+	if l == nil {
+		return 0, 0
+	}
+	s := l.Stats()
+	return s.Rows, s.SegmentBytes
 }
 
 // Close implements cold.Log.

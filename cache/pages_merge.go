@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tensorcache/tensorcache/pages"
@@ -27,6 +28,8 @@ const (
 	maxMergeWait   = 5 * time.Minute
 	// oldReads is how long a merge waits for reads of the generation before, to delete it.
 	oldReads = 30 * time.Second
+	// maxWritten is how many generations that a process has written are known, the latest ones: with maxMergeWait between them, those of three days.
+	maxWritten = 1024
 )
 
 // mayMerge reports whether the log can be merged into pages.
@@ -38,13 +41,24 @@ func (u *updates) replaced(s delta.Stats) bool {
 	return u.paged.dir == "" && s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
 }
 
+// warn logs that the log is long and is not merged, once, and again when it has twice the bytes.
+func (u *updates) warn(s delta.Stats) {
+	warned, bytes := u.warned.Load(), s.StoredBytes+loggedRowBytes*s.Rows
+	if u.mayMerge() || bytes <= max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare, 2*warned) || !u.warned.CompareAndSwap(warned, bytes) {
+		return
+	}
+	u.logger.Warn("updates are not merged into the pages of this table while a cache has it open: log, memory and the time of opening grow with every row that is updated",
+		slog.String("table", u.paged.manifest.Name), slog.String("log", u.dir), slog.Int64("rows", s.Rows), slog.Int64("bytes", bytes))
+}
+
 // long reports whether the log is to be merged or compacted.
 func (u *updates) long(s delta.Stats) bool {
 	return u.replaced(s) || u.mayMerge() && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
 }
 
-// appended has the log shortened in the background if it is long.
+// appended warns of a long log that is not merged, and has the log shortened in the background if it is long.
 func (u *updates) appended(s delta.Stats) {
+	u.warn(s)
 	if !u.long(s) {
 		return
 	}
@@ -79,6 +93,9 @@ func (u *updates) shortenAhead() {
 			continue
 		}
 		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
+		if errors.Is(err, pages.ErrUnsettled) { // the merge has waited, and goes on as soon as it can
+			wait = mergeWait
+		}
 		if !u.rest(wait) {
 			return
 		}
@@ -129,6 +146,9 @@ func (u *updates) shorten(ctx context.Context, compact bool) error {
 		err = u.mergeStore(ctx, l)
 	}
 	if err != nil {
+		if ctx.Err() == nil {
+			u.failed.Add(1)
+		}
 		return fmt.Errorf("cache: merging updates of table %s: %w", u.paged.manifest.Name, err)
 	}
 	return nil
@@ -153,25 +173,38 @@ func (u *updates) mergeFiles(ctx context.Context, l *delta.Log) error {
 // mergeStore merges the log into the only store of the table, a pages.Rewritable, and deletes the generation before when nothing reads it any more.
 func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
 	g := u.paged.begin()
-	if u.written > g.table.Manifest().Generation {
-		// An earlier merge failed, perhaps after its generation had become the current one. The log has its rows still.
-		err := u.reopen(ctx, g, u.written)
+	// An earlier merge failed, perhaps after its generation had become the current one. The log has its rows still.
+	if len(u.written) > 0 {
+		_, err := u.follow(ctx, g)
 		if err = errors.Join(err, u.paged.end(g)); err != nil {
 			return err
 		}
 		g = u.paged.begin()
 	}
 	from := g.table.Stores()[0].(pages.Rewritable)
+	if l.Stats().Rows > 0 {
+		if err := u.settle(ctx, from); err != nil {
+			return errors.Join(err, u.paged.end(g))
+		}
+	}
 	u.dropOld(ctx, from) // what loaders left that have ended takes room
+	var writes uint64
 	done, err := l.Merge(ctx, from,
 		func() (pages.Writer, error) {
 			w, err := from.Rewriter(ctx)
 			if err == nil {
-				u.written = w.Generation()
+				writes = w.Generation()
+				u.wrote(writes)
 			}
 			return w, err
 		},
-		func() error { return u.reopen(ctx, g, u.written) }, nil)
+		func() error { // rows may leave the log only if reads find them in the pages
+			reads, err := u.follow(ctx, g)
+			if err == nil && reads != writes {
+				err = fmt.Errorf("generation %d was committed, and the current one is still %d", writes, reads)
+			}
+			return err
+		}, nil)
 	u.merged.Add(done.Bytes)
 	if err = errors.Join(err, u.paged.end(g)); err != nil || done.Rows == 0 {
 		return err
@@ -186,31 +219,48 @@ func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
 	return u.paged.end(g)
 }
 
-// reopen has reads go from generation g on to the one that this process has written, if that is the current one. It is an error if the current one is another
-// one than g, too: that need not have the updates of the log.
-func (u *updates) reopen(ctx context.Context, g *generation, written uint64) error {
+// settle waits until a store can take a generation. Merges that fail because it cannot have written nothing, and are tried again without a longer wait.
+func (u *updates) settle(ctx context.Context, s pages.Rewritable) error {
+	u.waiting.Store(true)
+	defer u.waiting.Store(false)
+	return s.Settle(ctx)
+}
+
+// wrote notes a generation that this process writes to the store. REQUIRES: u.merging is held.
+func (u *updates) wrote(generation uint64) {
+	if len(u.written) == maxWritten {
+		u.written = slices.Delete(u.written, 0, 1)
+	}
+	u.written = append(u.written, generation)
+}
+
+// follow has reads go from generation g on to the current one, if this process has written that, and returns the number of the generation that is read then. A
+// merge that got no answer may have committed, or do so later, while the next one is under way: so any generation that this process has written may be the
+// current one. It is an error if another process has written it: it need not have the updates of the log. REQUIRES: u.merging is held.
+func (u *updates) follow(ctx context.Context, g *generation) (reads uint64, err error) {
 	from, reads := g.table.Stores()[0].(pages.Rewritable), g.table.Manifest().Generation
 	now, err := from.Current(ctx)
-	if err != nil || now == reads { // the other one was not committed
-		return err
+	if err != nil || now == reads {
+		return reads, err
 	}
-	if now == written {
+	if slices.Contains(u.written, now) {
 		store, err := from.Reopen(ctx)
 		if err != nil {
-			return err
+			return reads, err
 		}
 		fresh, err := pages.OpenStores(ctx, store)
 		if err != nil {
-			return err
+			return reads, err
 		}
-		if now = fresh.Manifest().Generation; now == written {
-			return u.paged.replace(fresh)
+		if now = fresh.Manifest().Generation; slices.Contains(u.written, now) {
+			u.written = nil // the others can no longer be committed: each was to replace the generation that was read until now
+			return now, u.paged.replace(fresh)
 		}
 		if err := fresh.Close(); err != nil {
-			return err
+			return reads, err
 		}
 	}
-	return fmt.Errorf("another process has written generation %d since generation %d was opened: open the table again", now, reads)
+	return reads, fmt.Errorf("another process has written generation %d since generation %d was opened: open the table again", now, reads)
 }
 
 // dropOld deletes generations that nobody reads. What cannot be deleted now is deleted by the next merge, or by who packs the table.

@@ -66,7 +66,8 @@ type FileOptions struct {
 	// store. Otherwise a missing file is an error of opening.
 	Incomplete bool
 	// Behind, if not nil, is a store with the same contents (Manifest.Same), from which the index comes if the directory's is missing or damaged. It stays the
-	// caller's.
+	// caller's. The manifest of a directory that has lost it, or has it damaged, is written anew from there (Files.Restored), if the directory has no
+	// generation of other contents: that may have updates which the store lacks, and is an error.
 	Behind Store
 }
 
@@ -78,6 +79,7 @@ type Files struct {
 	index    *index
 	files    []*os.File // nil for one that is missing, or has no pages
 	lacks    bool       // a file that has pages is missing
+	restored bool       // the manifest was missing or damaged, and has been written anew
 	places   []place    // by page
 	engine   engine
 	direct   bool
@@ -115,12 +117,23 @@ func OpenFiles(dir string, o FileOptions) (*Files, error) {
 	if o.Depth == 0 {
 		o.Depth = 64
 	}
+	restored := false
 	for tries := 0; ; tries++ {
 		m, err := ReadManifest(dir)
+		if err != nil && o.Behind != nil && !restored {
+			if err := restoreManifest(dir, o.Behind, err); err != nil {
+				return nil, err
+			}
+			restored = true
+			m, err = ReadManifest(dir)
+		}
 		if err != nil {
 			return nil, err
 		}
 		f, err := openGeneration(dir, m, o)
+		if f != nil {
+			f.restored = restored
+		}
 		if err == nil && !f.lacks || err != nil && !errors.Is(err, fs.ErrNotExist) || tries == 3 {
 			return f, err
 		}
@@ -230,6 +243,9 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 
 // Dir returns the directory, as it was given.
 func (f *Files) Dir() string { return f.dir }
+
+// Restored reports whether the directory's manifest was missing or damaged, and has been written anew from FileOptions.Behind.
+func (f *Files) Restored() bool { return f.restored }
 
 // Name implements Store.
 func (f *Files) Name() string { return "files " + f.dir }

@@ -139,6 +139,9 @@ func (s *MemoryStore) Rewriter(context.Context) (Writer, error) {
 	return w, nil
 }
 
+// Settle implements Rewritable.
+func (s *MemoryStore) Settle(context.Context) error { return nil }
+
 // Current implements Rewritable.
 func (s *MemoryStore) Current(context.Context) (uint64, error) {
 	s.place.mu.Lock()

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/internal/directio"
@@ -44,6 +45,9 @@ type Rewritable interface {
 	// Rewriter returns a writer of the next generation. It fails, and so does the writer's Commit, if this store's generation is not the current one any
 	// more. When Commit has returned nil, the loss of one node whose data has a replica takes nothing back.
 	Rewriter(ctx context.Context) (Writer, error)
+	// Settle waits while the store cannot take a generation for a reason that passes, such as slots of a cluster on their way between masters, a minute at
+	// most. It returns an error that wraps ErrUnsettled if the reason has not passed then. It writes nothing. Commit waits likewise.
+	Settle(ctx context.Context) error
 	// Current returns the number of the current generation, which need not be this store's.
 	Current(ctx context.Context) (generation uint64, err error)
 	// Reopen opens the current generation in the way in which this store was opened. Reads of this store go on.
@@ -51,6 +55,9 @@ type Rewritable interface {
 	// DropOld deletes the generations that are not the current one and that nobody reads or writes.
 	DropOld(ctx context.Context) error
 }
+
+// ErrUnsettled is wrapped by errors of a Rewritable that cannot take a generation now, and can when something has passed that goes on in the store.
+var ErrUnsettled = errors.New("the store takes no new generation until that has ended")
 
 // block is the unit in which files hold pages, in bytes: direct reads begin and end at multiples of it.
 const block = directio.Block

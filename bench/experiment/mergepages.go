@@ -49,6 +49,11 @@ func MergePages(ctx context.Context, from, folder string, progress Progress) (_ 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
+	if r, ok := s.(pages.Rewritable); ok {
+		if err := r.Settle(ctx); err != nil { // before a generation is written
+			return nil, err
+		}
+	}
 	progress.Stage("merging, percent of the groups of rows", 100)
 	percent := percentStep{p: progress}
 	create := func() (pages.Writer, error) {

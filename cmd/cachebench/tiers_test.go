@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/experiment"
@@ -459,4 +461,30 @@ func TestMerge_Cluster(t *testing.T) {
 	succeed(t, "pack", dir, "--out", url)
 	tiersOf(t, 96<<10, "--features", dir, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB")
 	tiersOf(t, 96<<10, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB") // alone, of three nodes
+}
+
+// TestMerge_ClusterWithMovingSlots: merging writes nothing into a cluster while a slot is on its way between masters, and goes on then.
+func TestMerge_ClusterWithMovingSlots(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{})
+	dir, _ := packedFeatures(t, 2000)
+	url := c.URL() + "/f"
+	succeed(t, "pack", dir, "--out", url)
+	updatePages(t, dir, []int64{3, 1999}, 0x42)
+	const slot = 100
+	c.BeginMove(slot, c.Nodes[0], c.Nodes[1])
+	var merging sync.WaitGroup
+	merging.Go(func() {
+		if stdout, stderr, status := cachebench(t, "merge", url, "--log", delta.Folder(dir), "--json"); status != 0 || !strings.Contains(stdout, `"updated_rows": 2`) {
+			t.Errorf("status %d, %s, %s", status, stdout, stderr)
+		}
+	})
+	for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(20 * time.Millisecond) { // in which the merge would have begun
+		if all, err := cluster.Generations(t.Context(), url, cluster.Options{}); err != nil || len(all) != 1 {
+			t.Errorf("%+v, %v", all, err)
+			break
+		}
+	}
+	c.EndMove(slot, c.Nodes[0], c.Nodes[1])
+	merging.Wait()
 }

@@ -236,6 +236,57 @@ func TestOpen_ClusterMergesByItself(t *testing.T) {
 	}
 }
 
+// TestOpen_ClusterMergeWaitsForMovingSlots: a merge waits while a slot goes from one master to another, and goes on then. Rows are read and updated meanwhile.
+func TestOpen_ClusterMergeWaitsForMovingSlots(t *testing.T) {
+	const rows, slot = 4000, 100
+	c := redistest.Start(t, redistest.Options{})
+	load(t, c.URL(), rows)
+	v := newVersions(rows)
+	one := open(t, Place{Path: c.URL(), Log: t.TempDir()})
+	if err := v.update(one, v.all()[:500]); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() bool {
+		s, err := one.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Tables[0].Tiers.MergeWaiting
+	}
+	c.BeginMove(slot, c.Nodes[0], c.Nodes[1])
+	merged := make(chan error, 1)
+	go func() { merged <- one.MergeUpdates(t.Context(), 0) }()
+	for begun := time.Now(); !waiting(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the merge does not wait")
+		}
+	}
+	for from := 0; from < rows; from += 500 {
+		if err := v.update(one, v.all()[from:from+100]); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.check(one, v.all()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !waiting() || len(generations(t, c.URL())) != 1 {
+		t.Errorf("the merge has not waited: %+v", generations(t, c.URL()))
+	}
+	c.EndMove(slot, c.Nodes[0], c.Nodes[1])
+	if err := <-merged; err != nil {
+		t.Fatal(err)
+	}
+	if waiting() {
+		t.Error("the merge has ended, and waits")
+	}
+	if err := v.check(one, v.all()); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.check(open(t, Place{Path: c.URL()}), v.all()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestOpen_ClusterKilledWhileMerging: a process that updates and merges is killed at random moments. The next one finds every update that had returned, and of the one
 // that had not any part, in pages and log together.
 func TestOpen_ClusterKilledWhileMerging(t *testing.T) {

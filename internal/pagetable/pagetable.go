@@ -92,6 +92,13 @@ func (p *Place) Open(ctx context.Context) (cache.Table, error) {
 	return t, nil
 }
 
+func (p *Place) logger() *slog.Logger {
+	if p.Logger == nil {
+		return slog.Default()
+	}
+	return p.Logger
+}
+
 // keep returns a store that keeps pages of a cluster in the folder Cache. An error closes the store.
 func (p *Place) keep(s pages.Store) (pages.Store, error) {
 	if p.Cache == "" {
@@ -113,18 +120,20 @@ func (p *Place) Pages(ctx context.Context, before func(pages.Store) (pages.Store
 	}
 	o := cluster.Options{Credentials: credentials, Logger: p.Logger}
 	address, dir := p.Cold, p.Path
+	var unreadable error // of the directory's manifest
 	if cluster.IsAddress(p.Path) {
 		address, dir = p.Path, ""
 	} else {
-		m, err := pages.ReadManifest(dir)
-		if err != nil {
-			return nil, err
+		var m *pages.Manifest
+		if m, unreadable = pages.ReadManifest(dir); unreadable == nil {
+			o.Table = m.Name
+		} else if cluster.TableOf(address) == "" {
+			return nil, fmt.Errorf("%w; cold (%s) must end in /TABLE for the manifest to be restored from there", unreadable, address)
 		}
-		o.Table = m.Name
 	}
 	behind, err := cluster.Open(ctx, address, o)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(unreadable, err)
 	}
 	if dir == "" {
 		store, err := before(behind)
@@ -136,12 +145,18 @@ func (p *Place) Pages(ctx context.Context, before func(pages.Store) (pages.Store
 	files, err := pages.OpenFiles(dir, pages.FileOptions{Incomplete: true, Behind: behind}) // the cluster has all pages, and the index
 	if err == nil {
 		if err = files.Manifest().Same(behind.Manifest()); err != nil {
-			err = fmt.Errorf("%s: %w; cachebench pack %s --out %s brings it up to the directory", behind.Name(), err, dir, address)
+			err = fmt.Errorf("%s: %w; cachebench pack %s --out %s brings it up to the directory, and cachebench pack %s --out %s the directory up to it: copy from the one that has the later rows",
+				behind.Name(), err, dir, address, address, dir)
 			err = errors.Join(err, files.Close())
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, behind.Close())
+	}
+	if files.Restored() {
+		p.logger().Warn("the manifest of a table's directory was missing or damaged, and has been restored from the cluster: pages that the directory lacks are read there, until cachebench pack writes them anew",
+			slog.String("table", files.Manifest().Name), slog.String("directory", dir), slog.String("cluster", behind.Name()), slog.Uint64("generation", files.Manifest().Generation),
+			slog.Any("error", unreadable))
 	}
 	store, err := before(behind)
 	if err != nil {

@@ -21,7 +21,8 @@ type HostTier struct {
 }
 
 // ColdTier counts what was read from below the host tier, for batches, refresh cycles and prefetches. AbsentRows of the misses were not in the host tier, and
-// FailedRows of the rows could not be read. MeanMillis is the mean time of a read. Stores says what came from each store.
+// FailedRows of the rows could not be read. MeanMillis is the mean time of a read. Stores says what came from each store. Restored is set if
+// the manifest of the table's directory was missing or damaged, and was restored from the store behind it.
 type ColdTier struct {
 	AbsentRows int64   `json:"absent_rows"`
 	FailedRows int64   `json:"failed_rows"`
@@ -31,6 +32,7 @@ type ColdTier struct {
 	Reads      int64   `json:"reads"`
 	MeanMillis float64 `json:"mean_ms"`
 	Stores     []Store `json:"stores,omitempty"`
+	Restored   bool    `json:"restored,omitempty"`
 }
 
 // Store counts what was read from one store of pages, and pages that it did not deliver or had damaged.
@@ -53,12 +55,18 @@ type Prefetch struct {
 	TakenRows   int64 `json:"taken_rows"`
 }
 
-// Log counts updates: rows found in the log and the mean time of a read there, bytes of updated rows, and bytes written for them.
+// Log counts updates: rows found in the log and the mean time of a read there, bytes of updated rows, and bytes written for them. HeldRows
+// are in the log and not in the pages, in files of HeldBytes. FailedMerges is how often the log could not be merged or compacted, and MergeWaiting is set
+// while a merge waits for the store of the pages.
 type Log struct {
 	Rows         int64   `json:"rows"`
 	Bytes        int64   `json:"bytes"`
 	BytesWritten int64   `json:"bytes_written"`
 	MeanMillis   float64 `json:"mean_ms"`
+	HeldRows     int64   `json:"held_rows"`
+	HeldBytes    int64   `json:"held_bytes"`
+	FailedMerges int64   `json:"failed_merges"`
+	MergeWaiting bool    `json:"merge_waiting"`
 }
 
 // TiersOf returns the JSON form of a table's tiers.
@@ -67,9 +75,10 @@ func TiersOf(t *cache.TierStats) *Tiers {
 		Host: HostTier{t.HostRows, t.HostBytes, t.HostCapacity, t.HostMemory, t.PromotedRows, t.DemotedRows},
 		Cold: ColdTier{
 			AbsentRows: t.AbsentRows, FailedRows: t.FailedRows, RowsRead: t.RowsRead, PagesRead: t.PagesRead, BytesRead: t.BytesRead, Reads: t.Reads,
+			Restored: t.Restored,
 		},
 		Prefetch: Prefetch{t.PrefetchedRows, t.UsedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
-		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads)},
+		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads), t.HeldRows, t.HeldBytes, t.FailedMerges, t.MergeWaiting},
 	}
 	r.Cold.MeanMillis = mean(t.ReadNanos, t.Reads)
 	for _, s := range t.Stores {

@@ -31,7 +31,10 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 		return err
 	}
 	// What a replica lacks that has taken its master's place is found by the look, which comes after the wait. A replica that does so after the wait has everything.
-	acknowledged := w.awaitReplicas(ctx, w.replaces != nil, w.names(m)...)
+	acknowledged, err := w.acknowledged(ctx, w.names(m)...)
+	if err != nil {
+		return fmt.Errorf("cluster: table %s: generation %d is not committed: %w", w.table, w.generation, err)
+	}
 	if err := w.look(ctx); err != nil {
 		return err
 	}
@@ -46,12 +49,23 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.become(ctx, done, text); err != nil {
 		return err
 	}
-	known := w.awaitReplicas(ctx, w.replaces != nil, w.keys.last())
+	known, err := w.acknowledged(ctx, w.keys.last())
 	w.finish()
-	if !known && w.replaces != nil {
-		return fmt.Errorf("cluster: table %s: generation %d is committed: %w", w.table, w.generation, errReplicas)
+	if err == nil && !known {
+		err = errReplicas
+	}
+	if err != nil && w.replaces != nil {
+		return fmt.Errorf("cluster: table %s: generation %d is committed: %w", w.table, w.generation, err)
 	}
 	return nil
+}
+
+// acknowledged waits a while for the replicas of keys. After Replaces it waits for all of them, and before that for slots on their way.
+func (w *Writer) acknowledged(ctx context.Context, names ...string) (bool, error) {
+	if w.replaces == nil {
+		return w.awaitReplicas(ctx, false, names...), nil
+	}
+	return w.awaitSettled(ctx, names...)
 }
 
 // errReplicas says that the loss of a master may undo what was written.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/valkey-io/valkey-go"
 )
@@ -25,6 +26,7 @@ type control struct {
 	o       Options
 	client  valkey.Client // sends commands to masters
 	reading valkey.Client // reads pages, from replicas too
+	waiting *atomic.Int64 // slots on their way that a merge waits for; a store and its writers share it
 }
 
 func (c control) close() {

@@ -42,6 +42,8 @@ type Options struct {
 	dial dialer
 	// replicasWait is how long loaders and Drop wait for replicas to have what their masters have.
 	replicasWait time.Duration
+	// settleWait is how long a merge waits for slots on their way between masters before it fails; a minute if it is 0.
+	settleWait time.Duration
 }
 
 // Credentials are what a cluster asks its clients for. They come from files and the environment, never from flags or addresses.
@@ -60,6 +62,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.RequestBytes = cmp.Or(o.RequestBytes, 512<<10)
 	o.Lease = cmp.Or(o.Lease, 2*time.Minute)
 	o.replicasWait = cmp.Or(o.replicasWait, 10*time.Second)
+	o.settleWait = cmp.Or(o.settleWait, time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

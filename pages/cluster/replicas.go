@@ -8,14 +8,44 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // awaitReplicas waits until the replicas have what their masters have been sent for the keys, so that it survives the loss of a master, and
 // reports whether they do. A replica that does not come along within Options.replicasWait is passed over, with a warning. Replicas that the cluster
 // has marked as failed are waited for only if down is set. What cannot be found out counts as not acknowledged. The keys must exist and hold text.
 func (c control) awaitReplicas(ctx context.Context, down bool, names ...string) (all bool) {
+	all, _ = c.tryReplicas(ctx, down, names...)
+	return all
+}
+
+// awaitSettled is awaitReplicas for failed replicas, too, that waits until no slot is on its way, and then again for the replicas: keys of such a slot may lie on
+// either master. The error is that of settle.
+func (c control) awaitSettled(ctx context.Context, names ...string) (all bool, err error) {
+	end := time.Now().Add(c.o.settleWait)
+	for wait := firstWait; ; wait = longer(wait) {
+		if err := c.settleUntil(ctx, end); err != nil {
+			return false, err
+		}
+		all, moving := c.tryReplicas(ctx, true, names...)
+		if !moving {
+			return all, nil
+		}
+		if time.Now().After(end) {
+			return false, fmt.Errorf("a slot is on its way between masters: %w", pages.ErrUnsettled)
+		}
+		if !sleep(ctx, wait) {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// tryReplicas is awaitReplicas. moving says that a slot is on its way: then the answer may be another one when it has arrived.
+func (c control) tryReplicas(ctx context.Context, down bool, names ...string) (all, moving bool) {
 	var waited [slots]bool
 	all = true
 	for _, name := range names {
@@ -23,9 +53,12 @@ func (c control) awaitReplicas(ctx context.Context, down bool, names ...string) 
 			continue
 		}
 		m, have, err := c.wait(ctx, name, down)
+		if down && elsewhere(err) {
+			return false, true
+		}
 		if err != nil {
 			c.o.Logger.Warn("cluster: replicas are not waited for", slog.String("table", c.table), slog.String("key", name), slog.Any("error", err))
-			return false
+			return false, false
 		}
 		for _, r := range m.slots {
 			for slot := r[0]; slot <= r[1]; slot++ {
@@ -34,15 +67,18 @@ func (c control) awaitReplicas(ctx context.Context, down bool, names ...string) 
 		}
 		// A key of a slot on its way may lie on the other master. Names need not be of all slots, so with down no slot may be on its way.
 		slot := slotOf(name)
-		moving := !waited[slot] || down && len(m.moving) > 0 || slices.Contains(m.moving, int(slot))
+		moves := !waited[slot] || down && len(m.moving) > 0 || slices.Contains(m.moving, int(slot))
 		waited[slot] = true
-		if replicas := m.replicas(down); have < int64(replicas) || moving {
+		if down && moves {
+			return false, true
+		}
+		if replicas := m.replicas(down); have < int64(replicas) || moves {
 			all = false
 			c.o.Logger.Warn("cluster: not all replicas have everything yet", slog.String("master", m.addr), slog.Int("replicas", replicas),
-				slog.Int64("have", have), slog.Bool("moving", moving), slog.String("table", c.table))
+				slog.Int64("have", have), slog.Bool("moving", moves), slog.String("table", c.table))
 		}
 	}
-	return all
+	return all, false
 }
 
 // behind is a write that changes nothing, for WAIT to wait behind. It returns 0, and writes nothing, if the key is missing or empty.
@@ -50,13 +86,14 @@ const behind = `
 if redis.call('STRLEN', KEYS[1]) == 0 then return 0 end
 return redis.call('APPEND', KEYS[1], '')`
 
-// wait returns the master of a key, and how many replicas have all that it had been sent. It tries again while the slot has no master.
+// wait returns the master of a key, and how many replicas have all that it had been sent. It tries again while the slot has no master. With down it does not
+// wait for a slot on its way.
 func (c control) wait(ctx context.Context, name string, down bool) (m master, have int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.replicasWait+controlTimeout)
 	defer cancel()
 	for wait := firstWait; ; wait = longer(wait) {
 		m, have, err = c.waitOnce(ctx, name, down)
-		if err == nil || errors.Is(err, ErrMissing) || errors.Is(err, errAnswer) || !temporary(err) || !sleep(ctx, wait) {
+		if err == nil || down && elsewhere(err) || errors.Is(err, ErrMissing) || errors.Is(err, errAnswer) || !temporary(err) || !sleep(ctx, wait) {
 			return m, have, err
 		}
 	}

@@ -33,10 +33,16 @@ func (s *Store) Rewriter(ctx context.Context) (pages.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.waiting = s.control.waiting
 	if err := w.Replaces(s.manifest); err != nil {
 		return nil, errors.Join(err, w.Abort())
 	}
 	return w, nil
+}
+
+// Settle implements pages.Rewritable. It waits a minute at most for slots on their way between masters.
+func (s *Store) Settle(ctx context.Context) error {
+	return s.control.settleUntil(ctx, time.Now().Add(s.o.settleWait))
 }
 
 // Current implements pages.Rewritable.
@@ -79,6 +85,15 @@ func (l *Local) Rewriter(ctx context.Context) (pages.Writer, error) {
 		return nil, err
 	}
 	return r.Rewriter(ctx)
+}
+
+// Settle implements pages.Rewritable, if the store behind does.
+func (l *Local) Settle(ctx context.Context) error {
+	r, err := l.rewritable()
+	if err != nil {
+		return err
+	}
+	return r.Settle(ctx)
 }
 
 // Current implements pages.Rewritable, if the store behind does.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,29 +188,103 @@ func TestRewriter_WaitsForReplicasOfASingleServer(t *testing.T) {
 	allRows(t, table, fresh)
 }
 
-// While a slot moves, keys lie on one master or the other, so that neither's replicas suffice.
+// While a slot moves, keys lie on one master or the other, so that neither's replicas suffice. A merge waits for that, at most so long, and says so.
 func TestRewriter_WaitsForMovingSlots(t *testing.T) {
 	t.Parallel()
 	c := redistest.Start(t, redistest.Options{})
 	old, fresh := rowsOf(1000, 81), rowsOf(1000, 82)
 	load(t, c.URL(), "x", old, Options{})
-	s, _ := openTable(t, c.URL(), Options{Table: "x"})
-	slot := slotOf("x") + 1 // of the same master as the control keys, but of none of them: all commands succeed
-	from, to := c.Nodes[int(slot)*3/slots], c.Nodes[(int(slot)*3/slots+1)%3]
-	for n, command := range map[*redistest.Node]string{to: "IMPORTING " + from.ID, from: "MIGRATING " + to.ID} {
-		if _, err := n.Ask(fmt.Sprintf("CLUSTER SETSLOT %d %s", slot, command)); err != nil {
-			t.Fatal(err)
-		}
+	s, _ := openTable(t, c.URL(), Options{Table: "x", settleWait: 200 * time.Millisecond})
+	slot := int(slotOf("x")) + 1 // of the same master as the control keys, but of none of them: all commands succeed
+	from, to := c.Nodes[slot*3/slots], c.Nodes[(slot*3/slots+1)%3]
+	c.BeginMove(slot, from, to)
+	says := fmt.Sprintf("slots are on their way between masters: %s has %d", from.Addr, slot)
+	if to.Addr < from.Addr {
+		says = fmt.Sprintf(", %s has %d", from.Addr, slot)
 	}
-	if err := rewrite(t, s, fresh, 1000); !errors.Is(err, errReplicas) || !strings.Contains(err.Error(), "is not committed") {
+	if err := s.Settle(t.Context()); !errors.Is(err, pages.ErrUnsettled) || !strings.Contains(err.Error(), says) {
 		t.Errorf("got %v", err)
 	}
+	if err := rewrite(t, s, fresh, 1000); !errors.Is(err, pages.ErrUnsettled) || !strings.Contains(err.Error(), "is not committed") {
+		t.Errorf("got %v", err)
+	}
+	if n := s.Stats().MovingSlots; n != 0 {
+		t.Errorf("a merge waits for %d slots", n)
+	}
+	_, table := openTable(t, c.URL(), Options{Table: "x"})
+	allRows(t, table, old)
 	for _, n := range []*redistest.Node{from, to} {
 		if _, err := n.Ask(fmt.Sprintf("CLUSTER SETSLOT %d STABLE", slot)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	untilRewritten(t, s, fresh)
+	if err := errors.Join(s.Settle(t.Context()), rewrite(t, s, fresh, 1000)); err != nil {
+		t.Error(err)
+	}
+	_, table = openTable(t, c.URL(), Options{Table: "x"})
+	allRows(t, table, fresh)
+}
+
+// A merge goes on when slots have arrived, those of pages and of the control keys: what it writes meanwhile follows the keys. Reads do not wait for that.
+func TestRewriter_GoesOnWhenSlotsHaveMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{Replicas: 1})
+	old, fresh := rowsOf(1000, 83), rowsOf(1000, 84)
+	load(t, c.URL(), "x", old, Options{})
+	var mu sync.Mutex
+	said := ""
+	s, table := openTable(t, c.URL(), Options{Table: "x", Logger: slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		said += string(b)
+		return len(b), nil
+	}), nil))})
+	moved := []int{int(slotOf("x")), int(slotOf(s.control.page(1, 0))), int(slotOf(s.control.page(1, 1)))}
+	way := func(slot int) (from, to *redistest.Node) { return c.Nodes[slot*3/slots], c.Nodes[(slot*3/slots+1)%3] }
+	for _, slot := range moved {
+		from, to := way(slot)
+		c.BeginMove(slot, from, to)
+		c.MoveKeys(slot, 1, from, to) // some keys lie on either master
+	}
+	merged := make(chan error, 1)
+	go func() { merged <- rewrite(t, s, fresh, 1000) }()
+	for begin := time.Now(); s.Stats().MovingSlots == 0; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > patience {
+			t.Fatal("the merge does not wait")
+		}
+	}
+	var longest time.Duration
+	for range 20 {
+		begin := time.Now()
+		allRows(t, table, old)
+		longest = max(longest, time.Since(begin))
+	}
+	t.Logf("all rows in %v at most while slots move", longest)
+	if longest > patience/2 {
+		t.Errorf("reads waited %v", longest)
+	}
+	select {
+	case err := <-merged:
+		t.Fatalf("the merge has ended: %v", err)
+	default:
+	}
+	for _, slot := range moved {
+		from, to := way(slot)
+		c.EndMove(slot, from, to)
+	}
+	begin := time.Now()
+	if err := <-merged; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the merge ended %v after the last slot had arrived", time.Since(begin))
+	mu.Lock()
+	if !strings.Contains(said, "a merge waits for slots") || !strings.Contains(said, "the merge goes on") {
+		t.Errorf("the log says %q", said)
+	}
+	mu.Unlock()
+	allRows(t, table, old)
+	_, table = openTable(t, c.URL(), Options{Table: "x"})
+	allRows(t, table, fresh)
 }
 
 func TestMaster_OfAnswers(t *testing.T) {

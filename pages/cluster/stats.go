@@ -19,6 +19,8 @@ type Stats struct {
 	Requests, Hedged, Repeated int64
 	// FailedPages were not delivered.
 	FailedPages int64
+	// MovingSlots is the number of slots on their way between masters that a merge of updates waits for now; one that leaves a master counts for both.
+	MovingSlots int64
 	// Nodes are the nodes that pages were read from, by address.
 	Nodes []NodeStats
 }
@@ -36,7 +38,8 @@ type NodeStats struct {
 
 // Stats returns what the store has read so far.
 func (s *Store) Stats() Stats {
-	all := Stats{Requests: s.counts.requests.Load(), Hedged: s.counts.hedges.Load(), Repeated: s.counts.retries.Load(), FailedPages: s.counts.failed.Load()}
+	all := Stats{Requests: s.counts.requests.Load(), Hedged: s.counts.hedges.Load(), Repeated: s.counts.retries.Load(), FailedPages: s.counts.failed.Load(),
+		MovingSlots: s.control.waiting.Load()}
 	seen := map[*node]bool{}
 	for _, sh := range s.net.now.Load().shards {
 		for _, n := range sh.nodes {
@@ -81,6 +84,7 @@ func (s *Store) measure(p metric.MeterProvider) error {
 	repeated := counter("requests.repeated", "{request}", "Requests that were sent again after a failure")
 	failed := counter("pages.failed", "{page}", "Pages that were not delivered")
 	usual := gauge("request.duration", "s", "How long a request to a node takes, a moving average")
+	moving := gauge("slots.moving", "{slot}", "Slots on their way between masters that a merge of updates waits for")
 	alone := gauge("node.down", "1", "1 while a node is not asked, as it failed several times in a row")
 	if err != nil {
 		return fmt.Errorf("cluster: metrics: %w", err)
@@ -92,6 +96,7 @@ func (s *Store) measure(p metric.MeterProvider) error {
 		o.ObserveInt64(hedged, now.Hedged, of)
 		o.ObserveInt64(repeated, now.Repeated, of)
 		o.ObserveInt64(failed, now.FailedPages, of)
+		o.ObserveFloat64(moving, float64(now.MovingSlots), of)
 		for _, n := range now.Nodes {
 			of := metric.WithAttributes(table, attribute.String("server.address", n.Addr))
 			o.ObserveInt64(requests, n.Requests, of)
@@ -106,7 +111,7 @@ func (s *Store) measure(p metric.MeterProvider) error {
 			o.ObserveFloat64(alone, down, of)
 		}
 		return nil
-	}, requests, failures, pages, bytes, hedged, repeated, failed, usual, alone)
+	}, requests, failures, pages, bytes, hedged, repeated, failed, usual, moving, alone)
 	if err != nil {
 		return fmt.Errorf("cluster: metrics: %w", err)
 	}

@@ -92,7 +92,7 @@ func dial(ctx context.Context, url string, o Options) (c control, name string, e
 			return c, "", fmt.Errorf("cluster: table (%s) of the address must be %s", a.table, o.Table)
 		}
 	}
-	c = control{keys: keys{cmp.Or(o.Table, a.table)}, o: o}
+	c = control{keys: keys{cmp.Or(o.Table, a.table)}, o: o, waiting: new(atomic.Int64)}
 	if c.client, c.reading, err = connect(a, o); err != nil {
 		return c, "", err
 	}

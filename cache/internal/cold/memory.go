@@ -68,4 +68,14 @@ func (l *memoryLog) Bytes() (taken, written int64) {
 	return l.took, l.took
 }
 
+// Merges implements Log: nothing is merged.
+func (l *memoryLog) Merges() (failed int64, waiting bool) { return 0, false }
+
+// Held implements Log.
+func (l *memoryLog) Held() (rows, bytes int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return int64(len(l.rows)), l.size
+}
+
 func (l *memoryLog) Close() error { return nil }

@@ -43,6 +43,10 @@ type Log interface {
 	Get(row int64) (stored []byte, compressed, ok bool, err error)
 	// Bytes returns how many bytes of rows it has taken, and how many have been written for that, to the log and for merging it into pages.
 	Bytes() (taken, written int64)
+	// Merges returns how often the log could not be merged into pages, or compacted, and whether a merge waits for the store of the pages now.
+	Merges() (failed int64, waiting bool)
+	// Held returns how many rows the log has, and the bytes of its files, or of its rows in memory.
+	Held() (rows, bytes int64)
 	Close() error
 }
 
@@ -64,9 +68,10 @@ type Options struct {
 	Ahead    int64 // most rows that prefetches under way may have
 	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
 	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
-	Taken  func(row int64)
-	PageOf func(row int64) uint32
-	Memory int64 // host memory that the source takes to find rows
+	Taken    func(row int64)
+	PageOf   func(row int64) uint32
+	Memory   int64 // host memory that the source takes to find rows
+	Restored bool  // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
 }
 
 // Table reads absent rows of a table.
@@ -88,6 +93,9 @@ type Table struct {
 		all []StoreReads
 	}
 }
+
+// Restored is Options.Restored.
+func (t *Table) Restored() bool { return t.o.Restored }
 
 // Stores returns what was read from each store so far.
 func (t *Table) Stores() []StoreReads {
