@@ -4,7 +4,8 @@
 // scales.
 //
 // Params: the length of a field, planes << 16; the bytes of all but level 1 and escapes; the same in bits. Metadata: a table of 272 words, how
-// symbols of any four digits are put together (codec/parts/device.go, merging). Then 8 words for each plane: elements, byte of the row at which it begins << 16; kind, constant
+// symbols of any four digits are put together (codec/parts/device.go, merging). Then 8 words for each plane: elements, byte of the row at which it begins << 16; kind (those
+// of the format, and SHORT and QUADS: deviceKind in codec/parts/device.go), constant
 // value << 8, bytes of an element << 16, which of its bytes << 24, rotation << 31; bits of a symbol, of a digit of level 0 << 8 and of level 1 << 16; bit position of
 // level 0; that of the rests; byte of the metadata at which bases begin, 0 if there are none, and place in the scratch memory << 16; symbols
 // of the digits of level 0, and of level 1, a byte each. Then bases.
@@ -17,8 +18,7 @@
 struct PartsCoder {
 	static constexpr int LANES = 8, BLOCKS = 3;
 	static constexpr bool TOGETHER = true;
-	static constexpr u32 SEGMENT = 512, RAW = 0, CONSTANT = 1, CODED = 2, TABLE = 256 + 16;
-	static constexpr u32 E4M3 = 4 | 2 << 8 | 2 << 16; // the shape that float8_e4m3fn values train to
+	static constexpr u32 SEGMENT = 512, CONSTANT = 1, CODED = 2, SHORT = 3, QUADS = 4, TABLE = 256 + 16;
 
 	// Plane reads what the metadata say of a plane: that takes fewer registers than keeping all of it.
 	struct Plane {
@@ -53,9 +53,6 @@ struct PartsCoder {
 		return n < codec.rowBytes ? n : 0;
 	}
 
-	// low returns n bits, 0 to 32.
-	static INLINE u32 low(u32 n) { return funnel(~0u, 0, 32 - n); }
-
 	// spread puts the lowest four fields of some bits, at most 8, in a byte each.
 	static INLINE u32 spread(u32 x, u32 bits)
 	{
@@ -64,19 +61,20 @@ struct PartsCoder {
 		return (x & one) | (x & one << bits) << (8 - bits);
 	}
 
-	// wordIn returns the 32 bits from a bit position on, as bitsAt does where the row has them.
-	template <class W> static INLINE u32 wordIn(const W &stored, u32 bit)
+	// wordIn returns the 32 bits from a bit position on, or from there after some words, as bitsAt does where the row has them.
+	template <class W> static INLINE u32 wordIn(const W &stored, u32 bit, u32 words = 0)
 	{
 		u32 x[5];
-		stored.window(bit / 32, x);
+		stored.window(bit / 32 + words, x);
 		return funnelWrap(x[0], x[1], bit);
 	}
 
-	// nibbles puts half of the nibbles of x, the lower four or the upper four, in a byte each.
-	static INLINE u32 nibbles(u32 x, bool upper)
+	// restsOf returns the rests of elements e to e + 3, which have four bits and are in a word: see docs/format/parts.md.
+	template <class W> static INLINE u32 restsOf(const Plane &p, const W &stored, u32 e)
 	{
-		x = permute(x, 0, upper ? 0x3322 : 0x1100);
-		return (x & 0x000f000f) | (x >> 4 & 0x0f000f00);
+		u32 x = wordIn(stored, p.restAt() + e / 8 * 32);
+		x = funnelWrap(x, x, e & 4 ? 28 : 0);
+		return p.rotate() && p.stride() == 1 ? (x << 1 & 0x0e0e0e0e) | (x >> 7 & 0x01010101) : x & 0x0f0f0f0f;
 	}
 
 	// passedOn has a bit for each digit that passes its element on.
@@ -105,22 +103,21 @@ struct PartsCoder {
 
 	// decodeSegment decodes the n elements of a coded plane from element from on, whose level 1 begins at bit pos, and returns where their
 	// escapes end. It calls put(first element, elements, unit, bytes) for each unit of a live tile.
-	// SHAPE is the bits of symbols and digits as the metadata have them, or 0 for any: known bits save most of the arithmetic.
-	template <int N, u32 SHAPE, class W, class PUT>
+	template <int N, class W, class PUT>
 	static INLINE u32 decodeSegment(const Plane &p, const u8 *meta, const W &stored, u32 lanes, u32 lane, bool live, u32 from, u32 n, u32 pos, const PUT &put)
 	{
 		constexpr u32 K = SEGMENT / (16 * N);
-		const u32 shape = SHAPE ? SHAPE : p.shape(), symbol = shape & 0xff, bits0 = shape >> 8 & 0xff, bits1 = shape >> 16;
+		const u32 shape = p.shape(), symbol = shape & 0xff, bits0 = shape >> 8 & 0xff, bits1 = shape >> 16;
 		const u32 *table = (const u32 *)meta;
 		const u32 *table0 = table + (bits0 == 2 ? 0 : 256), *table1 = table + (bits1 == 2 ? 0 : 256);
-		const u32 four0 = low(4 * bits0), four1 = low(4 * bits1), rest = 8 - symbol;
-		const u32 unit = SHAPE == 0 && n <= 4 * N ? 4 : 16, each = unit * N;
+		const u32 four0 = lowBits(4 * bits0), four1 = lowBits(4 * bits1), rest = 8 - symbol;
+		const u32 unit = n <= 4 * N ? 4 : 16, each = unit * N;
 		// digitsOf has those of a unit in level 0, and laterOf those of its passed elements in level 1, from the place at on.
 		auto digitsOf = [&](u32 first) {
 			u32 have = first < n ? minimum(unit, n - first) : 0;
-			return wordIn(stored, p.digitsAt() + (from + first) * bits0) & low(have * bits0);
+			return wordIn(stored, p.digitsAt() + (from + first) * bits0) & lowBits(have * bits0);
 		};
-		auto laterOf = [&](u32 at, u32 passed) { return wordIn(stored, pos + at * bits1) & low(passed * bits1); };
+		auto laterOf = [&](u32 at, u32 passed) { return wordIn(stored, pos + at * bits1) & lowBits(passed * bits1); };
 		u32 own[K], at[K], behind[K]; // own: elements passed on, then escapes; at and behind: those before the unit
 #pragma unroll
 		for (u32 k = 0; k < K; k++)
@@ -153,19 +150,13 @@ struct PartsCoder {
 				}
 			u32 bytes[4] = {0, 0, 0, 0};
 			bit = p.restAt() + (from + first) * rest;
-			u32 low8 = 0, high8 = 0; // the rests of eight elements each, if they have four bits
-			if (SHAPE == E4M3) {
-				u32 w[5];
-				stored.window(bit / 32, w);
-				low8 = funnelWrap(w[0], w[1], bit), high8 = funnelWrap(w[1], w[2], bit);
-			}
 #pragma unroll
 			for (u32 g = 0; g < 4; g++)
 				if (4 * g < unit) {
 					u32 entry = table0[x & four0];
 					x >>= 4 * bits0;
 					bytes[g] = permute(p.named0(), z[0], entry) |
-						   (SHAPE == E4M3 ? nibbles(g < 2 ? low8 : high8, g & 1) : spread(wordIn(stored, bit + 4 * g * rest), rest));
+						   (rest == 4 && (from + first + 4 * g | 7) < p.elements() ? restsOf(p, stored, from + first + 4 * g) : spread(wordIn(stored, bit + 4 * g * rest), rest));
 #pragma unroll
 					for (u32 i = 0; i + g < 3; i++)
 						z[i] = funnel(z[i], z[i + 1], entry >> 16);
@@ -183,6 +174,88 @@ struct PartsCoder {
 				at[k - 1] = at[k];
 		}
 		return end + all * symbol;
+	}
+
+	// decodeQuads is decodeSegment for planes of kind QUADS, of which each lane has at most K units of 16 elements. It writes them to the row.
+	template <int N, u32 K, class W>
+	static INLINE u32 decodeQuads(const RowCodec &codec, const Plane &p, const u8 *meta, const W &stored, u32 lanes, u32 lane, bool live, u32 from, u32 n, u32 pos, u8 *row)
+	{
+		constexpr u32 SYMBOLS = 0x78787878, MAGNITUDES = 0x7f7f7f7f;
+		// entryOf returns the entry of the table for four digits of x.
+		auto entryOf = [&](u32 x, u32 g) { return *(const u32 *)(meta + ((g == 0 ? x << 2 : x >> (8 * g - 2)) & 0x3fc)); };
+		const u32 units = live ? n / 16 : 0;
+		u32 x[K], y[K], own[K], at[K]; // digits of level 0 and 1; elements passed on, then escapes; those before the unit
+#pragma unroll
+		for (u32 k = 0; k < K; k++) {
+			u32 digits = wordIn(stored, p.digitsAt() + 2 * from, k * N + lane);
+			x[k] = k * N + lane < units ? digits : 0;
+			own[k] = popcount(passedOn(x[k], 2));
+		}
+		u32 all = places<N, K>(lanes, own, at);
+#pragma unroll
+		for (u32 k = 0; k < K; k++) {
+			y[k] = wordIn(stored, pos + 2 * at[k]) & lowBits(2 * own[k]);
+			own[k] = popcount(passedOn(y[k], 2));
+		}
+		const u32 end = pos + 2 * all;
+		all = places<N, K>(lanes, own, at);
+#pragma unroll 1
+		for (u32 unit = lane; unit < units; unit += N) {
+			u32 passed = popcount(passedOn(x[0], 2)), bit = end + 4 * at[0], w[5], z[4] = {0, 0, 0, 0};
+			stored.window(bit / 32, w);
+			u32 low8 = funnelWrap(w[0], w[1], bit), high8 = funnelWrap(w[1], w[2], bit); // escapes
+#pragma unroll
+			for (u32 g = 0; g < 4; g++)
+				if (g < 2 || 4 * g < passed) {
+					u32 entry = entryOf(y[0], g), two = permute(low8, 0, 0x1100);
+					z[g] = permute(p.named1(), choose(0x00ff00ff, two << 3, two >> 1), entry);
+					low8 = funnel(low8, high8, entry >> 17), high8 >>= entry >> 17;
+				}
+			bit = p.restAt() + 4 * from;
+			stored.window(bit / 32 + 2 * unit, w);
+			low8 = funnelWrap(w[0], w[1], bit), high8 = funnelWrap(w[1], w[2], bit); // rests
+			u32 bytes[4] = {low8, funnelWrap(low8, low8, 28), high8, funnelWrap(high8, high8, 28)};
+#pragma unroll
+			for (u32 g = 0; g < 4; g++) {
+				u32 entry = entryOf(x[0], g);
+				bytes[g] = choose(SYMBOLS, permute(p.named0(), z[0], entry), bytes[g]);
+#pragma unroll
+				for (u32 i = 0; i + g < 3; i++)
+					z[i] = funnel(z[i], z[i + 1], entry >> 16);
+			}
+			if (p.bases() != 0) {
+				u32x4 bases = *(const u32x4 *)(meta + p.bases() + from + 16 * unit);
+#pragma unroll
+				for (u32 g = 0; g < 4; g++)
+					bytes[g] = choose(MAGNITUDES, (bytes[g] & MAGNITUDES) + bases[g], bytes[g]);
+			}
+			u32 quad = (p.at() + from) / 16 + unit;
+			storeQuad(row, quad, u32x4{bytes[0], bytes[1], bytes[2], bytes[3]}, 16 * quad + 16, codec.store);
+#pragma unroll
+			for (u32 k = 1; k < K; k++)
+				x[k - 1] = x[k], y[k - 1] = y[k], at[k - 1] = at[k];
+		}
+		return end + 4 * all;
+	}
+
+	// decodeShort decodes a plane of kind SHORT. Each lane counts in the digits of all elements: that takes no scan.
+	template <int N, class W> static INLINE u32 decodeShort(const Plane &p, const W &stored, u32 lane, bool live, u32 pos, u8 *row)
+	{
+		const u32 bits0 = p.shape() >> 8 & 0xff, bits1 = p.shape() >> 16, n = live ? p.elements() : 0;
+		const u32 x = wordIn(stored, p.digitsAt()) & lowBits(n * bits0), passed = passedOn(x, bits0), all = popcount(passed);
+		const u32 y = wordIn(stored, pos) & lowBits(all * bits1), escaped = passedOn(y, bits1), end = pos + all * bits1;
+#pragma unroll 1
+		for (u32 e = lane; e < n; e += N) {
+			u32 value = permute(p.named0(), 0, x >> e * bits0 & lowBits(bits0));
+			if (passed >> e * bits0 & 1) {
+				u32 at = popcount(passed & lowBits(e * bits0)) * bits1;
+				value = permute(p.named1(), 0, y >> at & lowBits(bits1));
+				if (escaped >> at & 1)
+					value = wordIn(stored, end + popcount(escaped & lowBits(at)) * 8);
+			}
+			row[p.at() + e] = (u8)value;
+		}
+		return end + popcount(escaped) * 8;
 	}
 
 	// storeBytes writes the lowest n bytes of x, at most 4, at byte at of a row.
@@ -272,13 +345,19 @@ struct PartsCoder {
 							*(u32 *)(scratch + p.first() + e + 4 * g) = x[g];
 				};
 #pragma unroll 1
-				for (u32 from = 0; from < p.elements(); from += SEGMENT) {
-					u32 n = minimum(SEGMENT, p.elements() - from);
-					if (p.shape() == E4M3)
-						pos = decodeSegment<N, E4M3>(p, meta, stored, lanes, lane, live, from, n, pos, put);
-					else
-						pos = decodeSegment<N, 0>(p, meta, stored, lanes, lane, live, from, n, pos, put);
+				for (u32 from = 0; from < p.elements(); from += SEGMENT)
+					pos = decodeSegment<N>(p, meta, stored, lanes, lane, live, from, minimum(SEGMENT, p.elements() - from), pos, put);
+			} else if (p.kind() == QUADS) {
+				constexpr u32 UNITS = SEGMENT / (16 * N);
+				if (UNITS > 2 && p.elements() <= 2 * 16 * N) {
+					pos = decodeQuads<N, 2>(codec, p, meta, stored, lanes, lane, live, 0, p.elements(), pos, row);
+					continue;
 				}
+#pragma unroll 1
+				for (u32 from = 0; from < p.elements(); from += SEGMENT)
+					pos = decodeQuads<N, UNITS>(codec, p, meta, stored, lanes, lane, live, from, minimum(SEGMENT, p.elements() - from), pos, row);
+			} else if (p.kind() == SHORT) {
+				pos = decodeShort<N>(p, stored, lane, live, pos, row);
 			} else if (p.stride() == 1) {
 #pragma unroll 1
 				for (u32 e = 16 * lane; live && e < p.elements(); e += 16 * N) {

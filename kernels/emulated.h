@@ -67,6 +67,8 @@ INLINE u32 permute(u32 a, u32 b, u32 picks)
 	}
 	return x;
 }
+INLINE u32 lowBits(u32 n) { return n < 32 ? (1u << n) - 1 : ~0u; }
+INLINE u32 choose(u32 mask, u32 a, u32 b) { return (mask & a) | (~mask & b); }
 INLINE u32 byteSum(u32 x) { return (x & 0xff) + (x >> 8 & 0xff) + (x >> 16 & 0xff) + (x >> 24); }
 
 // reached checks an address of global memory.

@@ -114,6 +114,22 @@ INLINE u64 multiplyHigh(u64 a, u64 b)
 // permute picks bytes of b:a, or their signs.
 INLINE u32 permute(u32 a, u32 b, u32 picks) { return __nvvm_prmt(a, b, picks); }
 
+// lowBits returns n ones in the lowest bits, n being 0 to 32.
+INLINE u32 lowBits(u32 n)
+{
+	u32 r;
+	asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(r) : "r"(n));
+	return r;
+}
+
+// choose returns the bits of a where mask has ones, those of b where it has zeros. Compilers take two instructions for it.
+INLINE u32 choose(u32 mask, u32 a, u32 b)
+{
+	u32 r;
+	asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));
+	return r;
+}
+
 // byteSum returns the sum of the bytes of x.
 INLINE u32 byteSum(u32 x)
 {

@@ -75,11 +75,21 @@ func TestCoders_PartsShapes(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(i), uint64(j)))
 			var of []parts.Part
 			for k, size := range sizes {
-				symbolBits := 3 + (i+2*j+3*k)%6
-				if k == 0 && digits == [2]int{2, 2} { // which has a decoder of its own
-					symbolBits = 4
+				symbolBits, rotate, based := 3+(i+2*j+3*k)%6, (i+j+k)%2, (i+j+k)%3 == 0
+				quads := k == 0 && digits == [2]int{2, 2}
+				switch {
+				case quads: // those of 16 elements each have a decoder of their own
+					symbolBits, rotate, based = 4, 1, j%2 == 0
+				case k == 1 && j != 4: // and so have the shorter ones of these
+					symbolBits, rotate, based = 8, 0, false
 				}
-				of = append(of, codedPart(r, size[0], size[1], (i+j+k)%2, symbolBits, digits, (i+j+k)%3 == 0))
+				p := codedPart(r, size[0], size[1], rotate, symbolBits, digits, based)
+				for e, base := range p.Planes[0].Bases {
+					if quads {
+						p.Planes[0].Bases[e] = base &^ 1
+					}
+				}
+				of = append(of, p)
 			}
 			t.Run(fmt.Sprintf("digits=%v/parts=%v", digits, sizes), func(t *testing.T) {
 				c, err := parts.New(1+j%2, of)

@@ -16,6 +16,8 @@ const (
 	segment = 512
 	// minSymbol is the least bits of a symbol: so many that all digits can name one.
 	minSymbol = 3
+	// wordRest is the bits of rests of which words of 32 bits have eight: see docs/format/parts.md.
+	wordRest = 4
 	// maxNamed is the most symbols that digits of a level name.
 	maxNamed = 3
 )
@@ -73,6 +75,7 @@ type plane struct {
 	*Plane
 	elements, at, stride int // element e is byte at + e × stride of the row
 	rest                 int // bits of a rest
+	turn                 int // bits, 0 or 1, by which bytes are rotated that are whole elements
 	digitsAt, restAt     int // bit positions of the digits of level 0 and of the rests
 	first                int // where GPUs keep it in their scratch memory, if elements have several bytes
 	// named are the symbols of the digits of each level, in their place in the byte, and 0 for the digit that passes an element on.
@@ -123,6 +126,9 @@ func New(field int, parts []Part) (*Codec, error) {
 				return nil, fmt.Errorf("parts: value (%d) of plane %d of part %d, which is not constant, must be 0", part.Planes[k].Value, k, i)
 			}
 			p := plane{Plane: &part.Planes[k], elements: part.Elements, at: at + k, stride: part.ElementBytes, digitsAt: c.fixed, first: first}
+			if p.stride == 1 {
+				p.turn = part.Rotate
+			}
 			switch p.Kind {
 			case Raw:
 				p.rest = 8

@@ -1,6 +1,8 @@
 package parts
 
 import (
+	"math/bits"
+
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
@@ -66,15 +68,38 @@ func (p *plane) rests(row, src []byte) {
 	}
 	mask, pos, rest := byte(1<<p.rest-1), p.restAt, uint(p.rest)
 	for left > 0 {
-		x := bitio.Window(src, pos)
+		x, step := bitio.Window(src, pos), rest
+		if rest == wordRest && left >= 8 {
+			x, step = p.fromWord(uint32(x)), 8
+		}
 		for range min(8, left) {
 			row[at] = byte(x) & mask
-			x >>= rest
+			x >>= step
 			at += p.stride
 		}
 		pos += 8 * p.rest
 		left -= min(8, left)
 	}
+}
+
+// lowBits has the lowest bit of each byte.
+const lowBits = 0x0101010101010101
+
+// fromWord returns the eight rests of a word in the lowest bits of a byte each. The others are undefined.
+func (p *plane) fromWord(w uint32) uint64 {
+	x := uint64(bits.RotateLeft32(w, 4))<<32 | uint64(w)
+	if p.turn == 1 {
+		x = x<<1&^lowBits | x>>7&lowBits
+	}
+	return x
+}
+
+// toWord returns the word of eight rests, a byte each.
+func (p *plane) toWord(x uint64) uint32 {
+	if p.turn == 1 {
+		x = x>>1&^(lowBits<<7) | x&lowBits<<7
+	}
+	return uint32(x) | bits.RotateLeft32(uint32(x>>32), -4)
 }
 
 // segment adds the symbols of the n elements from first on to the row. Their level 1 begins at bit pos. It returns where their escapes end.

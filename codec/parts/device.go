@@ -2,6 +2,7 @@ package parts
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
 )
@@ -32,6 +33,37 @@ var merging = func() (b []byte) {
 	return b
 }()
 
+// Kinds of coded planes that GPUs have decoders of their own for.
+const (
+	// deviceShort is a plane of elements of a byte, so few that a word has their digits of a level, without rests, rotation and bases.
+	deviceShort = int(Coded) + 1 + iota
+	// deviceQuads is a plane of elements of a byte that are rotated, with T = 4 and digits of 2 and 2 bits, in whole quads of the row. float8_e4m3fn
+	// trains to that. Device metadata have its symbols and bases for bytes that are not rotated; the bases are even, so they leave the sign as it is.
+	deviceQuads
+)
+
+// deviceKind returns the kind of a plane in device metadata.
+func (p *plane) deviceKind() int {
+	odd := func(base byte) bool { return base%2 != 0 }
+	switch {
+	case p.Kind != Coded || p.stride != 1:
+	case p.SymbolBits == 8 && p.turn == 0 && len(p.Bases) == 0 && p.elements*max(p.Digits[0], p.Digits[1]) <= 32:
+		return deviceShort
+	case p.SymbolBits == 4 && p.turn == 1 && p.Digits == [2]int{2, 2} && p.at%16 == 0 && p.elements%16 == 0 && !slices.ContainsFunc(p.Bases, odd):
+		return deviceQuads
+	}
+	return int(p.Kind)
+}
+
+// appendBytes appends symbols or bases as planes of that kind have them.
+func appendBytes(b []byte, kind int, x []byte) []byte {
+	b = append(b, x...)
+	for i := len(b) - len(x); kind == deviceQuads && i < len(b); i++ {
+		b[i] /= 2
+	}
+	return b
+}
+
 // DeviceForm implements codec.OnDevice: see kernels/coder_parts.h.
 func (c *Codec) DeviceForm() codec.DeviceForm {
 	f := codec.DeviceForm{Kernel: name, Head: max(1, c.head), Scratch: (c.scratch() + scratchLine - 1) &^ (scratchLine - 1)}
@@ -46,18 +78,19 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 				based = bases
 				bases += basesBytes(p)
 			}
+			kind := p.deviceKind()
 			for _, word := range []int{
-				p.elements | p.at<<16, int(p.Kind) | int(p.Value)<<8 | p.stride<<16 | k<<24 | part.Rotate<<31,
+				p.elements | p.at<<16, kind | int(p.Value)<<8 | p.stride<<16 | k<<24 | part.Rotate<<31,
 				p.SymbolBits | p.Digits[0]<<8 | p.Digits[1]<<16, p.digitsAt, p.restAt, based | p.first<<16,
 			} {
 				f.Metadata = binary.LittleEndian.AppendUint32(f.Metadata, uint32(word))
 			}
-			f.Metadata = append(append(f.Metadata, p.named[0][:]...), p.named[1][:]...)
+			f.Metadata = appendBytes(appendBytes(f.Metadata, kind, p.named[0][:]), kind, p.named[1][:])
 		}
 	}
 	for i := range c.planes {
 		if p := &c.planes[i]; len(p.Bases) > 0 {
-			f.Metadata = append(append(f.Metadata, p.Bases...), make([]byte, basesBytes(p)-len(p.Bases))...)
+			f.Metadata = append(appendBytes(f.Metadata, p.deviceKind(), p.Bases), make([]byte, basesBytes(p)-len(p.Bases))...)
 		}
 	}
 	f.Params = [codec.Params]uint32{uint32(c.head | len(c.planes)<<16), uint32(c.codes), uint32(c.fixed)}

@@ -56,8 +56,11 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 				w.Put(uint64(code), uint(p.Digits[0]))
 			}
 		}
-		mask := byte(1<<p.rest - 1)
-		for at := p.at; at < last && p.rest > 0; at += p.stride {
+		at, mask := p.at, byte(1<<p.rest-1)
+		if p.rest == wordRest {
+			at = p.putWords(&w, x)
+		}
+		for ; at < last && p.rest > 0; at += p.stride {
 			w.Put(uint64(x[at]&mask), uint(p.rest))
 		}
 	}
@@ -79,6 +82,20 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 		dst[i] = byte((size - c.codes) >> (8 * i))
 	}
 	return size, nil
+}
+
+// putWords writes the rests of four bits of all eights of elements, and returns where in x the others begin.
+func (p *plane) putWords(w *bitio.Writer, x []byte) int {
+	at := p.at
+	for range p.elements / 8 {
+		var rests uint64
+		for i := range 8 {
+			rests |= uint64(x[at]&(1<<wordRest-1)) << (8 * i)
+			at += p.stride
+		}
+		w.Put(uint64(p.toWord(rests)), 32)
+	}
+	return at
 }
 
 // put writes level 1 and the escapes of the n elements from first on, and returns their bits.

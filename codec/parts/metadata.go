@@ -11,7 +11,7 @@ import (
 )
 
 // Serialised codec metadata, little-endian: see docs/format/parts.md.
-var frame = rowcodec.Frame{Codec: name, Magic: "TCPT", Version: 2, Bytes: metadataHeader + 4}
+var frame = rowcodec.Frame{Codec: name, Magic: "TCPT", Version: 3, Bytes: metadataHeader + 4}
 
 const (
 	metadataHeader = 8
