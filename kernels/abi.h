@@ -51,7 +51,8 @@ typedef long long i64;
 #define TWO_LANES 10
 #define TWO_STAGES 4
 
-// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless the KERNELS line has an
+// ahead of its own.
 #define CODER_AHEAD 2
 
 // BuiltTickets is the shared memory, in bytes, of each thread that decodes rows put together in shared memory: see decode_built.h.
@@ -239,9 +240,12 @@ struct DecodeArgs {
 	u32 count;
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
+	// Ahead is how many rows are being copied for a tile while it decodes one: 0, or what the kernel is compiled for. Only for kernels of coders.
+	u32 ahead;
+	u32 reserved;
 	BatchEnd end;
 };
-ABI_SIZE(DecodeArgs, 168);
+ABI_SIZE(DecodeArgs, 176);
 
 struct FetchArgs {
 	// Misses is the address of the first miss, and Step the distance to the next, in bytes: negative for misses at the back of a list.
@@ -268,7 +272,7 @@ struct FindArgs {
 	u32 decoders;
 	u32 reserved;
 };
-ABI_SIZE(FindArgs, 456);
+ABI_SIZE(FindArgs, 464);
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
 struct ServeArgs {

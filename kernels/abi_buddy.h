@@ -53,4 +53,4 @@ struct BuddyArgs {
 	u64 ranges;
 	u64 only;
 };
-ABI_SIZE(BuddyArgs, 432);
+ABI_SIZE(BuddyArgs, 440);

@@ -13,7 +13,7 @@
 // kernels/coder_NAME.h with the struct, beginning with a KERNELS line for each set of kernels; and put NAME in codec/codecs.list.
 // "make kernels" does the rest. gen/codecs/testdata has the smallest example. A KERNELS line is
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // where name is what DeviceForm.Kernel says, lanes is the struct's LANES, encode says that there is an encoder, and the rest tunes the
 // kernels: type coder in coders.go explains it. The struct:

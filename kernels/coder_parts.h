@@ -1,14 +1,15 @@
-// KERNELS parts PartsCoder lanes=8 quads=4 fill one=512 ROW_ELEMENT=1
+// KERNELS parts PartsCoder lanes=8 quads=4 ahead=1 wide=4096 fill ROW_ELEMENT=1
 //
 // Rows of parts of different types: see docs/format/parts.md. ROW_ELEMENT says which pooled kernels there are: those of float8 values with
 // scales.
 //
 // Params: the length of a field, planes << 16; the bytes of all but level 1 and escapes; the same in bits. Metadata: a table of 272 words, how
-// symbols of any four digits are put together (codec/parts/device.go, merging). Then 8 words for each plane: elements, byte of the row at which it begins << 16; kind (those
-// of the format, and SHORT and QUADS: deviceKind in codec/parts/device.go), constant
-// value << 8, bytes of an element << 16, which of its bytes << 24, rotation << 31; bits of a symbol, of a digit of level 0 << 8 and of level 1 << 16; bit position of
-// level 0; that of the rests; byte of the metadata at which bases begin, 0 if there are none, and place in the scratch memory << 16; symbols
-// of the digits of level 0, and of level 1, a byte each. Then bases.
+// symbols of any four digits are put together (codec/parts/device.go, merging). Then 8 words for each plane: elements, byte of the row at which
+// it begins << 16; kind (those of the format, and SHORT and QUADS: deviceKind in codec/parts/device.go), constant value << 8, bytes of an element
+// << 16, which of its bytes << 24, rotation << 31; bits of a symbol, of a digit of level 0 << 8 and of level 1 << 16; bit position of level 0;
+// that of the rests; byte of the metadata at which bases begin, 0 if there are none, and place in the scratch memory << 16; symbols of the digits
+// of level 0, and of level 1, a byte each. Then bases. Symbols and bases of planes of kind QUADS are shifted right by one bit, to where they lie
+// in a row.
 //
 // Each lane decodes units of 16 elements, or of 4 if a plane is short: two scans over the tile give where its digits of level 1 and its
 // escapes begin. Nothing is parsed serially. All tiles of a warp go the same way.
@@ -383,6 +384,7 @@ struct PartsCoder {
 	{
 		return decodeBy<N>(codec, meta, stored, length, scratch, tile.lanes, tile.lane, row);
 	}
+	static INLINE RowCodec plan(const RowCodec &codec, const u8 *, const u32 *) { return codec; }
 	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
 	template <int N>
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *, const Words<SHARED> &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)

@@ -11,7 +11,8 @@
 //
 // A quad's digits are looked up four at a time: a table has the picks of a byte permutation of the symbols that the level names and of those
 // that later levels do, in the order in which they were passed on. So levels 0 and 1 are one look-up and one permutation each. Level 2 is the
-// same for up to four elements a lane, which suffice as a rule. Of those that come to level 3 each lane takes one through all others.
+// same for up to four elements a lane, which suffice as a rule, but a tile of 32 lanes to which no more than 32 come takes them one a lane from level 2
+// on. Of those that come to level 3 each lane takes one through all others.
 struct RankBytes : RankCoder {
 	static constexpr bool TOGETHER = true;
 	static constexpr u32 TABLE = 256 + 16; // entries by four digits of 2 bits, then of 1 bit
@@ -33,17 +34,17 @@ struct RankBytes : RankCoder {
 	}
 
 	static constexpr u32 GROUPS = EACH / 4; // four elements are a group
-	static constexpr u32 NARROW = 9;	  // bits of the symbols that a byte holds but for bit 7
+
+	// How symbols are held in bytes, FORM below: those of fewer bits at the top; those of a byte; those of 9 bits but for bit 7.
+	enum Form { SHORT, WHOLE, NINE };
 
 	// turned has each byte as it lies in a row: rotated right by one bit, where a symbol lies in one byte and the next one's top bit.
 	// Bases are added before the rotation.
 	static INLINE u32 turned(u32 x) { return ROW_ELEMENT == 2 && !BASES ? (x >> 1 & 0x7f7f7f7f) | (x << 7 & 0x80808080) : x; }
-	// byteOf returns a symbol as a byte. WHOLE, here and below: symbols have 8 bits.
-	template <bool WHOLE> static INLINE u32 byteOf(const Shape &s, u32 symbol)
+	// byteOf returns a symbol as a byte.
+	template <Form FORM> static INLINE u32 byteOf(const Shape &s, u32 symbol)
 	{
-		if (WHOLE)
-			return turned(symbol & 0xff);
-		return s.symbol == NARROW ? (symbol & 0x7f) | (symbol >> 1 & 0x80) : symbol;
+		return FORM == WHOLE ? turned(symbol & 0xff) : FORM == NINE ? (symbol & 0x7f) | (symbol >> 1 & 0x80) : symbol << (8 - s.symbol);
 	}
 	// namedAt returns the byte of entry i of the symbols by level and digit.
 	static INLINE u32 namedAt(const Shape &s, const u8 *meta, u32 i) { return BASES ? tables(s, meta)[BITS_BYTES + i] : turned(s.symbols[i] & 0xff); }
@@ -55,15 +56,39 @@ struct RankBytes : RankCoder {
 		u32x2 x = *(const u32x2 *)(s.symbols + level * LEVEL_SYMBOLS);
 		return turned(permute(x.x, x.y, 0x6420));
 	}
+	// Level is what a lane needs for the digits of a level: their bits, the entries of the table for these, and the symbols of the first three.
+	struct Level {
+		u32 bits;
+		const u32 *entries;
+		u32 named;
+	};
+	// Plan is what all rows have in common.
+	struct Plan {
+		Shape shape;
+		Level levels[2];
+	};
+	template <Form FORM = WHOLE> static INLINE Plan plan(const RowCodec &codec, const u8 *meta, const u32 *table)
+	{
+		Plan p;
+		p.shape = shapeOf(codec, meta);
+		if (FORM == WHOLE)
+			p.shape.symbol = 8, p.shape.rest = WIDTH - 8;
+#pragma unroll
+		for (u32 k = 0; k < 2; k++) {
+			u32 bits = k == 0 && !BASES ? 2 : p.shape.bits(k);
+			p.levels[k] = Level{bits, table + (bits == 1 ? 256 : 0), namedBy(p.shape, meta, k)};
+		}
+		return p;
+	}
+
 	// Each is what the lane knows of a quad of a level: the picks of its groups, the first one's in the lower half.
 	struct Each {
 		u32 picks;
-		// of makes it of the entries of a quad's digits, x, each group of which has bits bits.
-		static INLINE Each of(const u32 *table, u32 x, u32 bits)
+		// of makes it of the entries of a quad's digits, x.
+		static INLINE Each of(const Level &l, u32 x)
 		{
-			const u32 *entries = table + (bits == 1 ? 256 : 0);
-			u32 group = ~(~0u << 4 * bits), first = entries[x & group];
-			return Each{GROUPS == 2 ? permute(first, entries[x >> 4 * bits & group], 0x5410) : first & 0xffff};
+			u32 group = (1u << 4 * l.bits) - 1, first = l.entries[x & group];
+			return Each{GROUPS == 2 ? permute(first, l.entries[x >> 4 * l.bits & group], 0x5410) : first & 0xffff};
 		}
 		// passed returns how many elements are passed on: a pick of later symbols has bit 2.
 		INLINE u32 passed() const { return popcount(picks & 0x44444444); }
@@ -106,14 +131,16 @@ struct RankBytes : RankCoder {
 
 	// lastLevels decodes the levels from 2 on of passed elements of each tile and returns where they end. high says, to all tiles, whether one
 	// has a symbol with bit 7 of nine.
-	template <int N, bool WHOLE>
+	template <int N, Form FORM>
 	static INLINE u32 lastLevels(const Shape &s, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch,
 				     const Tile<N> &tile, bool &high)
 	{
 		const u32 came = passed, mine = N == 32 ? ~0u : ((1u << N % 32) - 1) << (laneID() & ~(N - 1)), below = mine & ((1u << laneID()) - 1);
-		// Level 2, if no tile has more than four elements for each lane: after the later levels it is merged with these.
+		// Level 2, if no tile has more than four elements for each lane: after the later levels it is merged with these. A warp that decodes one row
+		// has more lanes than such elements as a rule.
 		const u32 bits2 = s.bits(2), first = 4 * tile.lane;
-		const bool merged = bits2 - 1 < 2 && ballot(~0u, came > 4 * N) == 0; // bits2 is 0 if there is no level 2
+		const bool few = N == 32 && ballot(~0u, came > N) == 0;
+		const bool merged = bits2 - 1 < 2 && !few && ballot(~0u, came > 4 * N) == 0; // bits2 is 0 if there is no level 2
 		u32 k = 2, digits = s.digits >> 8, entry2 = 0, at = 0;
 		if (merged) {
 			u32 have = minimum(came - minimum(first, came), 4) * bits2, x = wordIn(stored, pos + first * bits2) & ~(~0u << have);
@@ -134,7 +161,7 @@ struct RankBytes : RankCoder {
 		// While there are more than a tile has lanes, a level is a pass over the lists, which makes the next ones.
 #pragma unroll 1
 		while (ballot(~0u, passed > N) != 0) {
-			bool last = k == s.levels, narrow = !WHOLE && last && s.symbol == NARROW;
+			bool last = k == s.levels, narrow = FORM == NINE && last;
 			u32 bits = last ? s.symbol : digits & 15, ones = (1u << bits) - 1, next = 0;
 			if (narrow)
 				clearHighs();
@@ -145,7 +172,7 @@ struct RankBytes : RankCoder {
 				if (in) {
 					if (listed)
 						entry = list[i];
-					scratch[entry] = (u8)(last ? byteOf<WHOLE>(s, digit) : namedAt(s, meta, k * LEVEL_SYMBOLS + digit)); // one passed on is put again
+					scratch[entry] = (u8)(last ? byteOf<FORM>(s, digit) : namedAt(s, meta, k * LEVEL_SYMBOLS + digit)); // one passed on is put again
 					if (narrow)
 						highsIn(scratch, s)[entry] = (u8)(digit >> 7 & 1);
 				}
@@ -176,10 +203,10 @@ struct RankBytes : RankCoder {
 		u32 symbol = namedAt(s, meta, named);
 		if (votes != 0) {
 			u32 x = wordIn(stored, pos + i * s.symbol) & ((1u << s.symbol) - 1);
-			symbol = on ? byteOf<WHOLE>(s, x) : symbol;
+			symbol = on ? byteOf<FORM>(s, x) : symbol;
 			pos += popcount(votes & mine) * s.symbol;
-			bool bit7 = !WHOLE && on && s.symbol == NARROW && (x & 0x80) != 0;
-			if (!WHOLE && ballot(~0u, bit7) != 0) {
+			bool bit7 = FORM == NINE && on && (x & 0x80) != 0;
+			if (FORM == NINE && ballot(~0u, bit7) != 0) {
 				clearHighs();
 				if (bit7)
 					highsIn(scratch, s)[entry] = 1;
@@ -201,34 +228,34 @@ struct RankBytes : RankCoder {
 	}
 
 	// joinPart is join for symbols that are no whole bytes. highs has bit 7 of symbols of nine bits, a byte each.
+	template <Form FORM>
 	static INLINE u32x4 joinPart(const Shape &shape, const u32 (&symbols)[GROUPS], const u32 (&highs)[GROUPS], const Words<SHARED> &stored, u32 at,
 				     u32 quad)
 	{
 		u32 y[4];
 #if ROW_ELEMENT == 2
-		const bool narrow = shape.symbol == NARROW;
-		const u32 rest = shape.rest, low = (1u << rest) - 1;
+		const u32 rest = FORM == NINE ? 7 : shape.rest, low = (1u << rest) - 1;
 #pragma unroll
 		for (u32 g = 0; g < GROUPS; g++, at += 4 * rest) {
 			const u32 *p = stored.p + at / 32;
 			u32 x[3] = {p[0], p[1], p[2]}, b[2] = {funnelWrap(x[0], x[1], at), funnelWrap(x[1], x[2], at)};
 #pragma unroll
 			for (u32 i = 0; i < 2; i++) {
-				u32 pair = i == 0 ? b[0] : funnel(b[0], b[1], 2 * rest);
-				u32 symbol = permute(symbols[g], 0, i == 0 ? 0x1404 : 0x3424); // in the upper byte of each half
-				symbol = narrow ? (symbol >> 1 & 0x3f803f80) | (symbol & 0x80008000) | permute(highs[g], 0, i == 0 ? 0x1404 : 0x3424) << 6
-						: symbol << (8 - shape.symbol);
-				y[2 * g + i] = (pair & low) | (pair << (16 - rest) & low << 16) | symbol;
+				u32 pair = i == 0 ? b[0] : funnel(b[0], b[1], 2 * rest), pick = i == 0 ? 0x1404 : 0x3424;
+				u32 symbol = permute(symbols[g], 0, pick); // in the upper byte of each half
+				if (FORM == NINE)
+					symbol = (symbol >> 1 & 0x3f803f80) | (symbol & 0x80008000) | permute(highs[g], 0, pick) << 6;
+				y[2 * g + i] = (pair & low) | ((pair << (16 - rest) & low << 16) | symbol);
 			}
 		}
 		addBases(shape, quad, y);
 		if (shape.rotate) {
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] & 0x00010001) << 15;
+				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] << 15 & 0x80008000);
 		}
 #else
-		// Symbols of nine bits.
+		static_assert(FORM != SHORT, "elements of 4 bytes");
 		const u32 *p = stored.p + at / 32;
 		u32 x[4] = {p[0], p[1], p[2], p[3]}, b[3];
 #pragma unroll
@@ -274,7 +301,7 @@ struct RankBytes : RankCoder {
 		if (BASES && shape.rotate) {
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] & 0x00010001) << 15;
+				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] << 15 & 0x80008000);
 		}
 #else
 		u32 x[4] = {p[0], p[1], p[2], p[3]}, b[3], s = symbols[0];
@@ -305,23 +332,21 @@ struct RankBytes : RankCoder {
 
 	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
 	template <int N>
-	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+	static INLINE bool decode(const Plan &plan, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				  const Tile<N> &tile, u8 *row)
 	{
-		return decodeTo<N, true>(codec, meta, table, stored, length, scratch, tile, Written{row});
+		return decodeTo<N, WHOLE>(plan, meta, table, stored, length, scratch, tile, Written{row});
 	}
 	// decodeTo calls put for each quad that the lane has decoded, with the number of its first element. If PUT::CHECKED is set, it does so for no
 	// quad of a corrupt row of one segment.
-	template <int N, bool WHOLE, class PUT>
-	static INLINE bool decodeTo(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+	template <int N, Form FORM, class PUT>
+	static INLINE bool decodeTo(const Plan &plan, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				    const Tile<N> &tile, const PUT &put)
 	{
-		constexpr u32 K = QUADS<N>, UNROLLED = WHOLE ? K : 1;
-		Shape s = shapeOf(codec, meta);
-		if (WHOLE)
-			s.symbol = 8, s.rest = WIDTH - 8;
-		const u32 bits0 = BASES ? s.bits(0) : 2, bits1 = s.bits(1);
-		const u32 named0 = namedBy(s, meta, 0), named1 = namedBy(s, meta, 1);
+		constexpr u32 K = QUADS<N>;
+		constexpr bool LOOP = FORM == NINE || (FORM == SHORT && N == 8); // registers do not suffice for all quads at once
+		Shape s = plan.shape;
+		const u32 bits0 = plan.levels[0].bits, bits1 = plan.levels[1].bits;
 		u32 pos = begin(s, stored), end = 8 * length;
 		bool ok = length != 0 && (s.header == 0 || lengthIn(s, stored) == length);
 #pragma unroll 1
@@ -335,7 +360,7 @@ struct RankBytes : RankCoder {
 				u32 first = (q * N + tile.lane) * EACH, at = first < have ? pos + bits0 * first : 0;
 				u32 x = funnelWrap(stored.p[at / 32], stored.p[at / 32 + 1], at);
 				x = first < have ? x : 0;
-				e[q] = Each::of(table, x, bits0);
+				e[q] = Each::of(plan.levels[0], x);
 			}
 			u32 at[K], passed = places<N, K>(e, at);
 			pos += bits0 * n;
@@ -346,38 +371,38 @@ struct RankBytes : RankCoder {
 				u32 bit = ok ? pos + at[q] * bits1 : 0, bits = e[q].passed() * bits1;
 				u32 x = funnelWrap(stored.p[bit / 32], stored.p[bit / 32 + 1], bit);
 				x = ok ? x & ~(~0u << bits) : 0;
-				f[q] = Each::of(table, x, bits1);
+				f[q] = Each::of(plan.levels[1], x);
 			}
 			pos += ok ? passed * bits1 : 0;
 			u32 later = places<N, K>(f, at);
 			bool high = false;
-			pos = lastLevels<N, WHOLE>(s, meta, table, stored, pos, later, scratch, tile, high);
+			pos = lastLevels<N, FORM>(s, meta, table, stored, pos, later, scratch, tile, high);
 			ok = ok && pos + n * s.rest <= end && (!PUT::CHECKED || from + n < s.elements || end - (pos + n * s.rest) < 8);
 			have = ok ? n : 0;
 			warpSync(~0u); // the symbols are there
-#pragma unroll UNROLLED
+#pragma unroll LOOP ? 1 : K
 			for (u32 q = 0; q < K; q++) {
-				u32 first = (q * N + tile.lane) * EACH, symbols[GROUPS], these[GROUPS], of = WHOLE ? q : 0;
+				u32 first = (q * N + tile.lane) * EACH, symbols[GROUPS], these[GROUPS], of = LOOP ? 0 : q;
 				const Each &level0 = e[of], &level1 = f[of];
 				u32 x = four(scratch, at[of]), y = GROUPS == 2 ? four(scratch + 4, at[of]) : 0;
-				level1.merge(named1, x, y, these);
-				level0.merge(named0, these[0], these[GROUPS - 1], symbols);
+				level1.merge(plan.levels[1].named, x, y, these);
+				level0.merge(plan.levels[0].named, these[0], these[GROUPS - 1], symbols);
 				u32 quad = (from + first) / EACH, rests = pos + first * s.rest;
-				if (WHOLE) {
+				if constexpr (FORM == WHOLE) {
 					if (first < have)
 						put(from + first, join(s, symbols, stored, rests, quad));
-					continue;
+				} else {
+					u32 highs[GROUPS] = {};
+					if (high) {
+						x = four(highsIn(scratch, s), at[of]), y = GROUPS == 2 ? four(highsIn(scratch, s) + 4, at[of]) : 0;
+						level1.merge(0, x, y, these);
+						level0.merge(0, these[0], these[GROUPS - 1], highs);
+					}
+					if (first < have)
+						put(from + first, joinPart<FORM>(s, symbols, highs, stored, rests, quad));
 				}
-				u32 highs[GROUPS] = {};
-				if (high) {
-					x = four(highsIn(scratch, s), at[of]), y = GROUPS == 2 ? four(highsIn(scratch, s) + 4, at[of]) : 0;
-					level1.merge(0, x, y, these);
-					level0.merge(0, these[0], these[GROUPS - 1], highs);
-				}
-				if (first < have)
-					put(from + first, joinPart(s, symbols, highs, stored, rests, quad));
 #pragma unroll
-				for (u32 i = 1; i < K; i++)
+				for (u32 i = 1; LOOP && i < K; i++)
 					e[i - 1] = e[i], f[i - 1] = f[i], at[i - 1] = at[i];
 			}
 			pos += n * s.rest;
@@ -388,14 +413,22 @@ struct RankBytes : RankCoder {
 };
 
 #ifdef ROW_BITS
-// RankBits is RankBytes, with bases, for symbols of less than 8 bits, of elements of 2 bytes, or of 9 bits if those that digits name have a 0 in
-// bit 7: so a byte holds them, and its bit 7 is their bit 8.
-struct RankBits : RankBytes {
+// RankPart is RankBytes, with bases, for symbols of another FORM.
+template <RankBytes::Form FORM> struct RankPart : RankBytes {
+	static INLINE Plan plan(const RowCodec &codec, const u8 *meta, const u32 *table) { return RankBytes::plan<FORM>(codec, meta, table); }
 	template <int N>
-	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+	static INLINE bool decode(const Plan &plan, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
 				  const Tile<N> &tile, u8 *row)
 	{
-		return decodeTo<N, false>(codec, meta, table, stored, length, scratch, tile, Written{row});
+		return decodeTo<N, FORM>(plan, meta, table, stored, length, scratch, tile, Written{row});
 	}
+};
+// RankBits decodes symbols of 9 bits if those that digits name have a 0 in bit 7: a byte holds them, and its bit 7 is their bit 8. Its Other
+// decodes symbols of fewer than 8 bits, of elements of 2 bytes.
+struct RankBits : RankPart<RankBytes::NINE> {
+#if ROW_ELEMENT == 2
+	using Other = RankPart<SHORT>;
+	static INLINE bool other(const RowCodec &codec) { return (codec.params[1] >> 8 & 0xff) < 8; }
+#endif
 };
 #endif

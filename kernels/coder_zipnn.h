@@ -1,12 +1,12 @@
-// KERNELS zipnn1 ZipnnCoder lanes=8 quads=8 fill one=1024 ROW_ELEMENT=1
-// KERNELS zipnn2 ZipnnCoder lanes=8 quads=8 fill one=1024 ROW_ELEMENT=2
-// KERNELS zipnn4 ZipnnCoder lanes=8 quads=8 fill one=1024 ROW_ELEMENT=4
-// KERNELS zipnn8 ZipnnCoder lanes=8 quads=8 fill one=1024 ROW_ELEMENT=8
+// KERNELS zipnn1 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=1
+// KERNELS zipnn2 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=2
+// KERNELS zipnn4 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=4
+// KERNELS zipnn8 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=8
 //
-// quads, fill and one: only as many lanes decode as a row has halves of regions, about one for 256 bytes; all put the bytes together.
+// quads, fill and alone: only as many lanes decode as a row has halves of regions, about one for 256 bytes; all put the bytes together.
 // Measured on an H200, float32, as a share of the plain gather: 8 quads 0.69 to 0.72, 0.76 and 0.78 at 512, 1024 and 4096 bytes, 4 quads
-// 0.73 and 0.66 at the first two, 16 quads 0.36 at the last; whole blocks instead of fill 0.58 and 0.61 at 1024 and 4096 bytes. With one row
-// on its way 0.73, 0.83 and 0.92 instead of 0.75, 0.77 and 0.78.
+// 0.73 and 0.66 at the first two, 16 quads 0.36 at the last; whole blocks instead of fill 0.58 and 0.61 at 1024 and 4096 bytes. alone: see
+// docs/notebook/hits.md, Long rows without prefetching.
 //
 // ZipNN: see docs/format/zipnn.md. ROW_ELEMENT is the bytes of an element: 1, 2, 4 or 8.
 //

@@ -18,9 +18,12 @@ type coder struct {
 	quads int
 	// fill says that blocks that decode hits have fewer warps where shared memory then leaves room for more of them.
 	fill bool
-	// one is the row length, in bytes, from which a tile prefetches one hit to shared memory while it decodes another, instead of
-	// abi.CoderAhead: that leaves room for more warps. 0 is none.
-	one int
+	// ahead is how many hits a tile prefetches to shared memory while it decodes one; 0 is abi.CoderAhead.
+	ahead int
+	// alone is the row length, in bytes, from which a tile prefetches no hit: that leaves room for more warps. 0 is none.
+	alone int
+	// wide is the row length, in bytes, up to which a tile has at most 16 lanes.
+	wide int
 	// bytes says that hits whose symbols are bytes have decoders of their own, RankBytes of coder_rank_bytes.h, with which Find is one launch.
 	bytes bool
 	// bits says that hits of other symbols have such decoders too, RankBits. Only with bytes.
@@ -56,7 +59,7 @@ const raw = "raw"
 type hitKernel struct {
 	// op is "decode", "decodePeers", for lists with rows of other devices, "find", which looks the rows up, or "buddy", for rows of resident tables.
 	op string
-	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Bits" (coder.bits), "Built" (coder.built), "Fixed" (coder.fixed),
+	// form is empty or names a specialised kernel: "Bytes" (coder.bytes), "Bits" (coder.bits), "Built" (coder.built), "Fixed" (coder.fixed),
 	// "Words", for pairs of rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
 	form string
 	// shape is the lanes that decode a row, "Double" for a warp with two quads a lane, "Wide" for a block with a lane for each quad, or "Long"
@@ -64,7 +67,7 @@ type hitKernel struct {
 	shape string
 	// lanes is the threads that decode a row.
 	lanes int
-	// ahead is the rows that a tile has on their way to shared memory. Not for pairs.
+	// ahead is the rows that a tile has on their way to shared memory: 0, or the number that the kernel is compiled for. Not for pairs.
 	ahead int
 	fill  bool
 	// table is the bytes of shared memory that a block has of its own.
@@ -79,9 +82,9 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	if c.pairs {
 		return c.pairHits(row, op)
 	}
-	h := hitKernel{op: op, lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
-	if c.one != 0 && rowBytes >= c.one {
-		h.form, h.ahead = "One", 1
+	h := hitKernel{op: op, lanes: c.tile(rowBytes / max(1, c.quads)), ahead: cmp.Or(c.ahead, abi.CoderAhead), fill: c.fill}
+	if rowBytes <= c.wide {
+		h.lanes = min(h.lanes, 16)
 	}
 	if c.built && op != "buddy" { // rows of resident tables are decoded by the coder itself
 		h.form, h.ahead = "Built", 1
@@ -90,6 +93,9 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 		h = hitKernel{op: op, form: form, lanes: c.rankTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
 	} else if op == "find" {
 		h.op = "decode"
+	}
+	if c.alone != 0 && rowBytes >= c.alone {
+		h.ahead = 0
 	}
 	h.shape = fmt.Sprint(h.lanes)
 	return h
@@ -201,17 +207,12 @@ func (c coder) hitKernels() (all []kernelName) {
 	}
 	for _, op := range []string{"decode", "decodePeers", "buddy"} {
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
-			shape, atOne := fmt.Sprint(lanes), c.tile(c.one/max(1, c.quads))
+			shape := fmt.Sprint(lanes)
 			if c.built && op != "buddy" {
 				add(op, op, "Built", shape)
 				continue
 			}
-			if lanes <= atOne || c.one == 0 {
-				add(op, op, "", shape)
-			}
-			if c.one != 0 && lanes >= atOne {
-				add(op, op, "One", shape)
-			}
+			add(op, op, "", shape)
 			if c.bytes {
 				add(op, op, "Bytes", shape)
 			}
@@ -299,13 +300,13 @@ func (c coder) addsBytes(row *abi.RowCodec) bool {
 }
 
 // rankTile returns the lanes of RankBytes and RankBits. Measured as a share of the plain gather, with 8, 16 and 32 lanes, float32 rows on an H200:
-// 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024. At 4096 bytes, with 16 and 32 lanes on an H100, GB/s: float32 1,369 and 1,254, bfloat16 1,080 and 1,077,
-// float16 765 and 803. The stages of longer rows do not fit shared memory many times with narrower tiles.
+// 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024. At 4096 bytes, with 16 and 32 lanes on an H100, GB/s: float32 1,380 and 1,296, bfloat16 1,366 and 1,186,
+// float16 1,151 and 1,083. Longer rows do not fit shared memory many times with narrower tiles.
 func (c coder) rankTile(rowBytes int) int {
 	switch {
 	case rowBytes <= 256:
 		return 8
-	case rowBytes <= 2048, c.floats == 4 && rowBytes <= 4096:
+	case rowBytes <= 4096:
 		return 16
 	}
 	return 32

@@ -176,7 +176,7 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string, lanes i
 		return l
 	}
 	stage := (rowBytes+15)&^15 + 32
-	args.StageBytes = uint32(stage)
+	args.StageBytes, args.Ahead = uint32(stage), uint32(l.ahead)
 	perTile := (l.ahead+1)*stage + int(args.Codec.Scratch)
 	built := 0 // what the scratch is longer
 	if l.form == "Built" {

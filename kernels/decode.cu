@@ -15,27 +15,36 @@
 // rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its
 // last blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h).
 
-// togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
-// argument: its TOGETHER. RankBytes and RankBits are such coders.
+// togetherOf says that all tiles of a warp call the coder's decode at the same time: its TOGETHER. Such a coder also has plan(codec, meta,
+// table), which is called once a kernel. Its decode takes what plan returns instead of the codec, and the table. RankBytes, its other forms, and
+// PartsCoder are such coders.
 template <class C, class = void> constexpr bool togetherOf = false;
 template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
 
 // A tile of N lanes decodes a row. The tiles of the grid take the hits in turns. Asynchronous copies stage rows in shared memory: while one
-// row is decoded, AHEAD more are being copied. Every N rows, each lane makes the ticket of one of the tile's next N rows. Shared memory: the
-// metadata, then for each tile AHEAD + 1 stages and the scratch, then FIND_SHARED bytes a thread with ROW_FIND.
+// row is decoded, AHEAD more are being copied, or none, as a.ahead says: then there is room for more tiles. Every N rows, each lane makes the
+// ticket of one of the tile's next N rows. Shared memory: the metadata, then for each tile the stages, one more than rows being copied, and
+// the scratch, then FIND_SHARED bytes a thread with ROW_FIND.
 //
 // All tiles of a warp take their k-th rows at the same time, until the warp's first tile, which has the earliest hits, has none left.
 // Tiles that ran on their own would synchronize separately, which costs several times as much.
 template <class C, int N, int AHEAD, class SOURCE>
-INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 blocks = gridBlocks())
+INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 blocks)
 {
 	extern __shared__ u32x4 dynamic[];
 	const Tile<N> tile = Tile<N>::make();
 	const u8 *meta = (const u8 *)dynamic;
 	loadMeta(a.codec, (u8 *)dynamic);
-	u32 perTile = (AHEAD + 1) * a.stageBytes + a.codec.scratch;
+	const u32 ahead = a.ahead; // 0 or AHEAD
+	[[maybe_unused]] auto plan = [&] {
+		if constexpr (togetherOf<C>)
+			return C::plan(a.codec, meta, table);
+		else
+			return 0;
+	}();
+	u32 perTile = (ahead + 1) * a.stageBytes + a.codec.scratch;
 	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * perTile;
-	u8 *scratch = ring + (AHEAD + 1) * a.stageBytes;
+	u8 *scratch = ring + (ahead + 1) * a.stageBytes;
 	// Few rows are spread over all blocks.
 	u32 first = threadID() / N * blocks + blockID(), tiles = blockThreads() / N * blocks;
 	u32 firstOfWarp = threadID() / 32 * (32 / N) * blocks + blockID();
@@ -79,25 +88,29 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 	Ticket coming[AHEAD];
 #pragma unroll
 	for (u32 i = 0; i < AHEAD; i++)
-		coming[i] = stage(i, i);
+		if (i < ahead)
+			coming[i] = stage(i, i);
 	u32 slot = 0;
 	for (u32 k = 0; firstOfWarp + k * tiles < hits; k++) {
-		Ticket t = coming[0], last = stage(k + AHEAD, slot == 0 ? AHEAD : slot - 1);
+		Ticket last = stage(k + ahead, slot == 0 ? ahead : slot - 1), t = ahead == 0 ? last : coming[0];
 #pragma unroll
 		for (u32 i = 1; i < AHEAD; i++)
 			coming[i - 1] = coming[i];
 		coming[AHEAD - 1] = last;
-		copyWaitGroups<AHEAD>();
+		if (ahead == 0)
+			copyWaitGroups<0>();
+		else
+			copyWaitGroups<AHEAD>();
 		warpSync(~0u); // the copies of all lanes have arrived
-		if ((k + AHEAD) % N % (AHEAD + 1) == AHEAD) // so have those of the last make or advance
+		if (ahead == 0 || (k + AHEAD) % N % (AHEAD + 1) == AHEAD) // so have those of the last make or advance
 			rows.advance();
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
-		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
+		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, ((i32)t.length < 0 ? 0 : t.length + 3) / 4};
 		bool raw = t.length == a.codec.rowBytes, coded = !raw && (int)t.length > 0, ok = (int)t.length >= 0;
 		if (raw)
 			tileCopy<N>(a.codec, stored, tile.lane, row);
 		if constexpr (togetherOf<C>) {
-			bool was = C::template decode<N>(a.codec, meta, table, stored, coded ? t.length : 0, scratch, tile, row);
+			bool was = C::template decode<N>(plan, meta, table, stored, coded ? t.length : 0, scratch, tile, row);
 			ok = coded ? was : ok;
 		} else if (coded) {
 			ok = C::decode(a.codec, meta, stored, t.length, scratch, tile, row);
@@ -105,10 +118,26 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
 		warpSync(~0u); // the stages may be reused
-		slot = slot == AHEAD ? 0 : slot + 1;
+		slot = slot == ahead ? 0 : slot + 1;
 	}
 	copyWaitGroups<0>();
 	rows.end();
+}
+
+// decodeRows is decodeCoded by the coder's Other if it has one and its other(codec) is true. The choice is made once, outside the loop over rows:
+// inside it would cost a branch a row, and registers.
+template <class C, int N, int AHEAD, class SOURCE>
+INLINE auto decodeRows(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 blocks, int) -> decltype(C::other(a.codec), void())
+{
+	if (C::other(a.codec))
+		decodeCoded<typename C::Other, N, AHEAD>(a, table, rows, blocks);
+	else
+		decodeCoded<C, N, AHEAD>(a, table, rows, blocks);
+}
+template <class C, int N, int AHEAD, class SOURCE>
+INLINE void decodeRows(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 blocks, long)
+{
+	decodeCoded<C, N, AHEAD>(a, table, rows, blocks);
 }
 
 // decodeFar is the coder's decodeLong if it has one, else its decode.
@@ -147,8 +176,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 	}
 }
 
-// The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; the forms Bytes and Bits are the coders
-// ROW_BYTES and ROW_BITS.
+// The kernels: op, form and lanes make the name. The forms Bytes and Bits are the coders ROW_BYTES and ROW_BITS, and have at most one row on its way.
 // With ROW_BUILT, all rows that have a stage are decoded by decodeBuilt.
 #ifdef ROW_FIND
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
@@ -158,7 +186,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 			fetchLast<ROW_CODER>(a);                                                                                 \
 			return;                                                                                                  \
 		}                                                                                                                \
-		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a), a.decoders);                               \
+		decodeRows<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a), a.decoders, 0);                             \
 		decoderDone(a);                                                                                                  \
 	}
 #elif defined ROW_BUDDY
@@ -166,7 +194,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) buddy##form##lanes(const BuddyArgs a)                                  \
 	{                                                                                                                        \
 		beginBuddy(a);                                                                                                   \
-		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), BuddyRows<true>(a, true));                            \
+		decodeRows<coder, lanes, ahead>(a.decode, table<coder>(), BuddyRows<true>(a, true), gridBlocks(), 0);            \
 		endBuddy(a);                                                                                                     \
 	}
 #else
@@ -178,7 +206,7 @@ template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) NAME(form, lanes)(const DecodeArgs a)                                  \
 	{                                                                                                                        \
-		decodeCoded<coder, lanes, ahead>(a, table<coder>(), Listed(a));                                                  \
+		decodeRows<coder, lanes, ahead>(a, table<coder>(), Listed(a), gridBlocks(), 0);                                  \
 		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
 	}
 #endif
@@ -190,6 +218,9 @@ template <class C> INLINE const u32 *filledTable()
 	return table;
 }
 
+#ifndef ROW_AHEAD
+#define ROW_AHEAD CODER_AHEAD
+#endif
 #ifdef ROW_FIND // only of the coders ROW_BYTES and ROW_BITS
 #elif defined ROW_BUILT
 #define BUILT(lanes)                                                                                                             \
@@ -201,18 +232,13 @@ template <class C> INLINE const u32 *filledTable()
 BUILT(8)
 BUILT(16)
 BUILT(32)
-#elif defined ROW_ONE
-ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
-ROWS(One, 8, ROW_CODER, 1, noTable)
-ROWS(One, 16, ROW_CODER, 1, noTable)
-ROWS(One, 32, ROW_CODER, 1, noTable)
 #else
-ROWS(, 32, ROW_CODER, CODER_AHEAD, noTable)
+ROWS(, 32, ROW_CODER, ROW_AHEAD, noTable)
 #if ROW_LANES <= 16
-ROWS(, 16, ROW_CODER, CODER_AHEAD, noTable)
+ROWS(, 16, ROW_CODER, ROW_AHEAD, noTable)
 #endif
 #if ROW_LANES <= 8
-ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
+ROWS(, 8, ROW_CODER, ROW_AHEAD, noTable)
 #endif
 #endif
 #ifdef ROW_BYTES

@@ -112,6 +112,7 @@ template <class C, int N> struct Bytes {
 		const u32 base = sharedAddress(sharedAt(0)), ring = own, ringEnd = own + STAGES * a.stageBytes;
 		u8 *scratch = sharedAt(ringEnd);
 		const u8 *meta = sharedAt(0);
+		const auto plan = C::plan(a.codec, meta, table);
 		const Entries<N> entries = entriesOf<N>(entriesAt(a));
 		copyWait();
 		warpSync(~0u);
@@ -173,7 +174,7 @@ template <class C, int N> struct Bytes {
 				u32 weight = p.weights != 0 ? *entries.weight(e) : 0;
 				bool fresh = rows == 0 && (what & FIRST_RUN) != 0;
 				Words<SHARED> stored{(const u32 *)sharedAt(slot), 0, (length + 3) / 4};
-				bool ok = C::template decodeTo<N, true>(a.codec, meta, table, stored, coded ? length : 0, scratch, tile, Added{*this, weight, fresh}) && coded;
+				bool ok = C::template decodeTo<N, C::WHOLE>(plan, meta, table, stored, coded ? length : 0, scratch, tile, Added{*this, weight, fresh}) && coded;
 				rows += ok;
 				if (odd != 0) {
 					if (raw) {

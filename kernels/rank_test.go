@@ -69,8 +69,13 @@ func damagedDecodes(t *testing.T, gpu device.Device, reason error, r *rand.Rand,
 		if all++; !l.Compressed() {
 			continue
 		}
-		if compressed++; r.IntN(4) == 0 {
+		compressed++
+		switch r.IntN(16) {
+		case 0, 1, 2, 3:
 			slabs[0][l.Offset()+int64(r.IntN(l.Stored(0)))] ^= 1 << r.IntN(8)
+			damaged[k] = true
+		case 4: // no stored row is as long
+			hits[k].Word = uint64(slab.Compressed(0, l.Offset(), rowBytes+r.IntN(8)))
 			damaged[k] = true
 		}
 	}

@@ -51,16 +51,19 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 	return f
 }
 
-// symbolBytes returns the symbols by level and digit, a byte each, and whether a byte can hold each of them. A symbol of 9 bits has a byte if
-// its bit 7 is 0; bit 8 is then the byte's bit 7.
+// symbolBytes returns the symbols by level and digit, a byte each, and whether a byte can hold each of them. One of fewer bits than 8 is at the
+// byte's top. A symbol of 9 bits has a byte if its bit 7 is 0; bit 8 is then the byte's bit 7.
 func (c *Codec) symbolBytes() (table [tableBytes / 2]byte, ok bool) {
 	ok = c.shape.SymbolBits <= 9
 	for k, l := range c.levels {
 		for digit, x := range l.symbols[:1<<l.bits-1] {
 			x >>= c.symbolShift
 			ok = ok && (c.shape.SymbolBits < 9 || x&0x80 == 0)
-			if c.shape.SymbolBits == 9 {
+			switch {
+			case c.shape.SymbolBits == 9:
 				x = x&0x7f | x>>1&0x80
+			case c.shape.SymbolBits < 8:
+				x <<= 8 - c.shape.SymbolBits
 			}
 			table[k<<maxDigitBits+digit] = byte(x)
 		}

@@ -55,7 +55,8 @@ const (
 	TwoStages = 4
 )
 
-// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless the KERNELS line has an
+// ahead of its own.
 const CoderAhead = 2
 
 // BuiltTickets is the shared memory, in bytes, of each thread that decodes rows put together in shared memory: see decode_built.h.
@@ -173,11 +174,11 @@ type OrderArgs struct {
 }
 
 type DecodeArgs struct {
-	Found, Counters, Out uint64
-	Slabs                [MaxSlabs]uint64
-	Codec                RowCodec
-	Count, StageBytes    uint32
-	End                  BatchEnd
+	Found, Counters, Out        uint64
+	Slabs                       [MaxSlabs]uint64
+	Codec                       RowCodec
+	Count, StageBytes, Ahead, _ uint32
+	End                         BatchEnd
 }
 
 type FetchArgs struct {
@@ -667,9 +668,9 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(LookupArgs{})-128]
 	_ = [1]int{}[unsafe.Sizeof(SplitArgs{})-160]
 	_ = [1]int{}[unsafe.Sizeof(OrderArgs{})-64]
-	_ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-168]
+	_ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-176]
 	_ = [1]int{}[unsafe.Sizeof(FetchArgs{})-152]
-	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-456]
+	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-464]
 	_ = [1]int{}[unsafe.Sizeof(ServeArgs{})-312]
 	_ = [1]int{}[unsafe.Sizeof(ShareTimes{})-128]
 	_ = [1]int{}[unsafe.Sizeof(ShareHost{})-8704]
@@ -714,5 +715,5 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
 	_ = [1]int{}[unsafe.Sizeof(BuddyRange{})-144]
 	_ = [1]int{}[unsafe.Sizeof(BuddyRanges{})-2320]
-	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-432]
+	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-440]
 )

@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -23,7 +23,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // raw is the coder of tables without a codec: it has a header and no package.
@@ -32,7 +35,7 @@ const raw = "raw"
 // coder is a KERNELS line.
 type coder struct {
 	name, header, class string
-	numbers             map[string]string // lanes, quads, one, shifts
+	numbers             map[string]string // lanes, quads, ahead, alone, wide, shifts
 	bytes, bits, built  string
 	words               map[string]bool // fill, encode, pairs, two, fixed, sealed
 	macros              []string
@@ -139,7 +142,7 @@ func parse(line, header string) (coder, error) {
 	for _, word := range words[2:] {
 		key, value, has := strings.Cut(word, "=")
 		switch {
-		case has && slices.Contains([]string{"lanes", "quads", "one", "shifts"}, key):
+		case has && slices.Contains([]string{"lanes", "quads", "ahead", "alone", "wide", "shifts"}, key):
 			c.numbers[key] = value
 		case has && key == "bytes":
 			c.bytes = value
@@ -153,6 +156,11 @@ func parse(line, header string) (coder, error) {
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
+		}
+	}
+	for key, value := range c.numbers {
+		if n, err := strconv.Atoi(value); err != nil || n < 1 || key == "ahead" && n > abi.CoderAhead {
+			return c, fmt.Errorf("coder %s: %s (%q) must be a positive number, and ahead at most %d", c.name, key, value, abi.CoderAhead)
 		}
 	}
 	if !slices.Contains([]string{"8", "16", "32"}, c.numbers["lanes"]) {
@@ -192,8 +200,8 @@ func (c *coder) modules() (lines []string) {
 	if c.built != "" {
 		hits = append(hits, "-DROW_BUILT="+c.built)
 	}
-	if c.numbers["one"] != "" {
-		macros = append(macros, "-DROW_ONE")
+	if c.numbers["ahead"] != "" {
+		macros = append(macros, "-DROW_AHEAD="+c.numbers["ahead"])
 	}
 	add := func(op, source string, more ...string) {
 		line := op + "_" + c.name + " " + source
@@ -278,7 +286,7 @@ func coderTable(coders []coder) []byte {
 	out.WriteString(generated + "package kernels\n\n// coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.\nvar coders = map[string]coder{\n")
 	for _, c := range coders {
 		fmt.Fprintf(&out, "%q: {lanes: %s", c.name, c.numbers["lanes"])
-		for _, key := range []string{"quads", "one", "shifts"} {
+		for _, key := range []string{"quads", "ahead", "alone", "wide", "shifts"} {
 			if c.numbers[key] != "" {
 				fmt.Fprintf(&out, ", %s: %s", key, c.numbers[key])
 			}
