@@ -178,12 +178,18 @@ func TestGPU_MemoryBeyondBudget(t *testing.T) {
 	t.Logf("%d bytes beyond the budget, %d of scratch", beyond, st.ScratchBytes)
 }
 
-// TestGPU_GatherAllocatesNothing: a Gather allocates no Go memory, on any route.
+// TestGPU_GatherAllocatesNothing: a Gather allocates no Go memory, on any route, by codecs whose kernels for hits are chosen in different ways.
 func TestGPU_GatherAllocatesNothing(t *testing.T) {
+	for _, codec := range []cache.Codec{cache.CodecAuto, "ibp4", "ibpc", "zipnn"} {
+		t.Run(string(codec), func(t *testing.T) { gatherAllocatesNothing(t, codec) })
+	}
+}
+
+func gatherAllocatesNothing(t *testing.T, codec cache.Codec) {
 	gpu := gputest.Open(t)
 	rows := gputest.Few(20_000, 2000)
 	data := gputest.Rows("mixed", rows, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: int64(len(data) * 2 / 5), Devices: cache.DeviceOptions{Backend: "cuda"}})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: int64(len(data) * 2 / 5), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
 	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, 500)
 	batch, out := putBatch(t, gpu, ids, 512), make([]byte, 500*512)
 	s, err := gpu.NewStream()

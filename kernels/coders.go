@@ -3,6 +3,7 @@ package kernels
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/internal/abi"
@@ -97,7 +98,7 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	if c.alone != 0 && rowBytes >= c.alone {
 		h.ahead = 0
 	}
-	h.shape = fmt.Sprint(h.lanes)
+	h.shape = strconv.Itoa(h.lanes) // numbers below 100 allocate nothing
 	return h
 }
 
@@ -118,7 +119,7 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 			h.op = "decode"
 		}
 	case c.two && op != "decodePeers" && twoQuads(int(row.RowBytes)):
-		h.form, h.shape, h.lanes = "Two", fmt.Sprint(abi.TwoLanes), abi.TwoLanes
+		h.form, h.shape, h.lanes = "Two", strconv.Itoa(abi.TwoLanes), abi.TwoLanes
 		if fixed {
 			h.form = "TwoFixed"
 		}

@@ -63,7 +63,7 @@ func TestGPUDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want[name], err = renewBlocks(string(text), res, later, loop, bags); err != nil {
+		if want[name], err = renewBlocks(string(text), res, loop, bags); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -97,12 +97,12 @@ func TestGPUDocs_Blocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	block := func(name, body string) string { return blockBegin + name + blockName + body + blockEnd }
-	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "codecs newer", "lookup", "lookup load/512 memory/MiB", "training-loop", "training-loop float32", "embedding-bag"} {
-		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r, r, loop, bags)
+	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB", "training-loop", "training-loop float32", "embedding-bag"} {
+		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r, loop, bags)
 		if err != nil || strings.Contains(text, "stale") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, blockEnd+"after\n") || !strings.Contains(text, "between\n") {
 			t.Errorf("%s: %v, %q", name, err, text)
 		}
-		if again, err := renewBlocks(text, r, r, loop, bags); err != nil || again != text {
+		if again, err := renewBlocks(text, r, loop, bags); err != nil || again != text {
 			t.Errorf("%s renewed twice: %v, %q", name, err, again)
 		}
 	}
@@ -113,7 +113,7 @@ func TestGPUDocs_Blocks(t *testing.T) {
 		blockBegin + "machine" + blockName: "block (machine) must end in <!-- end -->",
 		blockBegin + "machine -->\n":       "block must begin with a line of the form <!-- figures: NAME; make gpu-docs -->",
 	} {
-		if _, err := renewBlocks(text, r, r, loop, bags); err == nil || err.Error() != want {
+		if _, err := renewBlocks(text, r, loop, bags); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestGPUDocs_Missed(t *testing.T) {
 		},
 		Incomplete: []gpu.Skipped{{Case: "pair-refresh", Reason: "cut off"}},
 	}
-	text, err := figures("lookup link/512 pair-refresh", r, r, nil, nil)
+	text, err := figures("lookup link/512 pair-refresh", r, nil, nil)
 	if want := "| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n| `lookup` | hits | 0 | 19.0 Gkeys/s | – | – | **≥ 20** |\n| `pair-refresh` | | | incomplete | | | |\n"; err != nil || text != want {
 		t.Errorf("%v, %q, want %q", err, text, want)
 	}
@@ -155,7 +155,7 @@ func missedCases(r *gpu.Report) map[string]string {
 
 // renewBlocks returns the text with the content of every block replaced by the figures of the report, of the training loop and
 // of summed bags, which may be nil.
-func renewBlocks(text string, r, newer *gpu.Report, loop *trainingLoop, bags *embeddingBags) (string, error) {
+func renewBlocks(text string, r *gpu.Report, loop *trainingLoop, bags *embeddingBags) (string, error) {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, blockBegin)
@@ -171,7 +171,7 @@ func renewBlocks(text string, r, newer *gpu.Report, loop *trainingLoop, bags *em
 		if !ended {
 			return "", fmt.Errorf("block (%s) must end in %s", name, strings.TrimSuffix(blockEnd, "\n"))
 		}
-		body, err := figures(name, r, newer, loop, bags)
+		body, err := figures(name, r, loop, bags)
 		if err != nil {
 			return "", err
 		}
@@ -181,11 +181,8 @@ func renewBlocks(text string, r, newer *gpu.Report, loop *trainingLoop, bags *em
 }
 
 // figures renders one block. Its name is one of those below, "training-loop TYPE", or a list of cases. CASE/X is those results of the case whose row length or
-// unit is X. With " newer" behind the name, the figures are those of the newer report.
-func figures(name string, r, newer *gpu.Report, loop *trainingLoop, bags *embeddingBags) (string, error) {
-	if of, ok := strings.CutSuffix(name, " newer"); ok {
-		name, r = of, newer
-	}
+// unit is X.
+func figures(name string, r *gpu.Report, loop *trainingLoop, bags *embeddingBags) (string, error) {
 	switch name {
 	case "machine":
 		return machines(r) + ".\n", nil
