@@ -6,7 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,9 +29,12 @@ func TestLoad_EndsWhilePacking(t *testing.T) {
 	data := rowsOf(parts*packGrain, 16, 1)
 	for _, codec := range []string{registry.None, "ibp4"} {
 		ctx, cancel := context.WithCancel(context.Background())
-		var packed atomic.Int64
+		var mu sync.Mutex
+		packed := 0
 		d := discarding{newAccelerator(), func() {
-			if packed.Add(1) == 3 {
+			mu.Lock() // no other part ends while the context does
+			defer mu.Unlock()
+			if packed++; packed == 3 {
 				cancel()
 			}
 		}}
@@ -42,8 +45,8 @@ func TestLoad_EndsWhilePacking(t *testing.T) {
 		if err == nil {
 			tier.Close()
 		}
-		if n := packed.Load(); n > 3+workers {
-			t.Errorf("%s: %d of %d parts were packed, the context having ended with part 3", codec, n, parts)
+		if packed > 3+workers {
+			t.Errorf("%s: %d of %d parts were packed, the context having ended with part 3", codec, packed, parts)
 		}
 		if len(d.open) != 0 || d.twice != 0 {
 			t.Errorf("%s: buffers open %v, %d were freed twice", codec, d.open, d.twice)
