@@ -93,7 +93,7 @@ func (u *updates) shortenAhead() {
 			continue
 		}
 		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
-		if errors.Is(err, pages.ErrUnsettled) { // the merge has waited, and goes on as soon as it can
+		if errors.Is(err, errNotBegun) { // the merge has waited, has written nothing, and goes on as soon as it can
 			wait = mergeWait
 		}
 		if !u.rest(wait) {
@@ -219,11 +219,17 @@ func (u *updates) mergeStore(ctx context.Context, l *delta.Log) error {
 	return u.paged.end(g)
 }
 
-// settle waits until a store can take a generation. Merges that fail because it cannot have written nothing, and are tried again without a longer wait.
+// errNotBegun is wrapped by the error of a merge that has waited for the store, and has written nothing.
+var errNotBegun = errors.New("the merge has not begun")
+
+// settle waits until a store can take a generation. The error wraps errNotBegun.
 func (u *updates) settle(ctx context.Context, s pages.Rewritable) error {
 	u.waiting.Store(true)
 	defer u.waiting.Store(false)
-	return s.Settle(ctx)
+	if err := s.Settle(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errNotBegun, err)
+	}
+	return nil
 }
 
 // wrote notes a generation that this process writes to the store. REQUIRES: u.merging is held.

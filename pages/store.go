@@ -56,8 +56,8 @@ type Rewritable interface {
 	DropOld(ctx context.Context) error
 }
 
-// ErrUnsettled is wrapped by errors of a Rewritable that cannot take a generation now, and can when something has passed that goes on in the store.
-var ErrUnsettled = errors.New("the store takes no new generation until that has ended")
+// ErrUnsettled is wrapped by errors of a Rewritable that cannot take a generation while it moves data between its parts.
+var ErrUnsettled = errors.New("the store moves data, and takes no new generation meanwhile")
 
 // block is the unit in which files hold pages, in bytes: direct reads begin and end at multiples of it.
 const block = directio.Block

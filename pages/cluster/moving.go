@@ -17,12 +17,15 @@ import (
 
 // Slots that go from one master to another (MIGRATING, IMPORTING). Until such a slot has arrived, each of its keys lies on one of the two masters, and a node that
 // lacks a key answers ASK, or TRYAGAIN to a script whose keys lie on both. Reads and single writes follow ASK key by key. A generation that is made of updates is
-// committed only if all replicas have it, and those of neither master have all: so a merge waits, before it writes and before it commits.
+// committed only if all replicas have it, and the replicas of neither master have all keys: so a merge waits, before it writes and before it commits.
+
+// quietFor is how long no slot may have been on its way after one was: a reshard moves slots one after the other, with gaps between them.
+const quietFor = 500 * time.Millisecond
 
 // settleUntil waits until no master has a slot on its way. The error wraps pages.ErrUnsettled if one still has at the end.
 func (c control) settleUntil(ctx context.Context, end time.Time) error {
 	defer c.waiting.Store(0)
-	var begun time.Time // of the wait
+	var begun, quiet time.Time // of the wait; since when no slot is on its way
 	for wait := firstWait; ; wait = longer(wait) {
 		moving := c.moving(ctx)
 		if err := ctx.Err(); err != nil {
@@ -36,17 +39,24 @@ func (c control) settleUntil(ctx context.Context, end time.Time) error {
 		switch {
 		case n == 0 && begun.IsZero():
 			return nil
-		case n == 0:
+		case n == 0 && quiet.IsZero():
+			quiet = time.Now()
+		case n == 0 && time.Since(quiet) >= quietFor:
 			c.o.Logger.Info("cluster: slots have arrived, the merge goes on", slog.String("table", c.table), slog.Duration("after", time.Since(begun)))
 			return nil
 		case begun.IsZero():
 			begun = time.Now()
 			c.o.Logger.Warn("cluster: a merge waits for slots on their way between masters", slog.String("table", c.table), slog.String("slots", describe(moving)))
 		}
-		if time.Until(end) <= 0 {
+		if n > 0 {
+			quiet = time.Time{}
+		} else {
+			wait = firstWait
+		}
+		if n > 0 && time.Until(end) <= 0 {
 			return fmt.Errorf("cluster: table %s: slots are on their way between masters: %s: %w", c.table, describe(moving), pages.ErrUnsettled)
 		}
-		if !sleep(ctx, min(wait, time.Until(end)+time.Millisecond)) {
+		if !sleep(ctx, min(wait, max(firstWait, time.Until(end)+time.Millisecond))) {
 			return ctx.Err()
 		}
 	}

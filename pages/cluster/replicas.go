@@ -93,7 +93,7 @@ func (c control) wait(ctx context.Context, name string, down bool) (m master, ha
 	defer cancel()
 	for wait := firstWait; ; wait = longer(wait) {
 		m, have, err = c.waitOnce(ctx, name, down)
-		if err == nil || down && elsewhere(err) || errors.Is(err, ErrMissing) || errors.Is(err, errAnswer) || !temporary(err) || !sleep(ctx, wait) {
+		if err == nil || elsewhere(err) || errors.Is(err, ErrMissing) || errors.Is(err, errAnswer) || !temporary(err) || !sleep(ctx, wait) {
 			return m, have, err
 		}
 	}

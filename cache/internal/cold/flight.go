@@ -61,7 +61,11 @@ func (t *Table) land(f *Flight) {
 		}
 	}
 	t.waiting.Add(-f.size)
-	t.Counts.Dropped.Add(int64(len(f.Rows)))
+	for i := range f.Rows {
+		if !f.Prefetched || f.Unread(i) { // but for rows that a batch has taken
+			t.Counts.Dropped.Add(1)
+		}
+	}
 	t.flights.remove(f)
 }
 
@@ -92,6 +96,7 @@ func (s *flights) begin(t *Table, rows []int64) *Flight {
 	var fresh []int64
 	for i, row := range rows {
 		if int64(len(s.rows)) >= t.o.Ahead {
+			t.Counts.Prefetched.Add(int64(len(rows) - i))
 			t.Counts.Dropped.Add(int64(len(rows) - i))
 			break
 		}

@@ -132,7 +132,7 @@ type Counts struct {
 	Rows, Pages, Bytes, Nanos, Reads, Failed atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
 	FromLog, LogReads, LogNanos              atomic.Int64 // rows that the log had, reads that found some there, and how long these took
 	FromFlight                               atomic.Int64 // rows that were on their way
-	Prefetched, Unused, Dropped              atomic.Int64 // rows that Prefetch has moved up; those that left unread; those for which there was no room
+	Prefetched, Unused, Dropped              atomic.Int64 // rows that Prefetch was asked for and that were not in flight; those that left unread; those for which there was no room
 	Promoted, Demoted                        atomic.Int64 // rows that cycles have moved to the host tier, and off it
 }
 
