@@ -92,6 +92,9 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	}
 	if form := rankForm(row); c.bytes && form == "Bytes" || c.bits && form == "Bits" {
 		h = hitKernel{op: op, form: form, lanes: c.rankTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
+		if form == "Bytes" && row.Params[3]>>8 != 0 && rowBytes <= withBases {
+			h.lanes = 8
+		}
 	} else if op == "find" {
 		h.op = "decode"
 	}
@@ -300,9 +303,10 @@ func (c coder) addsBytes(row *abi.RowCodec) bool {
 	return c.bytes && rankForm(row) == "Bytes" && row.RowBytes <= 512
 }
 
-// rankTile returns the lanes of RankBytes and RankBits. Measured as a share of the plain gather, with 8, 16 and 32 lanes, float32 rows on an H200:
-// 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024. At 4096 bytes, with 16 and 32 lanes on an H100, GB/s: float32 1,380 and 1,296, bfloat16 1,366 and 1,186,
-// float16 1,151 and 1,083. Longer rows do not fit shared memory many times with narrower tiles.
+// rankTile returns the lanes of RankBytes and RankBits, but for rows with bases (withBases). Measured as a share of the plain gather, with 8, 16 and 32
+// lanes, float32 rows on an H200: 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024. At 4096 bytes, with 16 and 32 lanes on an H100,
+// GB/s: float32 1,380 and 1,296, bfloat16 1,366 and 1,186, float16 1,151 and 1,083. Longer rows do not fit shared memory many times with narrower
+// tiles.
 func (c coder) rankTile(rowBytes int) int {
 	switch {
 	case rowBytes <= 256:
@@ -312,6 +316,10 @@ func (c coder) rankTile(rowBytes int) int {
 	}
 	return 32
 }
+
+// withBases is the longest row with bases, in bytes, that RankBytes decodes by 8 lanes. At 512 bytes, with 8 and 16 lanes on an H200: float32 0.85 and
+// 0.78, bfloat16 0.75 and 0.70; RankBits, float16, 0.56 and 0.61.
+const withBases = 512
 
 // coderOf returns the coder of a codec's form, the zero form being that of tables without a codec.
 func coderOf(f codec.DeviceForm) (name string, c coder, ok bool) {

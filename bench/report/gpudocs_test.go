@@ -283,10 +283,10 @@ func rowLengths(r *gpu.Report, keep func(gpu.Result) bool) []int {
 // headline is the README's sentence: the decoder on rows of 512 bytes, and two GPUs beside one.
 func headline(r *gpu.Report) string {
 	hits := result(r, "hit-decode", 512, "ibp4")
-	text := fmt.Sprintf("On an %s, compressed rows of 512 bytes are decoded out of GPU memory at **%s GB/s of output, %s × a plain gather** of the same rows uncompressed",
+	text := fmt.Sprintf("On an %s, rows of 512 bytes compressed by `ibp4` are decoded out of GPU memory at **%s GB/s of output, %s × a plain gather** of the same rows uncompressed",
 		r.Device, figure(hits.Value), ifAny(hits.Ratio))
 	if pair := result(r, "pair-throughput", 512, "ibp4"); pair.Ratio != 0 {
-		text += fmt.Sprintf("; two GPUs that share their slabs over NVLink serve %s × what one does", figure(pair.Ratio))
+		text += fmt.Sprintf("; two GPUs that share their slabs over NVLink, and so hold twice as many rows, serve %s × what one does", figure(pair.Ratio))
 	}
 	return text + ".\n"
 }
