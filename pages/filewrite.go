@@ -94,8 +94,11 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("pages: %s: must be a new or empty directory, or one of page files (it has %s)", dir, entries[0].Name())
 	}
 	f, err := filelock.Try(filepath.Join(dir, lockFile))
-	if err != nil {
+	switch {
+	case filelock.Held(err):
 		return nil, fmt.Errorf("pages: %s: another process is writing to it: %w", dir, err)
+	case err != nil:
+		return nil, fmt.Errorf("pages: %s: cannot be written to: %w", dir, err)
 	}
 	return f, nil
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/filelock"
 )
 
 // restoreManifest writes the manifest of a directory that has lost its own, or has it damaged, from a store with the same contents; fault is the error of
@@ -16,7 +18,7 @@ import (
 // manifest whose pages all come from the store.
 //
 // A folder with another index may have merged updates that the store lacks, and one without an index may be of such a generation. So both are an error, but for a
-// folder without an index beside one that is the store's: a generation that was not committed. Errors wrap fault.
+// folder without an index, or of an interrupted pack, beside one that is the store's: a generation that was not committed. Errors wrap fault.
 func restoreManifest(dir string, behind Store, fault error) error {
 	if err := restorable(dir); err != nil {
 		return errors.Join(fault, err)
@@ -30,7 +32,7 @@ func restoreManifest(dir string, behind Store, fault error) error {
 		if _, again := ReadManifest(dir); again == nil { // another process has restored it
 			return nil
 		}
-		if time.Since(begun) > restoreWait {
+		if !filelock.Held(err) || time.Since(begun) > restoreWait {
 			return errors.Join(fault, err)
 		}
 	}
@@ -93,6 +95,7 @@ func generationLike(dir string, m *Manifest) (like uint64, err error) {
 		return 0, err
 	}
 	var unknown []string // folders without an index
+	packing := ""        // that of a pack that was interrupted
 	for _, e := range entries {
 		g := generationOf(e.Name())
 		if g == 0 {
@@ -100,7 +103,8 @@ func generationLike(dir string, m *Manifest) (like uint64, err error) {
 		}
 		folder := filepath.Join(dir, e.Name())
 		if _, err := os.Stat(filepath.Join(folder, checkpointFile)); err == nil {
-			return 0, fmt.Errorf("%s is not complete: run pack again with the same arguments", folder)
+			packing = folder
+			continue
 		}
 		has, err := hasParts(folder, m)
 		if err != nil {
@@ -117,6 +121,8 @@ func generationLike(dir string, m *Manifest) (like uint64, err error) {
 		return like, nil
 	case len(unknown) > 0:
 		return 0, fmt.Errorf("%s has no index, and may have updates that have not reached the other store: if they have, or are not wanted, remove it", unknown[0])
+	case packing != "":
+		return 0, fmt.Errorf("%s is not complete: run pack again with the same arguments", packing)
 	}
 	return 1, nil
 }

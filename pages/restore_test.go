@@ -59,6 +59,11 @@ func TestFiles_ManifestFromBehind(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "g3", "pages-00000"), data[:4096], 0o600); err != nil {
 				t.Fatal(err)
 			}
+			if name == "missing" { // or of a pack
+				if err := os.WriteFile(filepath.Join(dir, "g3", "packing"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
 			before := tree(t, dir)
 			if err := damage(filepath.Join(dir, "manifest")); err != nil {
 				t.Fatal(err)

@@ -29,11 +29,10 @@ func (s *Store) Rewriter(ctx context.Context) (pages.Writer, error) {
 	if current.Generation != s.manifest.Generation {
 		return nil, fmt.Errorf("cluster: table %s: generation %d, which is read, is not the current one: %w (%d)", s.manifest.Name, s.manifest.Generation, errReplaced, current.Generation)
 	}
-	w, err := NewWriter(ctx, s.url, s.options())
+	w, err := newWriter(ctx, s.url, s.options(), s.control.waiting)
 	if err != nil {
 		return nil, err
 	}
-	w.waiting = s.control.waiting
 	if err := w.Replaces(s.manifest); err != nil {
 		return nil, errors.Join(err, w.Abort())
 	}

@@ -21,6 +21,7 @@ import (
 type Writer struct {
 	control
 	generation uint64
+	token      string // of is; renew reads it beside changes of is
 	is         state
 	next       uint32
 	over       bool   // committed or aborted
@@ -31,7 +32,12 @@ type Writer struct {
 }
 
 // NewWriter begins a new generation of a table, whose name must be given by the address or Options.Table.
-func NewWriter(ctx context.Context, url string, o Options) (_ *Writer, err error) {
+func NewWriter(ctx context.Context, url string, o Options) (*Writer, error) {
+	return newWriter(ctx, url, o, nil)
+}
+
+// newWriter is NewWriter. If waiting is not nil, the writer counts the slots that it waits for in it.
+func newWriter(ctx context.Context, url string, o Options, waiting *atomic.Int64) (_ *Writer, err error) {
 	o, err = o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -43,7 +49,11 @@ func NewWriter(ctx context.Context, url string, o Options) (_ *Writer, err error
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{control: c, is: state{is: loading, token: token()}, stop: make(chan struct{})}
+	if waiting != nil {
+		c.waiting = waiting
+	}
+	w := &Writer{control: c, token: token(), stop: make(chan struct{})}
+	w.is = state{is: loading, token: w.token}
 	if err := w.begin(ctx); err != nil {
 		c.close()
 		return nil, fmt.Errorf("cluster: table %s: %w", w.table, err)
@@ -79,7 +89,7 @@ func (w *Writer) begin(ctx context.Context) error {
 // mark says that the loader lives.
 func (w *Writer) mark(ctx context.Context) error {
 	_, err := w.do(ctx, func() valkey.Completed {
-		return w.client.B().Set().Key(w.loader(w.generation)).Value(w.is.token).PxMilliseconds(w.o.Lease.Milliseconds()).Build()
+		return w.client.B().Set().Key(w.loader(w.generation)).Value(w.token).PxMilliseconds(w.o.Lease.Milliseconds()).Build()
 	})
 	return err
 }
