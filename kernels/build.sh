@@ -31,10 +31,10 @@ compile baseline baseline
 compile build build
 compile change change
 compile train train
-compile share_open share_open
+compile shareOpen share_open
 compile replay replay
 compile pooled pooled_join
 compile pooledRows pooled_rows
-compile pooled_plain pooled_plain
-compile replay_board replay_board
+compile pooledPlain pooled_plain
+compile replayBoard replay_board
 go run ./gen/codecs modules # those of the codecs

@@ -11,9 +11,9 @@ import (
 )
 
 var gatherPool = map[int]*cuda.Function[abi.GatherPoolArgs]{
-	8:  cuda.NewFunction[abi.GatherPoolArgs](module("pooled_plain"), "gatherPool8"),
-	16: cuda.NewFunction[abi.GatherPoolArgs](module("pooled_plain"), "gatherPool16"),
-	32: cuda.NewFunction[abi.GatherPoolArgs](module("pooled_plain"), "gatherPool32"),
+	8:  cuda.NewFunction[abi.GatherPoolArgs](module("pooledPlain"), "gatherPool8"),
+	16: cuda.NewFunction[abi.GatherPoolArgs](module("pooledPlain"), "gatherPool16"),
+	32: cuda.NewFunction[abi.GatherPoolArgs](module("pooledPlain"), "gatherPool32"),
 }
 
 // RunCUDA implements cuda.Kernel.

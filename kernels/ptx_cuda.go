@@ -5,28 +5,52 @@ package kernels
 import (
 	"embed"
 	"fmt"
-
-	"github.com/klauspost/compress/zstd"
+	"sync"
+	"weak"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/internal/bundle"
 )
 
 //go:embed ptx/*.ptx.zst
 var ptx embed.FS
 
+// unpacked are the modules of a bundle. Modules of one coder are loaded within a short time, and their text is needed no more then: the garbage collector may
+// take it, and a later load unpacks the bundle again.
+type unpacked struct {
+	mu      sync.Mutex
+	modules weak.Pointer[map[string][]byte] // guarded by mu
+}
+
+// bundles are *unpacked by the name of the bundle.
+var bundles sync.Map
+
 // ptxText returns the PTX of the module of that name. Its absence is a fault of the build.
 func ptxText(name string) ([]byte, error) {
-	packed, err := ptx.ReadFile("ptx/" + name + ".ptx.zst")
-	if err != nil {
-		panic(err)
+	of := bundle.Of(name)
+	entry, _ := bundles.LoadOrStore(of, &unpacked{})
+	b := entry.(*unpacked)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	modules := b.modules.Value()
+	if modules == nil {
+		packed, err := ptx.ReadFile("ptx/" + of + bundle.Ext)
+		if err != nil {
+			panic(err)
+		}
+		all, err := bundle.Unpack(packed)
+		if err != nil {
+			return nil, err
+		}
+		modules = &all
+		b.modules = weak.Make(modules)
 	}
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return nil, err
+	text, ok := (*modules)[name]
+	if !ok {
+		panic(fmt.Sprintf("kernels: bundle %s has no module %s", of, name))
 	}
-	defer d.Close()
-	return d.DecodeAll(packed, nil)
+	return text, nil
 }
 
 // module returns the module of that name.

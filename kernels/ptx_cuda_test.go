@@ -14,6 +14,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/internal/bundle"
 )
 
 // named are the functions that Go asks for: the bytes of their arguments, by module and name.
@@ -81,12 +82,24 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	texts := map[string][]byte{}
 	for _, file := range files {
-		module := strings.TrimSuffix(file.Name(), ".ptx.zst")
-		text, err := ptxText(module)
+		packed, err := ptx.ReadFile("ptx/" + file.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
+		modules, err := bundle.Unpack(packed)
+		if err != nil {
+			t.Fatalf("%s: %v", file.Name(), err)
+		}
+		for module, text := range modules {
+			if want := bundle.Of(module) + bundle.Ext; want != file.Name() {
+				t.Errorf("module %s lies in %s, want %s", module, file.Name(), want)
+			}
+			texts[module] = text
+		}
+	}
+	for module, text := range texts {
 		for _, entry := range ptxEntry.FindAllStringSubmatch(string(text), -1) {
 			id := [2]string{module, entry[1]}
 			bytes, ok := want[id]

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	replayBoard  = module("replay_board")
+	replayBoard  = module("replayBoard")
 	replayBegins = cuda.NewFunction[abi.ReplayBoardArgs](replayBoard, "replayBegins")
 	replayEnds   = cuda.NewFunction[abi.ReplayBoardArgs](replayBoard, "replayEnds")
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-var shareOpenKernel = cuda.NewFunction[abi.ShareOpenArgs](module("share_open"), "shareOpenKernel")
+var shareOpenKernel = cuda.NewFunction[abi.ShareOpenArgs](module("shareOpen"), "shareOpenKernel")
 
 func (s *Share) args() abi.ShareArgs {
 	return abi.ShareArgs{
