@@ -18,7 +18,7 @@ comma     := ,
 URING        := $(if $(CUDA_STUB),$(if $(filter /%,$(shell $(CC) -print-file-name=liburing.a 2>/dev/null)),liburing))
 COMMAND_TAGS  = $(CUDA_TAGS)$(if $(URING),$(comma)$(URING))
 
-.PHONY: help run build service test test-long test-overnight race fuzz lint bench check clean
+.PHONY: help run build service test test-long test-overnight race fuzz lint bench lines check clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
@@ -97,6 +97,9 @@ bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulatio
 .PHONY: bench-resp
 bench-resp: service ## tensorcached beside redis-server, with the same rows and the same client
 	$(GO) run ./bench/redis
+
+lines: ## the hand-written lines of each folder
+	@tools/lines
 
 check: ## everything that CI checks
 	.ci/run
