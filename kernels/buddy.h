@@ -123,9 +123,9 @@ ASIDE void outsideAside(u64 counters, u64 out, u32 rowBytes, u32 position)
 }
 
 // BuddyRows makes the tickets of a batch, a lane those of every step-th row. It reads words one entry ahead, and row numbers two. LEAN takes fewer
-// registers: it reads row numbers again. SEALED takes all rows for home and never changing: it shows what reading beside updates costs. makes says whether the
+// registers: it reads row numbers again. makes says whether the
 // caller makes tickets at all: of a block that decodes a row, one warp does.
-template <bool LEAN, bool SEALED = false> struct BuddyRows {
+template <bool LEAN> struct BuddyRows {
 	using Kept = BuddyTicket;
 	const BuddyArgs &r;
 	const DecodeArgs &a;
@@ -162,8 +162,7 @@ template <bool LEAN, bool SEALED = false> struct BuddyRows {
 			return 0;
 		u64 local;
 		u32 device = placeOf(row, local);
-		const u64 *at = (const u64 *)buddyBlock()->words[device] + local;
-		return SEALED ? loadConst(at) : loadDevice(at);
+		return loadDevice((const u64 *)buddyBlock()->words[device] + local);
 	}
 	// ticket returns the ticket of a row at a position of the batch, given its word; how many of its bytes are in buddy memory; and whether it is on
 	// another device.
@@ -178,7 +177,7 @@ template <bool LEAN, bool SEALED = false> struct BuddyRows {
 		u32 length = storedAt(word);
 		t.length = !compressedAt(word) ? rowBytes : length - 1 < rowBytes - 1 ? length : BAD_LENGTH;
 		t.lengthToo = t.split = t.length;
-		if (SEALED || (word & BUDDY_HOME) != 0) {
+		if ((word & BUDDY_HOME) != 0) {
 			u64 local;
 			u32 device = placeOf(row, local);
 			BuddyPlaces p;

@@ -1,4 +1,4 @@
-// KERNELS ibp4x3 IbpMask lanes=8 shifts=1 encode pairs two fixed sealed ROW_CHUNK=4 ROW_STEPS=3
+// KERNELS ibp4x3 IbpMask lanes=8 shifts=1 encode pairs two fixed ROW_CHUNK=4 ROW_STEPS=3
 // KERNELS ibp4x5 IbpMask lanes=8 shifts=2 encode pairs two ROW_CHUNK=4 ROW_STEPS=5
 // KERNELS ibp8x4 IbpMask lanes=8 encode pairs two fixed ROW_CHUNK=8 ROW_STEPS=4
 // KERNELS ibp8x6 IbpMask lanes=8 encode pairs two ROW_CHUNK=8 ROW_STEPS=6

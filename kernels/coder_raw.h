@@ -1,4 +1,4 @@
-// KERNELS raw RawCoder lanes=8 pairs sealed
+// KERNELS raw RawCoder lanes=8 pairs
 //
 // Rows of a table without a codec. A row that says to be compressed is corrupt.
 #pragma once

@@ -4,8 +4,8 @@ package kernels
 
 // coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.
 var coders = map[string]coder{
-	"raw":     {lanes: 8, pairs: true, sealed: true, floats: 7},
-	"ibp4x3":  {lanes: 8, shifts: 1, encodes: true, pairs: true, two: true, fixed: true, sealed: true, floats: 7},
+	"raw":     {lanes: 8, pairs: true, floats: 7},
+	"ibp4x3":  {lanes: 8, shifts: 1, encodes: true, pairs: true, two: true, fixed: true, floats: 7},
 	"ibp4x5":  {lanes: 8, shifts: 2, encodes: true, pairs: true, two: true, floats: 7},
 	"ibp8x4":  {lanes: 8, encodes: true, pairs: true, two: true, fixed: true, floats: 7},
 	"ibp8x6":  {lanes: 8, encodes: true, pairs: true, two: true, floats: 7},

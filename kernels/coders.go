@@ -44,8 +44,6 @@ type coder struct {
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
-	// sealed says that SealedKernel is there. Only with pairs.
-	sealed bool
 	// leastDouble is what rows are decoded by two quads a lane from, in bytes; 0: leastDouble.
 	leastDouble int
 }

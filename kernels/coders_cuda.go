@@ -16,7 +16,6 @@ type coderKernels struct {
 	decode           map[string]*cuda.Function[abi.DecodeArgs]
 	find             map[string]*cuda.Function[abi.FindArgs]
 	buddy            map[string]*cuda.Function[abi.BuddyArgs]
-	sealedBuddy      map[int]*cuda.Function[abi.BuddyArgs] // SealedKernel, by lanes
 	fetch, fetchLong *cuda.Function[abi.FetchArgs]
 	serve            map[int]*cuda.Function[abi.ServeArgs]
 	replay           map[int]*cuda.Function[abi.ReplayRowsArgs]
@@ -50,17 +49,16 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		return modules[op]
 	}
 	k := &coderKernels{
-		coder:       c,
-		decode:      map[string]*cuda.Function[abi.DecodeArgs]{},
-		find:        map[string]*cuda.Function[abi.FindArgs]{},
-		buddy:       map[string]*cuda.Function[abi.BuddyArgs]{},
-		sealedBuddy: map[int]*cuda.Function[abi.BuddyArgs]{},
-		fetch:       cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
-		fetchLong:   cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
-		serve:       map[int]*cuda.Function[abi.ServeArgs]{},
-		replay:      map[int]*cuda.Function[abi.ReplayRowsArgs]{},
-		share:       map[int]*cuda.Function[abi.ShareFetchArgs]{},
-		shareLong:   cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
+		coder:     c,
+		decode:    map[string]*cuda.Function[abi.DecodeArgs]{},
+		find:      map[string]*cuda.Function[abi.FindArgs]{},
+		buddy:     map[string]*cuda.Function[abi.BuddyArgs]{},
+		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
+		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
+		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
+		replay:    map[int]*cuda.Function[abi.ReplayRowsArgs]{},
+		share:     map[int]*cuda.Function[abi.ShareFetchArgs]{},
+		shareLong: cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
 	}
 	for _, h := range c.hitKernels() {
 		switch {
@@ -71,9 +69,6 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		default:
 			k.decode[h.function] = cuda.NewFunction[abi.DecodeArgs](of(h.module), h.function)
 		}
-	}
-	for lanes := c.lanes; c.sealed && lanes <= 32; lanes *= 2 {
-		k.sealedBuddy[lanes] = cuda.NewFunction[abi.BuddyArgs](of("buddySealed"), fmt.Sprint("buddySealed", lanes))
 	}
 	for _, lanes := range c.serveTiles() {
 		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](of("serve"), fmt.Sprint("serve", lanes))

@@ -16,7 +16,7 @@
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
 // KIND_WORDS writes rows by units of 4 bytes and of 1: tiles put a row together in shared memory first (store.h).
 // With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last
-// blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h), with ROW_SEALED of one that is never updated.
+// blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h).
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
@@ -324,13 +324,6 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 		decodeRows<CHUNK, STEPS, lanes, wide, ROW_KIND>(a.decode, BuddyRows<true>(a, !wide || threadID() < 32));         \
 		endBuddy(a);                                                                                                     \
 	}
-#define SEALED(lanes)                                                                                                            \
-	KERNEL void __launch_bounds__(256, BUDDY_BLOCKS) buddySealed##lanes(const BuddyArgs a)                                              \
-	{                                                                                                                        \
-		beginBuddy(a);                                                                                                   \
-		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, BuddyRows<true, true>(a, true));                      \
-		endBuddy(a);                                                                                                     \
-	}
 #define BUDDIES(name, blocks, wide)                                                                                              \
 	BUDDY(name##8, 256, 8, blocks, false)                                                                                    \
 	BUDDY(name##16, 256, 16, blocks, false)                                                                                  \
@@ -341,11 +334,7 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 #define BUDDY_BLOCKS (CHUNK == 0 ? 4 : 3) // of raw rows few registers more would cost a block
 
-#ifdef ROW_SEALED
-SEALED(8)
-SEALED(16)
-SEALED(32)
-#elif defined ROW_BUDDY && ROW_KIND == KIND_FIXED
+#if defined ROW_BUDDY && ROW_KIND == KIND_FIXED
 BUDDIES(buddyFixed, 4, 2)
 #elif defined ROW_BUDDY && ROW_KIND == KIND_WORDS
 BUDDIES(buddyWords, 3, 1)

@@ -42,7 +42,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		name(want, slices.Collect(maps.Values(c.serve))...)
 		name(want, slices.Collect(maps.Values(c.share))...)
 		name(want, slices.Collect(maps.Values(c.replay))...)
-		name(want, slices.Collect(maps.Values(c.sealedBuddy))...)
 		name(want, c.fetch, c.fetchLong)
 		name(want, c.shareLong)
 		if c.encode != nil {

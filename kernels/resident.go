@@ -32,8 +32,6 @@ type ResidentKernel uint8
 const (
 	// UsualKernel is the one that batches take.
 	UsualKernel ResidentKernel = iota
-	// SealedKernel takes all rows for lying in their places. It reads no table that is updated, and shows what reading beside updates costs.
-	SealedKernel
 	// WideKernel decodes a row of more than 512 bytes by a block with a lane for each 16 bytes, DoubleKernel one of up to 1024 bytes by a warp with two of
 	// them a lane.
 	WideKernel

@@ -46,9 +46,6 @@ func (k *Serve) runResident(s *cuda.Stream, of *Replay) (blocks int, err error) 
 	}
 	l := as.launchOf(s, &args.Decode, "buddy", 0)
 	f := c.buddy[l.name()]
-	if other := c.sealedBuddy[l.lanes]; r.Kernel == SealedKernel && other != nil && (l.form == "" || l.form == "Fixed") && l.shape == fmt.Sprint(l.lanes) {
-		f = other
-	}
 	if blocks, err = residentOf(s, f, l.threads, l.shared, n, l.rows); err != nil {
 		return 0, err
 	}

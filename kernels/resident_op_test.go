@@ -283,7 +283,7 @@ func TestResident_Kernels(t *testing.T) {
 		t.Skip(reason)
 	}
 	kinds := map[kernels.ResidentKernel][]int{
-		kernels.SealedKernel: {128, 256, 512}, kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
+		kernels.WideKernel: {768, 1024}, kernels.DoubleKernel: {520, 640},
 		kernels.UsualKernel: {128, 256, 512, 768, 1000, 1024, 2048},
 	}
 	defer kernels.LimitLaunch(2, 2)()
@@ -308,11 +308,6 @@ func readsByKernel(t *testing.T, gpu device.Device, reason error, name string, r
 		res := layResident(t, c, data, rowBytes, []int{1, 3}[(turn+k)%2], targets...)
 		for _, n := range []int{1, 37, 3000} {
 			rows := residentRows(n, res.Rows, r)
-			if kind == kernels.SealedKernel { // every seventh lies in the overlay
-				for i := range rows {
-					rows[i] -= max(0, rows[i]%7-5)
-				}
-			}
 			both(t, gpu, reason, func(b *bench) kernels.Counters {
 				k, out := res.serve(b, c, rows, n == 37, 0)
 				k.Resident.Kernel = kind

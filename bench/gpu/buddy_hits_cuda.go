@@ -18,16 +18,13 @@ import (
 func (r *runner) buddyHits() {
 	r.eachResident(false, buddyCodecs, func(x *resident, codec cache.Codec) {
 		found := x.hashed()
-		tables := []variant{{Sealed, x.by(kernels.SealedKernel)}}
+		var tables []variant
 		switch n := x.table.RowBytes; {
 		case codec == "rank": // which has none of these kernels
-			tables = nil
 		case n > 512 && n < 768:
 			tables = []variant{{Double, x.by(kernels.DoubleKernel)}}
 		case n > 512 && n <= 1024:
 			tables = []variant{{Wide, x.by(kernels.WideKernel)}}
-		case n > 512:
-			tables = nil
 		}
 		if codec == codecName && x.table.RowBytes <= 1024 {
 			tables = append(tables, variant{TwoRanges, x.ranged(2)}, variant{MostRanges, x.ranged(buddy.MostParts)})
@@ -51,10 +48,6 @@ func (r *runner) buddyHits() {
 				other := x.timeOf(&v.table, t, out)
 				res := x.result("buddy-hits", codec, n, other)
 				res.Variant, res.Baseline, res.BaselineValue = v.name, "the usual kernel, one range", speed(seconds)
-				if v.name == Sealed {
-					res = own
-					res.Variant, res.Baseline, res.BaselineValue = Sealed, "a kernel for rows that are never updated", speed(other)
-				}
 				r.add(res)
 			}
 			r.freeFrom(kept)

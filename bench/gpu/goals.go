@@ -92,7 +92,6 @@ var goals = []goal{
 	{name: "buddy-hits", row: 512, of: RatioAtLeast, bound: 0.90},
 	{name: "buddy-hits", of: RatioAtLeast, bound: 0.80},
 	{name: "buddy-hits", variant: ThroughHashmap, of: RatioAtLeast, bound: 1},
-	{name: "buddy-hits", variant: Sealed, of: RatioAtLeast, bound: 0.98},
 	{name: "buddy-overflow", of: RatioAtLeast, bound: 1 / 1.15},
 	{name: "buddy-budget", uniform: true, of: RatioAtLeast, bound: 0.6},
 	{name: "buddy-budget", uniform: true, variant: Embedding, of: RatioAtLeast, bound: 0.6},

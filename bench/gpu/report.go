@@ -110,7 +110,6 @@ const (
 // variant's, and the baseline the usual one.
 const (
 	ThroughHashmap = "hashmap"   // the same rows, found through a hashmap
-	Sealed         = "sealed"    // a kernel for rows that are never updated
 	Wide           = "wide"      // a block for each row
 	Double         = "double"    // a warp for each row, two quads a lane
 	TwoRanges      = "2 ranges"  // rows in ranges with targets of their own

@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [sealed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -37,7 +37,7 @@ type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, ahead, alone, wide, shifts
 	bytes, bits, built  string
-	words               map[string]bool // fill, encode, pairs, two, fixed, sealed
+	words               map[string]bool // fill, encode, pairs, two, fixed
 	macros              []string
 }
 
@@ -152,7 +152,7 @@ func parse(line, header string) (coder, error) {
 			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed", "sealed"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -236,9 +236,6 @@ func (c *coder) modules() (lines []string) {
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
-		if c.words["sealed"] {
-			add("buddySealed", decode, "-DROW_BUDDY", "-DROW_SEALED")
-		}
 		add("findDouble", "decode_double")
 		add("buddyDouble", "decode_double", "-DROW_BUDDY")
 	}
@@ -300,7 +297,7 @@ func coderTable(coders []coder) []byte {
 		if c.built != "" {
 			out.WriteString(", built: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}, {"sealed", "sealed"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}
