@@ -144,7 +144,7 @@ func TestAdopt_TwoTablesInOneMapping(t *testing.T) {
 		c := newCache(t, o)
 		gatherAll(t, c, first)
 		ids, out := []int64{0, 1, rows - 1}, make([]byte, 3*rowBytes)
-		if err := c.Gather(ctx, 1, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Table: 1, Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		checkRows(t, second, rowBytes, ids, out)
@@ -289,7 +289,7 @@ func TestAdopt_NoSecondCopy(t *testing.T) {
 		}
 		ids := []int64{1, 2, rows - 1}
 		out := make([]byte, len(ids)*rowBytes)
-		if err := errors.Join(c.Gather(ctx, 0, ids, out)); err != nil {
+		if err := errors.Join(c.Gather(ctx, cache.Request{Rows: ids, Out: out})); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(out[2*rowBytes:], one[1023*rowBytes:]) {
@@ -390,7 +390,7 @@ func TestAdopt_EqualRows(t *testing.T) {
 			if err := c.Update(ctx, 0, []int64{int64(row)}, of); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, want) {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil || !bytes.Equal(out, want) {
 				t.Fatalf("%s: rows differ after row %d was updated, %v", codec, row, err)
 			}
 		}

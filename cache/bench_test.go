@@ -103,7 +103,7 @@ func BenchmarkGather_Sampling(b *testing.B) {
 			ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, 20_000)
 			out := make([]byte, len(ids)*rowBytes)
 			for b.Loop() {
-				if err := c.Gather(ctx, 0, ids, out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -134,7 +134,7 @@ func BenchmarkGather_Hits(b *testing.B) {
 	c, data, batches := allCached(b)
 	for name, gather := range map[string]func(ids []int64, out []byte){
 		"cache": func(ids []int64, out []byte) {
-			if err := c.Gather(ctx, 0, ids, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 				b.Error(err)
 			}
 		},
@@ -168,7 +168,7 @@ func TestGather_SteadyStateAllocatesNothing(t *testing.T) {
 	c, _, batches := allCached(t)
 	out := make([]byte, 1000*512)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := c.Gather(ctx, 0, batches[0], out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: batches[0], Out: out}); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -202,7 +202,7 @@ func BenchmarkGather_Misses(b *testing.B) {
 			out := make([]byte, batch*rowBytes)
 			b.SetBytes(int64(len(out)))
 			for i := 0; b.Loop(); i++ {
-				if err := c.Gather(ctx, 0, lists[i%len(lists)], out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: lists[i%len(lists)], Out: out}); err != nil {
 					b.Fatal(err)
 				}
 			}

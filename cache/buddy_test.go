@@ -73,7 +73,7 @@ func TestBuddy_BesideACachedTable(t *testing.T) {
 			t.Helper()
 			checkModel(t, c, data, rowBytes)
 			out := make([]byte, len(other))
-			if err := c.Gather(ctx, 1, allRows(rows), out); err != nil || string(out) != string(other) {
+			if err := c.Gather(ctx, cache.Request{Table: 1, Rows: allRows(rows), Out: out}); err != nil || string(out) != string(other) {
 				t.Fatalf("%s, %s: the cached table: %v", of, note, err)
 			}
 			s := stats(t, c)

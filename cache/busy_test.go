@@ -32,7 +32,7 @@ func TestRefresh_OnBusyProcessors(t *testing.T) {
 		gatherers.Go(func() {
 			ids, out := zipf(rand.New(rand.NewPCG(uint64(i), 1)), rows, 10_000), make([]byte, 10_000*rowBytes)
 			for busy.Err() == nil {
-				if err := c.Gather(ctx, 0, ids, out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Error(err)
 					return
 				}

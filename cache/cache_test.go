@@ -157,7 +157,7 @@ func TestGather_EqualsMap(t *testing.T) {
 			rowBytes := c.RowBytes(i)
 			rows := zipf(r, int(c.Rows(i)), r.IntN(700))
 			out := make([]byte, len(rows)*rowBytes)
-			if err := c.Gather(ctx, i, rows, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Table: i, Rows: rows, Out: out}); err != nil {
 				t.Fatal(err)
 			}
 			for j, row := range rows {
@@ -199,7 +199,7 @@ func TestGather_EveryDeviceGivesTheSameBytes(t *testing.T) {
 	for d := range c.Devices() {
 		before := stats(t, c)
 		out := make([]byte, len(ids)*rowBytes)
-		if err := c.On(d).Gather(ctx, 0, ids, out); err != nil {
+		if err := c.On(d).Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		checkRows(t, data, rowBytes, ids, out)
@@ -228,8 +228,8 @@ func TestGather_ConcurrentAndAsync(t *testing.T) {
 				source := data[table*rowBytes:]
 				a, b := zipf(r, rows-1, r.IntN(400)), zipf(r, rows-1, r.IntN(400))
 				outA, outB := make([]byte, len(a)*rowBytes), make([]byte, len(b)*rowBytes)
-				p := c.GatherAsync(ctx, table, a, outA)
-				if err := c.On(g%2).Gather(ctx, table, b, outB); err != nil {
+				p := c.GatherAsync(ctx, cache.Request{Table: table, Rows: a, Out: outA})
+				if err := c.On(g%2).Gather(ctx, cache.Request{Table: table, Rows: b, Out: outB}); err != nil {
 					t.Error(err)
 				}
 				<-p.Done()
@@ -265,18 +265,18 @@ func TestGather_BadInputLeavesOutputUntouched(t *testing.T) {
 		{canceled, 0, []int64{1}, 16, "context canceled", context.Canceled},
 	} {
 		out := bytes.Repeat([]byte{0xee}, b.bytes)
-		err := c.Gather(b.ctx, b.table, b.rows, out)
+		err := c.Gather(b.ctx, cache.Request{Table: b.table, Rows: b.rows, Out: out})
 		if err == nil || err.Error() != b.want || b.is != nil && !errors.Is(err, b.is) {
 			t.Errorf("got %v, want %s", err, b.want)
 		}
 		if !bytes.Equal(out, bytes.Repeat([]byte{0xee}, b.bytes)) {
 			t.Errorf("%s: output was written", b.want)
 		}
-		if aerr := c.GatherAsync(b.ctx, b.table, b.rows, out).Wait(); aerr == nil || aerr.Error() != b.want {
+		if aerr := c.GatherAsync(b.ctx, cache.Request{Table: b.table, Rows: b.rows, Out: out}).Wait(); aerr == nil || aerr.Error() != b.want {
 			t.Errorf("async: got %v, want %s", aerr, b.want)
 		}
 	}
-	if err := c.Gather(ctx, 0, nil, nil); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: nil, Out: nil}); err != nil {
 		t.Errorf("empty batch: %v", err)
 	}
 }
@@ -286,7 +286,7 @@ func TestClose_IdempotentAndFinal(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 256)}, Budget: 50_000})
 	rows := zipf(rand.New(rand.NewPCG(9, 9)), 1000, 900)
 	out := make([]byte, len(rows)*256)
-	p := c.GatherAsync(ctx, 0, rows, out)
+	p := c.GatherAsync(ctx, cache.Request{Rows: rows, Out: out})
 	for range 2 {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -297,10 +297,10 @@ func TestClose_IdempotentAndFinal(t *testing.T) {
 	} else {
 		checkRows(t, data, 256, rows, out)
 	}
-	if err := c.Gather(ctx, 0, rows, out); !errors.Is(err, cache.ErrClosed) {
+	if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("Gather after Close: %v", err)
 	}
-	if err := c.GatherAsync(ctx, 0, rows, out).Wait(); !errors.Is(err, cache.ErrClosed) {
+	if err := c.GatherAsync(ctx, cache.Request{Rows: rows, Out: out}).Wait(); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("GatherAsync after Close: %v", err)
 	}
 	if _, err := c.Stats(); !errors.Is(err, cache.ErrClosed) {
@@ -317,16 +317,16 @@ func TestClose_RefusesWhileItWaits(t *testing.T) {
 	slow := &slowContext{Context: ctx, started: started, release: release}
 	out := make([]byte, 256)
 	wg.Go(func() {
-		if err := c.Gather(slow, 0, []int64{1}, out); err != nil {
+		if err := c.Gather(slow, cache.Request{Rows: []int64{1}, Out: out}); err != nil {
 			t.Errorf("the Gather under way: %v", err)
 		}
 	})
 	<-started // it is inside
 	wg.Go(func() { c.Close() })
-	for c.Gather(ctx, 0, nil, nil) == nil { // until Close has begun
+	for c.Gather(ctx, cache.Request{Rows: nil, Out: nil}) == nil { // until Close has begun
 		runtime.Gosched()
 	}
-	if err := c.GatherAsync(ctx, 0, []int64{1}, make([]byte, 256)).Wait(); !errors.Is(err, cache.ErrClosed) {
+	if err := c.GatherAsync(ctx, cache.Request{Rows: []int64{1}, Out: make([]byte, 256)}).Wait(); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("GatherAsync while Close waits: %v", err)
 	}
 	close(release)
@@ -355,7 +355,7 @@ func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 			rows[i] = int64(499 - i)
 		}
 		out := make([]byte, len(data))
-		if err := c.Gather(ctx, 0, rows, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		checkRows(t, data, 128, rows, out)
@@ -382,7 +382,7 @@ func TestNew_LongestAndShortestRows(t *testing.T) {
 		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: int64(3*rowBytes + 2000), Codec: "ibp4"})
 		rows := []int64{4, 0, 1, 2, 3, 0}
 		out := make([]byte, len(rows)*rowBytes)
-		if err := c.Gather(ctx, 0, rows, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		checkRows(t, data, rowBytes, rows, out)
@@ -424,7 +424,7 @@ func TestNew_MissesHaveReasons(t *testing.T) {
 	for i := range all {
 		all[i] = int64(i)
 	}
-	if err := c.Gather(ctx, 0, all, make([]byte, len(data))); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: all, Out: make([]byte, len(data))}); err != nil {
 		t.Fatal(err)
 	}
 	s := stats(t, c).Tables[0]
@@ -434,7 +434,7 @@ func TestNew_MissesHaveReasons(t *testing.T) {
 	}
 	// The most frequent rows are cached.
 	before := stats(t, c)
-	if err := c.Gather(ctx, 0, seen[:100], make([]byte, 100*rowBytes)); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: seen[:100], Out: make([]byte, 100*rowBytes)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := stats(t, c).Sub(before).Tables[0]; got.Hits != 100 {
@@ -452,7 +452,7 @@ func TestNew_OversizeRows(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 100_000)}, Budget: 50_000, Codec: "ibp8",
 		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, []int64{0, 0, 1, 2})}})
 	out := make([]byte, len(data))
-	if err := c.Gather(ctx, 0, []int64{0, 1, 2}, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: []int64{0, 1, 2}, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	if s := stats(t, c).Tables[0]; s.MissesByReason[slab.Oversize] != 1 || s.Hits != 2 {

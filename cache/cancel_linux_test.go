@@ -232,7 +232,7 @@ func TestFromReader(t *testing.T) {
 		}
 		ids := []int64{0, rows - 1, 777, rows / 2}
 		out := make([]byte, len(ids)*rowBytes)
-		if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		for i, id := range ids {

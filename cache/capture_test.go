@@ -32,7 +32,7 @@ func TestCache_Cached(t *testing.T) {
 				}
 			}
 			before := stats(t, c)
-			if err := c.Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)}); err != nil {
 				t.Fatal(err)
 			}
 			if n := stats(t, c).Sub(before).Tables[0]; n.Hits != hits || hits == 0 || hits == rows {
@@ -91,11 +91,11 @@ func TestCache_Capture(t *testing.T) {
 	})
 	ids := make([]int64, rows)
 	for range 3 {
-		if err := c.Gather(ctx, 0, ids, make([]byte, 4*rows)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 4*rows)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Gather(ctx, 1, ids[:10], make([]byte, 40)); err != nil {
+	if err := c.Gather(ctx, cache.Request{Table: 1, Rows: ids[:10], Out: make([]byte, 40)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Close(); err != nil {

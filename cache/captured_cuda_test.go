@@ -41,7 +41,7 @@ func captureBatch(t testing.TB, c *cache.Cache, gpu device.Device, rows []int64,
 	t.Cleanup(s.Close)
 	b := &captured{deviceBatch: putBatch(t, gpu, rows, rowBytes), stream: s.(*cuda.Stream)}
 	if b.graph, err = b.stream.Capture(true, func() (err error) {
-		b.batch, err = c.On(0).GatherDevice(ctx, b.stream.Handle(), 0, b.rows, b.out)
+		b.batch, err = c.On(0).Enqueue(ctx, b.stream.Handle(), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -178,17 +178,17 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 	stream, ids := s.(*cuda.Stream), []int64{1, 2, 3}
 	good, bad := putBatch(t, gpu, ids, 128), putBatch(t, gpu, ids, 9000)
 	graph, err := stream.Capture(true, func() error {
-		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 1, bad.rows, bad.out); !errors.Is(err, cache.ErrCapturing) || !strings.Contains(err.Error(), "row length (9000) must be below 8192") {
+		if _, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{Table: 1, DeviceRows: bad.rows, DeviceOut: bad.out}); !errors.Is(err, cache.ErrCapturing) || !strings.Contains(err.Error(), "row length (9000) must be below 8192") {
 			t.Errorf("rows of 9000 bytes: %v", err)
 		}
-		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, good.rows, bad.out); !errors.Is(err, cache.ErrOutput) {
+		if _, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: good.rows, DeviceOut: bad.out}); !errors.Is(err, cache.ErrOutput) {
 			t.Errorf("an output of the wrong size: %v", err)
 		}
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() {
 				out := make([]byte, 200*128)
-				err := errors.Join(c.Gather(ctx, 0, zipf(rand.New(rand.NewPCG(1, uint64(i))), 600, 200), out), c.Update(ctx, 0, ids, short[128:4*128]), c.Refresh(ctx))
+				err := errors.Join(c.Gather(ctx, cache.Request{Rows: zipf(rand.New(rand.NewPCG(1, uint64(i))), 600, 200), Out: out}), c.Update(ctx, 0, ids, short[128:4*128]), c.Refresh(ctx))
 				if _, e := c.Stats(); err != nil || e != nil {
 					t.Error(err, e)
 				}
@@ -198,7 +198,7 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		_, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, good.rows, good.out)
+		_, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: good.rows, DeviceOut: good.out})
 		return err
 	})
 	if err != nil {
@@ -209,7 +209,7 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRows(t, short, 128, ids, good.read(t))
-	b, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, good.rows, good.out)
+	b, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: good.rows, DeviceOut: good.out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestGPU_CaptureBesideInsertion(t *testing.T) {
 		})
 		var captured *cache.Batch
 		graph, err := stream.Capture(true, func() (err error) {
-			captured, err = c.On(0).GatherDevice(ctx, stream.Handle(), 0, batch.rows, batch.out)
+			captured, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 			return err
 		})
 		wg.Wait()
@@ -422,7 +422,7 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 				return err
 			}
 		}
-		return errors.Join(c.Gather(ctx, 0, ids, make([]byte, len(ids)*rowBytes)), c.Refresh(ctx))
+		return errors.Join(c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, len(ids)*rowBytes)}), c.Refresh(ctx))
 	})
 	beside(func(r *rand.Rand) error {
 		time.Sleep(10 * time.Millisecond)

@@ -126,7 +126,7 @@ func TestGPU_CapturedPages_Pooled(t *testing.T) {
 			q := onDevice(t, gpu, p, true)
 			var batch *cache.Batch
 			graph, err := stream.Capture(true, func() (err error) {
-				batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, q, buffer)
+				batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &q})
 				return err
 			})
 			if err != nil {
@@ -195,7 +195,7 @@ func TestGPU_CapturedPages_NoRows(t *testing.T) {
 	buffer, q := upload(t, gpu, bytes.Repeat([]byte{0xee}, 3*columns*4)), onDevice(t, gpu, cache.Pooling{Offsets: []int64{0, 0, 0}}, true)
 	var batch *cache.Batch
 	graph, err := stream.Capture(true, func() (err error) {
-		batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, device.Buffer{}, q, buffer)
+		batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: device.Buffer{}, DeviceOut: buffer, Pool: &q})
 		return err
 	})
 	if err != nil {

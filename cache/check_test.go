@@ -35,7 +35,7 @@ func testCheck(t *testing.T, backend cache.Backend, d device.Device) {
 		for i, n := range numbers {
 			binary.NativeEndian.PutUint64(ids.Bytes()[i*8:], uint64(n))
 		}
-		b, err := c.On(0).GatherDevice(context.Background(), 0, 0, ids, out)
+		b, err := c.On(0).Enqueue(context.Background(), 0, cache.Request{DeviceRows: ids, DeviceOut: out})
 		if err != nil {
 			t.Fatal(err)
 		}

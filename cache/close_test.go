@@ -55,7 +55,7 @@ func TestClose_BatchOfAnotherDevice(t *testing.T) {
 	})
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", noise(400, 64, 1), 64)}, Budget: 8_000, Devices: cache.DeviceOptions{Count: 2, Backend: "host"}})
 	rows, out := []int64{1, 2, 3}, make([]byte, 3*64)
-	if _, err := c.On(1).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out)); err != nil {
+	if _, err := c.On(1).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(rows)), DeviceOut: device.HostBuffer(out)}); err != nil {
 		t.Fatal(err)
 	}
 	batch.Store(true)

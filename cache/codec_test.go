@@ -41,7 +41,7 @@ func TestStats_CodecsOfTables(t *testing.T) {
 	}
 	out := make([]byte, 64)
 	for i := range 3 {
-		if err := c.Gather(context.Background(), i, []int64{1999, 0}, out); err != nil || !bytes.Equal(out, data[:64]) {
+		if err := c.Gather(context.Background(), cache.Request{Table: i, Rows: []int64{1999, 0}, Out: out}); err != nil || !bytes.Equal(out, data[:64]) {
 			t.Errorf("table %d: %q, %v", i, out, err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestTable_WithDType(t *testing.T) {
 				t.Fatalf("%v, %s: %v", of, codec, err)
 			}
 			out := make([]byte, 2*64)
-			if err := c.Gather(context.Background(), 0, []int64{999, 0}, out); err != nil || !bytes.Equal(out[:64], data[999*64:]) || !bytes.Equal(out[64:], data[:64]) {
+			if err := c.Gather(context.Background(), cache.Request{Rows: []int64{999, 0}, Out: out}); err != nil || !bytes.Equal(out[:64], data[999*64:]) || !bytes.Equal(out[64:], data[:64]) {
 				t.Errorf("%v, %s: %v", of, codec, err)
 			}
 			if s, err := c.Stats(); err != nil || s.Tables[0].DType != of || codec == "zipnn" && s.Tables[0].StoredBytes >= s.Tables[0].RawBytes*9/10 {
@@ -182,7 +182,7 @@ func TestNew_AutoForetellsHits(t *testing.T) {
 			})
 			out := make([]byte, batch*rowBytes)
 			for range 50 {
-				if err := c.Gather(ctx, 0, draw(), out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: draw(), Out: out}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -228,7 +228,7 @@ func TestUpdate_OtherDistribution(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := make([]byte, len(noise))
-		if err := c.Gather(context.Background(), 0, numbers, out); err != nil || !bytes.Equal(out, noise) {
+		if err := c.Gather(context.Background(), cache.Request{Rows: numbers, Out: out}); err != nil || !bytes.Equal(out, noise) {
 			t.Fatalf("%s: rows differ from what was written, %v", codec, err)
 		}
 		after := before

@@ -46,7 +46,7 @@ func testEqualRowsShareSlots(t *testing.T, backend cache.Backend) {
 			ids[i] = int64(i)
 		}
 		out := make([]byte, len(data))
-		if err := c.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, data) {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil || !bytes.Equal(out, data) {
 			t.Fatalf("%s: rows differ, %v", codec, err)
 		}
 		if of := stats(t, c).Tables[0]; of.Misses != 0 {
@@ -79,7 +79,7 @@ func TestRefresh_EqualRowsFillMaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, out := stats(t, c).Tables[0], make([]byte, part*rowBytes)
-		if err := c.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, data[first*rowBytes:][:part*rowBytes]) {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil || !bytes.Equal(out, data[first*rowBytes:][:part*rowBytes]) {
 			t.Fatalf("rows differ, %v", err)
 		}
 		s := stats(t, c)
@@ -123,7 +123,7 @@ func TestRefresh_EqualRows(t *testing.T) {
 		}
 		check := func(c *cache.Cache) {
 			t.Helper()
-			if err := c.Gather(ctx, 0, ids, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 				t.Fatal(err)
 			}
 			for row := range rows {

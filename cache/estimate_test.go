@@ -31,7 +31,7 @@ func TestStats_Estimate(t *testing.T) {
 		for i := range ids {
 			ids[i] = min(rows-1, int64(r.ExpFloat64()*2500))
 		}
-		if err := c.Gather(ctx, 0, ids, make([]byte, len(ids)*rowBytes)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, len(ids)*rowBytes)}); err != nil {
 			t.Fatal(err)
 		}
 		seen = append(seen, ids...)
@@ -66,7 +66,7 @@ func TestStats_NoEstimate(t *testing.T) {
 		Tables: []cache.Table{fromBytes(t, "x", make([]byte, rows*64), 64)}, Budget: 20_000, Codec: "none", Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1. / 16},
 	})
 	for row := int64(1); row < rows; row++ { // row 0 is always followed: its hash is 0
-		if err := c.Gather(ctx, 0, []int64{row}, make([]byte, 64)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{row}, Out: make([]byte, 64)}); err != nil {
 			t.Fatal(err)
 		}
 		refresh(t, c)

@@ -40,7 +40,7 @@ func Example() {
 
 	rows := []int64{7, 999, 8, 7} // in any order, duplicates allowed
 	out := make([]float32, len(rows)*16)
-	if err := c.Gather(context.Background(), 0, rows, cache.AsBytes(out)); err != nil {
+	if err := c.Gather(context.Background(), cache.Request{Rows: rows, Out: cache.AsBytes(out)}); err != nil {
 		log.Fatal(err)
 	}
 	for i, r := range rows {
@@ -78,7 +78,7 @@ func ExampleCache_GatherAsync() {
 	var out [2][]float32 // one is written while the other is read
 	gather := func(i int) *cache.Pending {
 		out[i%2] = make([]float32, len(batches[i])*16)
-		return c.GatherAsync(ctx, 0, batches[i], cache.AsBytes(out[i%2]))
+		return c.GatherAsync(ctx, cache.Request{Rows: batches[i], Out: cache.AsBytes(out[i%2])})
 	}
 	next := gather(0)
 	for i, rows := range batches {
@@ -119,7 +119,7 @@ func Example_online() {
 	ctx := context.Background()
 	out := make([]float32, 2*16)
 	hits := func() int64 {
-		if err := c.Gather(ctx, 0, []int64{7, 8}, cache.AsBytes(out)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{7, 8}, Out: cache.AsBytes(out)}); err != nil {
 			log.Fatal(err)
 		}
 		s, err := c.Stats()

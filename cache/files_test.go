@@ -91,7 +91,7 @@ func TestOpen_EveryFormat(t *testing.T) {
 				for i := range ids {
 					ids[i] = int64(i)
 				}
-				if err := c.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, data) {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil || !bytes.Equal(out, data) {
 					t.Errorf("%s, %s, %d columns: %v, or other rows", name, codec, columns, err)
 				}
 			}

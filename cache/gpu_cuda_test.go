@@ -63,7 +63,7 @@ func inChild(t *testing.T) bool {
 // fault gathers three rows of a length from a wild pointer on a device.
 func fault(t *testing.T, c *cache.Cache, on, rowBytes int) {
 	t.Helper()
-	b, err := c.On(on).GatherDevice(ctx, 0, 0, device.DeviceBuffer(1<<46, 24), device.DeviceBuffer(1<<45, int64(3*rowBytes)))
+	b, err := c.On(on).Enqueue(ctx, 0, cache.Request{DeviceRows: device.DeviceBuffer(1<<46, 24), DeviceOut: device.DeviceBuffer(1<<45, int64(3*rowBytes))})
 	if err == nil {
 		err = b.Wait()
 	}
@@ -84,7 +84,7 @@ func TestGPU_LostDevice(t *testing.T) {
 	ids := []int64{1, 2, 3}
 	fault(t, c, 0, 512)
 	for range 2 {
-		if err := c.Gather(ctx, 0, ids, make([]byte, 3*512)); !errors.Is(err, cache.ErrDevice) {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 3*512)}); !errors.Is(err, cache.ErrDevice) {
 			t.Errorf("Gather after it: %v", err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestGPU_LostDevice(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := c.Gather(ctx, 0, ids, nil); !errors.Is(err, cache.ErrClosed) {
+	if err := c.Gather(ctx, cache.Request{Rows: ids, Out: nil}); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("Gather after Close: %v", err)
 	}
 }
@@ -154,7 +154,7 @@ func TestGPU_MemoryBeyondBudget(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 8 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: "ibp4"})
 	for _, part := range []int64{1000, n / 3, n} { // growing, so that smaller lists are left over
 		for i, b := range batches {
-			if _, err := c.On(0).GatherDevice(ctx, streamHandle(s[i]), 0, b.rows.Slice(0, 8*part), b.out.Slice(0, rowBytes*part)); err != nil {
+			if _, err := c.On(0).Enqueue(ctx, streamHandle(s[i]), cache.Request{DeviceRows: b.rows.Slice(0, 8*part), DeviceOut: b.out.Slice(0, rowBytes*part)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -199,9 +199,9 @@ func gatherAllocatesNothing(t *testing.T, codec cache.Codec) {
 	defer s.Close()
 	measure := func(how string) {
 		for what, gather := range map[string]func() error{
-			"Gather": func() error { return c.Gather(ctx, 0, ids, out) },
+			"Gather": func() error { return c.Gather(ctx, cache.Request{Rows: ids, Out: out}) },
 			"GatherDevice": func() error {
-				b, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, batch.rows, batch.out)
+				b, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 				if err != nil {
 					return err
 				}
@@ -264,7 +264,7 @@ func BenchmarkGather_DefaultBatch(b *testing.B) {
 			if !inDevice {
 				out := make([]byte, batchRows*rowBytes)
 				for b.Loop() {
-					if err := c.Gather(ctx, 0, ids, out); err != nil {
+					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -272,7 +272,7 @@ func BenchmarkGather_DefaultBatch(b *testing.B) {
 			}
 			batch := putBatch(b, gputest.Open(b), ids, rowBytes)
 			for b.Loop() {
-				p, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+				p, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -338,7 +338,7 @@ func BenchmarkGather_BesideRefresh(b *testing.B) {
 			begin, before := time.Now(), stats(b, c)
 			for b.Loop() {
 				start := time.Now()
-				p, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+				p, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 				if err == nil {
 					err = p.Wait()
 				}
@@ -383,7 +383,7 @@ func TestGPU_NewLoadsAllKernels(t *testing.T) {
 					ids[i] = int64(i) * 7 % rows
 				}
 				out := make([]byte, n*rowBytes)
-				if err := c.Gather(ctx, 0, ids, out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Fatal(err)
 				}
 				checkRows(t, data, rowBytes, ids, out)

@@ -68,7 +68,7 @@ func testGatherDeviceOnHost(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 30_000, Devices: cache.DeviceOptions{Backend: "host"}})
 	rows := append(zipf(rand.New(rand.NewPCG(1, 1)), 500, 1000), -1, 500)
 	out := make([]byte, len(rows)*128)
-	b, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out))
+	b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(rows)), DeviceOut: device.HostBuffer(out)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +83,12 @@ func testGatherDeviceOnHost(t *testing.T) {
 	if !bytes.Equal(out[1000*128:], make([]byte, 256)) {
 		t.Error("rows out of range are not zeroed")
 	}
-	if _, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out[1:])); !errors.Is(err, cache.ErrOutput) {
+	if _, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(rows)), DeviceOut: device.HostBuffer(out[1:])}); !errors.Is(err, cache.ErrOutput) {
 		t.Errorf("short output: %v", err)
 	}
 	var pending []*cache.Batch
 	for range 100 { // more than there are lanes, none waited for
-		b, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows[:10])), device.HostBuffer(out[:1280]))
+		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(rows[:10])), DeviceOut: device.HostBuffer(out[:1280])})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 					ids := zipf(r, rows, n)
 					for _, c := range caches {
 						out := make([]byte, n*rowBytes)
-						if err := c.Gather(ctx, 0, ids, out); err != nil {
+						if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 							t.Fatal(err)
 						}
 						checkRows(t, data, rowBytes, ids, out)
@@ -153,7 +153,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				}
 				ids := append(zipf(r, rows, 5000), -1, int64(rows))
 				batch := putBatch(t, gpu, ids, rowBytes)
-				p, err := caches[1].On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+				p, err := caches[1].On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +200,7 @@ func testConcurrentStreams(t *testing.T, gpu device.Device) {
 				for range gputest.Few(20, 5) {
 					if g == 0 {
 						out := make([]byte, len(ids)*rowBytes)
-						if err := c.Gather(ctx, 0, ids, out); err != nil {
+						if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 							t.Error(err)
 						}
 						if !equalRows(data, rowBytes, ids, out) {
@@ -212,7 +212,7 @@ func testConcurrentStreams(t *testing.T, gpu device.Device) {
 						t.Error(err)
 					}
 					// Nobody waits for the batches: the stream's order is enough.
-					if _, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, batch.rows, batch.out); err != nil {
+					if _, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out}); err != nil {
 						t.Error(err)
 					}
 					out := make([]byte, batch.out.Size())
@@ -249,11 +249,11 @@ func TestGPU_CloseFreesEverything(t *testing.T) {
 		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 8 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 		ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, gputest.Few(100_000, 5000))
 		out := make([]byte, len(ids)*512)
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		batch := putBatch(t, gpu, ids[:1000], 512)
-		if _, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out); err != nil {
+		if _, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Close(); err != nil {
@@ -288,11 +288,11 @@ func TestGPU_OutOfMemory(t *testing.T) {
 			t.Logf("New: %v", err)
 			continue
 		}
-		err = c.Gather(ctx, 0, ids, make([]byte, rows*512))
+		err = c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*512)})
 		if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "bytes") {
 			t.Errorf("Gather beside a full memory: %v", err)
 		}
-		if err := c.Gather(ctx, 0, ids[:10], make([]byte, 10*512)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids[:10], Out: make([]byte, 10*512)}); err != nil {
 			t.Errorf("a smaller Gather after it: %v", err)
 		}
 		if err := c.Close(); err != nil {
@@ -316,7 +316,7 @@ func TestGatherDevice_NobodyWaits(t *testing.T) {
 		for range 4 * runtime.GOMAXPROCS(0) {
 			wg.Go(func() {
 				rows, out := []int64{1, 2, 3}, make([]byte, 96)
-				if _, err := c.On(0).GatherDevice(bounded, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out)); err != nil {
+				if _, err := c.On(0).Enqueue(bounded, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(rows)), DeviceOut: device.HostBuffer(out)}); err != nil {
 					t.Error(err)
 				}
 			})

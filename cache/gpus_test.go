@@ -57,7 +57,7 @@ func TestGPUs_EqualHost(t *testing.T) {
 					var outs [2][]byte
 					for k, c := range caches {
 						outs[k] = make([]byte, size*rowBytes)
-						if err := c.On(i).Gather(ctx, 0, ids, outs[k]); err != nil {
+						if err := c.On(i).Gather(ctx, cache.Request{Rows: ids, Out: outs[k]}); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -120,7 +120,7 @@ func TestGPUs_PeerReadsBesideRefresh(t *testing.T) {
 						for k := range ids {
 							ids[k] = r.Int64N(rows)
 						}
-						if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, 0, rows, out) }, ids); err != nil {
+						if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 							t.Errorf("GPU %d: %v", i, err)
 							return
 						}

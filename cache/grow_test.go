@@ -67,7 +67,7 @@ func testGrowsBeyondTheFirst(t *testing.T, backend cache.Backend, devices int, p
 					}
 					continue
 				}
-				if err := c.Gather(ctx, 0, ids, out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -89,7 +89,7 @@ func testGrowsBeyondTheFirst(t *testing.T, backend cache.Backend, devices int, p
 		all[i] = int64(i)
 	}
 	for range 4 {
-		if err := errors.Join(c.Gather(ctx, 0, all, out), c.Refresh(ctx)); err != nil {
+		if err := errors.Join(c.Gather(ctx, cache.Request{Rows: all, Out: out}), c.Refresh(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		checkRows(t, data, rowBytes, all, out)
@@ -152,7 +152,7 @@ func checkAll(t *testing.T, c *cache.Cache, data []byte, rowBytes int) {
 	for i := range ids {
 		ids[i] = int64(i)
 	}
-	if err := c.Gather(ctx, 0, ids, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	checkRows(t, data, rowBytes, ids, out)

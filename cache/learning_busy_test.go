@@ -46,7 +46,7 @@ func TestSampling_GoesOnWhileThePolicyRanks(t *testing.T) {
 	}
 	const batches = 10
 	for i := range int64(batches) {
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		for begun := time.Now(); ; time.Sleep(time.Millisecond) {

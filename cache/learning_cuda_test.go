@@ -50,7 +50,7 @@ func TestLong_LearnsOnGPU(t *testing.T) {
 				t.Fatal(err)
 			}
 			begin := time.Now()
-			g, err := c.On(0).GatherDevice(ctx, 0, 0, b.rows, b.out)
+			g, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 			if err == nil {
 				err = g.Wait()
 			}

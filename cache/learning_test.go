@@ -63,7 +63,7 @@ func (l *learning) serve(t *testing.T, c *cache.Cache, batches [][]int64, after 
 	var took []time.Duration
 	for i, rows := range batches {
 		begin := time.Now()
-		if err := c.Gather(ctx, 0, rows, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		took = append(took, time.Since(begin))
@@ -201,7 +201,7 @@ func tellsMissesFromHits(t *testing.T, backend cache.Backend) {
 				missed[hashmap.Key(0, ids[i])]++
 			}
 		}
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 	}

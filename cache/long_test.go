@@ -28,7 +28,7 @@ func TestLong_GatherEverywhere(t *testing.T) {
 						for range 140 {
 							ids := zipf(r, rows, 3000)
 							out := make([]byte, len(ids)*rowBytes)
-							if err := c.On(g).Gather(ctx, 0, ids, out); err != nil {
+							if err := c.On(g).Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 								t.Error(err)
 							}
 							checkRows(t, data, rowBytes, ids, out)

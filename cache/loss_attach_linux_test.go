@@ -88,11 +88,11 @@ func TestLoss_OfOwner(t *testing.T) {
 		for i := range n {
 			wg.Go(func() {
 				for !stop.Load() {
-					err := m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, 0, rows, out) }, ids)
+					err := m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids)
 					if err != nil {
 						t.Error(err)
 					}
-					err = m.gather(func(rows []int64, out []byte) error { return a.On(i).Gather(ctx, 0, rows, out) }, ids)
+					err = m.gather(func(rows []int64, out []byte) error { return a.On(i).Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids)
 					if err != nil && (i > lost || !errors.Is(err, cache.ErrDevice)) {
 						t.Errorf("device %d: %v", i, err)
 					}
@@ -100,13 +100,13 @@ func TestLoss_OfOwner(t *testing.T) {
 			})
 		}
 		f.lose(lost)
-		if err := c.On(lost).Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) {
+		if err := c.On(lost).Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)}); !errors.Is(err, cache.ErrDevice) {
 			t.Fatal(err)
 		}
 		settled(t, c, lost)
 		want := fmt.Sprintf("device %d: the owner has lost it: scripted to be lost", lost)
 		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-			err := a.On(lost).Gather(ctx, 0, ids, make([]byte, rows*rowBytes))
+			err := a.On(lost).Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)})
 			if errors.Is(err, cache.ErrDevice) && strings.Contains(err.Error(), want) {
 				break
 			}
@@ -114,7 +114,7 @@ func TestLoss_OfOwner(t *testing.T) {
 				t.Fatalf("the client gathers on the lost device: %v", err)
 			}
 		}
-		if _, err := a.On(lost).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(make([]byte, rows*rowBytes))); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), want) {
+		if _, err := a.On(lost).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(ids)), DeviceOut: device.HostBuffer(make([]byte, rows*rowBytes))}); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), want) {
 			t.Fatalf("GatherDevice on the lost device: %v", err)
 		}
 		stop.Store(true)
@@ -128,12 +128,12 @@ func TestLoss_OfOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := lost + 1; i < n; i++ {
-				if err := m.gather(func(rows []int64, out []byte) error { return a.On(i).Gather(ctx, 0, rows, out) }, ids); err != nil {
+				if err := m.gather(func(rows []int64, out []byte) error { return a.On(i).Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 					t.Fatalf("device %d after losing %d: %v", i, lost, err)
 				}
 			}
 			for range n {
-				if err := m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, 0, rows, out) }, ids); err != nil {
+				if err := m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -147,10 +147,10 @@ func TestLoss_OfOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.Close()
-	if err := m.gather(func(rows []int64, out []byte) error { return late.Gather(ctx, 0, rows, out) }, ids); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return late.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 		t.Error(err)
 	}
-	if err := late.On(0).Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) {
+	if err := late.On(0).Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)}); !errors.Is(err, cache.ErrDevice) {
 		t.Error(err)
 	}
 }
@@ -165,13 +165,13 @@ func TestLoss_Pauses(t *testing.T) {
 			hold := make(chan struct{})
 			f.stores.Store(&hold)
 			f.lose(0)
-			if err := c.On(0).Gather(ctx, 0, []int64{1}, make([]byte, 64)); !errors.Is(err, cache.ErrDevice) {
+			if err := c.On(0).Gather(ctx, cache.Request{Rows: []int64{1}, Out: make([]byte, 64)}); !errors.Is(err, cache.ErrDevice) {
 				t.Fatal(err)
 			}
 			gather := func(wait time.Duration) error {
 				short, cancel := context.WithTimeout(ctx, wait)
 				defer cancel()
-				return a.Gather(short, 0, []int64{1}, make([]byte, 64))
+				return a.Gather(short, cache.Request{Rows: []int64{1}, Out: make([]byte, 64)})
 			}
 			for begun := time.Now(); !errors.Is(gather(20*time.Millisecond), context.DeadlineExceeded); {
 				if time.Since(begun) > time.Minute {
@@ -203,19 +203,19 @@ func TestLoss_OfClient(t *testing.T) {
 	ids := []int64{5, 7, 9}
 	for range 6 {
 		for _, on := range []*cache.Cache{a, c} {
-			if err := m.gather(func(rows []int64, out []byte) error { return on.Gather(ctx, 0, rows, out) }, ids); err != nil {
+			if err := m.gather(func(rows []int64, out []byte) error { return on.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := a.On(1).Gather(ctx, 0, ids, make([]byte, 3*64)); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 1: scripted to be lost") {
+	if err := a.On(1).Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 3*64)}); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 1: scripted to be lost") {
 		t.Error(err)
 	}
-	if err := c.On(1).Gather(ctx, 0, ids, make([]byte, 3*64)); err != nil {
+	if err := c.On(1).Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 3*64)}); err != nil {
 		t.Error(err)
 	}
 	f.lose(0)
-	if err := a.Gather(ctx, 0, ids, make([]byte, 3*64)); !errors.Is(err, cache.ErrDevice) {
+	if err := a.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 3*64)}); !errors.Is(err, cache.ErrDevice) {
 		t.Errorf("Gather without devices: %v", err)
 	}
 }
@@ -250,24 +250,26 @@ func TestLoss_ResidentOfOwner(t *testing.T) {
 	first := attach()
 	ids, out := allRows(rows), make([]byte, rows*rowBytes)
 	read := func(a *cache.Cache, table int) error {
-		return m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, table, rows, out) }, ids)
+		return m.gather(func(rows []int64, out []byte) error {
+			return a.Gather(ctx, cache.Request{Table: table, Rows: rows, Out: out})
+		}, ids)
 	}
 	if err := errors.Join(read(first, 0), read(first, 1)); err != nil {
 		t.Fatal(err)
 	}
 	owner.lose(0)
-	if err := c.On(0).Gather(ctx, 0, ids, out); !errors.Is(err, cache.ErrDevice) {
+	if err := c.On(0).Gather(ctx, cache.Request{Rows: ids, Out: out}); !errors.Is(err, cache.ErrDevice) {
 		t.Fatal(err)
 	}
 	settled(t, c, 0)
-	for begun := time.Now(); first.Gather(ctx, 1, ids, out) == nil; time.Sleep(time.Millisecond) {
+	for begun := time.Now(); first.Gather(ctx, cache.Request{Table: 1, Rows: ids, Out: out}) == nil; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("the client reads on")
 		}
 	}
 	for i, a := range []*cache.Cache{first, attach()} {
 		for range n {
-			if err := a.Gather(ctx, 1, ids, out); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 0: the owner has lost it") {
+			if err := a.Gather(ctx, cache.Request{Table: 1, Rows: ids, Out: out}); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 0: the owner has lost it") {
 				t.Errorf("client %d: %v", i, err)
 			}
 			if err := read(a, 0); err != nil {

@@ -20,7 +20,7 @@ import (
 func settled(t *testing.T, c *cache.Cache, lost ...int) cache.Stats {
 	t.Helper()
 	out := make([]byte, c.RowBytes(0))
-	if err := c.Gather(ctx, 0, []int64{0}, out); err != nil { // waits for that
+	if err := c.Gather(ctx, cache.Request{Rows: []int64{0}, Out: out}); err != nil { // waits for that
 		t.Fatal(err)
 	}
 	s := stats(t, c)
@@ -58,10 +58,10 @@ func TestLoss_OthersServeOn(t *testing.T) {
 						t.Fatal(err)
 					}
 					f.lose(lost)
-					if err := c.On(lost).Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), fmt.Sprintf("device %d: scripted", lost)) {
+					if err := c.On(lost).Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)}); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), fmt.Sprintf("device %d: scripted", lost)) {
 						t.Fatalf("Gather on the lost device: %v", err)
 					}
-					if _, err := c.On(lost).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(make([]byte, rows*rowBytes))); !errors.Is(err, cache.ErrDevice) {
+					if _, err := c.On(lost).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(ids)), DeviceOut: device.HostBuffer(make([]byte, rows*rowBytes))}); !errors.Is(err, cache.ErrDevice) {
 						t.Fatalf("GatherDevice on the lost device: %v", err)
 					}
 					s := settled(t, c, lost)
@@ -70,12 +70,14 @@ func TestLoss_OthersServeOn(t *testing.T) {
 					}
 					f.spoil(lost)
 					for i := lost + 1; i < n; i++ {
-						if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, 0, rows, out) }, ids); err != nil {
+						if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 							t.Fatalf("device %d after losing %d: %v", i, lost, err)
 						}
 					}
 					for range 2 * n { // none is sent to the lost one
-						if err := m.gather(func(rows []int64, out []byte) error { return c.GatherAsync(ctx, 0, rows, out).Wait() }, ids); err != nil {
+						if err := m.gather(func(rows []int64, out []byte) error {
+							return c.GatherAsync(ctx, cache.Request{Rows: rows, Out: out}).Wait()
+						}, ids); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -87,7 +89,7 @@ func TestLoss_OthersServeOn(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids); err != nil {
+					if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -100,7 +102,7 @@ func TestLoss_OthersServeOn(t *testing.T) {
 					t.Error("no row was lost with its slab")
 				}
 				f.lose(n - 1)
-				if err := c.Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)}); !errors.Is(err, cache.ErrDevice) {
 					t.Errorf("Gather without devices: %v", err)
 				}
 				if _, err := c.Stats(); !errors.Is(err, cache.ErrDevice) {
@@ -135,7 +137,7 @@ func TestLoss_BesideClose(t *testing.T) {
 					if g == 0 {
 						err = m.update(c, 0, ids)
 					} else {
-						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids)
+						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids)
 					}
 					if errors.Is(err, cache.ErrClosed) {
 						return
@@ -171,7 +173,7 @@ func TestLoss_OverlayInLostSlab(t *testing.T) {
 	f.serves.Store(&hold)
 	gathered, updated := make(chan error), make(chan error)
 	go func() {
-		gathered <- m.gather(func(rows []int64, out []byte) error { return c.On(1).Gather(ctx, 0, rows, out) }, []int64{7})
+		gathered <- m.gather(func(rows []int64, out []byte) error { return c.On(1).Gather(ctx, cache.Request{Rows: rows, Out: out}) }, []int64{7})
 	}()
 	<-hold // the batch has begun
 	f.serves.Store(nil)
@@ -190,7 +192,7 @@ func TestLoss_OverlayInLostSlab(t *testing.T) {
 	if err := <-updated; err != nil {
 		t.Error(err)
 	}
-	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, []int64{7}); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, []int64{7}); err != nil {
 		t.Error(err)
 	}
 }
@@ -231,7 +233,7 @@ func TestLoss_BesideUpdates(t *testing.T) {
 		for range 4 {
 			for i := range devices {
 				if i != lost {
-					if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, 0, rows, out) }, all); err != nil {
+					if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, cache.Request{Rows: rows, Out: out}) }, all); err != nil {
 						t.Error(err)
 					}
 				}

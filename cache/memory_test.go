@@ -63,7 +63,7 @@ func testCloseGivesMemoryBack(t *testing.T, backend cache.Backend, devices int) 
 		for i := range ids {
 			ids[i] = int64(i * 2000)
 		}
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		if bytes.Equal(out, make([]byte, len(out))) {

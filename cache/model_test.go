@@ -289,9 +289,9 @@ func runModel(t *testing.T, operations int64, m modelCase, devices int, f *fault
 					device := r.IntN(devices + 1)
 					err := m.gather(func(rows []int64, out []byte) error {
 						if device == devices {
-							return c.Gather(ctx, table, rows, out)
+							return c.Gather(ctx, cache.Request{Table: table, Rows: rows, Out: out})
 						}
-						return c.On(device).Gather(ctx, table, rows, out)
+						return c.On(device).Gather(ctx, cache.Request{Table: table, Rows: rows, Out: out})
 					}, ids)
 					if errors.Is(err, cache.ErrDevice) && mayFail(device) {
 						continue
@@ -365,7 +365,9 @@ func runModel(t *testing.T, operations int64, m modelCase, devices int, f *fault
 		for r := range all {
 			all[r] = int64(r)
 		}
-		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, i, rows, out) }, all); err != nil {
+		if err := m.gather(func(rows []int64, out []byte) error {
+			return c.Gather(ctx, cache.Request{Table: i, Rows: rows, Out: out})
+		}, all); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -539,7 +541,7 @@ func TestClose_BesideChanges(t *testing.T) {
 					case g == 4:
 						err = errors.Join(c.Invalidate(0, ids), c.SetBudget(ctx, 15_000+r.Int64N(5000)))
 					default:
-						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids)
+						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, ids)
 					}
 					if errors.Is(err, cache.ErrClosed) {
 						return

@@ -43,7 +43,7 @@ func TestGPU_HostNodes(t *testing.T) {
 			gatherAll(t, c, data)
 			ids := zipf(r, rows, 1000)
 			batch := putBatch(t, gpu, ids, rowBytes)
-			p, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+			p, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 			if err != nil {
 				t.Fatal(err)
 			}

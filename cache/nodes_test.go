@@ -136,7 +136,7 @@ func TestHostNodes_Chosen(t *testing.T) {
 			for i := range 3 {
 				for d := range 2 {
 					rows, out := zipf(rand.New(rand.NewPCG(1, 1)), 1000, 500), make([]byte, 500*64)
-					if err := served.On(d).Gather(ctx, 0, rows, out); err != nil {
+					if err := served.On(d).Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 						t.Fatal(err)
 					}
 					checkRows(t, data, 64, rows, out)

@@ -56,7 +56,7 @@ func TestGPU_FromPages_DriverReturnsLate(t *testing.T) {
 	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Minute}})
 	defer cache.EnqueueLate()()
 	out := make([]byte, len(data))
-	if err := c.Gather(ctx, 0, allOf(pagedRows), out); err != nil || !bytes.Equal(out, data) {
+	if err := c.Gather(ctx, cache.Request{Rows: allOf(pagedRows), Out: out}); err != nil || !bytes.Equal(out, data) {
 		t.Errorf("rows differ: %v", err)
 	}
 	if s := stats(t, c); s.Tables[0].Tiers.AbsentRows == 0 {
@@ -118,7 +118,7 @@ func TestGPU_FromPages_StreamOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		within, cancel := context.WithCancel(ctx)
-		batch, err := c.On(0).GatherDevice(within, streamHandle(s), 0, b.rows, b.out)
+		batch, err := c.On(0).Enqueue(within, streamHandle(s), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestGPU_FromPages_DeviceBatchFails(t *testing.T) {
 		if err := s.Fill(b.out, 0xee); err != nil {
 			t.Fatal(err)
 		}
-		batch, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, b.rows, b.out)
+		batch, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestGPU_FromPages_ChangesDoNotWait(t *testing.T) {
 	b := putBatch(t, gpu, []int64{pagedRows - 1}, pagedRowBytes)
 	arrived, free := f.held()
 	defer free()
-	batch, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, b.rows, b.out)
+	batch, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestGPU_FromPages_CloseBesideBatch(t *testing.T) {
 	b := putBatch(t, gpu, []int64{pagedRows - 1}, pagedRowBytes)
 	arrived, free := f.held()
 	defer free()
-	batch, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, b.rows, b.out)
+	batch, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 	if err != nil {
 		t.Fatal(err)
 	}

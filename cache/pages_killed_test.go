@@ -91,7 +91,7 @@ func TestOpen_KilledWhileUpdating(t *testing.T) {
 			m.begun[id].Store(last + 1)
 		}
 		c := openDirectory(t, dir, false)
-		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 			t.Fatalf("round %d, killed after update %d: %v", round, last, err)
 		}
 		if err := c.Close(); err != nil {

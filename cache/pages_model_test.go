@@ -94,7 +94,9 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 					case x < 75:
 						ids := randomRows(r, 1+r.IntN(200), rows)
 						left.Add(-int64(len(ids)))
-						if fail("Gather", m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, table, rows, out) }, ids)) {
+						if fail("Gather", m.gather(func(rows []int64, out []byte) error {
+							return c.Gather(ctx, cache.Request{Table: table, Rows: rows, Out: out})
+						}, ids)) {
 							return
 						}
 					case x < 90:
@@ -126,7 +128,9 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 		}
 		beside.Wait()
 		for i, m := range models {
-			if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, i, rows, out) }, allOf(rows)); err != nil {
+			if err := m.gather(func(rows []int64, out []byte) error {
+				return c.Gather(ctx, cache.Request{Table: i, Rows: rows, Out: out})
+			}, allOf(rows)); err != nil {
 				t.Fatalf("round %d, table %d: %v", round, i, err)
 			}
 		}
@@ -189,7 +193,7 @@ func TestMergeUpdates_ChangedByOther(t *testing.T) {
 	if err := m.update(again, 0, []int64{8}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -237,7 +241,7 @@ func TestWithLog_Compacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = open()
-	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 	if generation(t, dir) != 1 {

@@ -113,7 +113,7 @@ func TestMergeUpdates_StoreFails(t *testing.T) {
 			m, log := newModel(rows, rows, rowBytes), t.TempDir()
 			store := &faultyStore{Rewritable: packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore)}
 			c := overStore(t, store, log)
-			gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+			gather := func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }
 			if err := m.update(c, 0, allOf(rows)[:500]); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func TestMergeUpdates_StoreCommitsLate(t *testing.T) {
 	m, log := newModel(rows, rows, rowBytes), t.TempDir()
 	store := &faultyStore{Rewritable: packed(t, m.source(), rowBytes, "ibp4", nil).Stores()[0].(*pages.MemoryStore)}
 	c := overStore(t, store, log)
-	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }
 	if err := m.update(c, 0, allOf(rows)[:500]); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestMergeUpdates_StoreReverts(t *testing.T) {
 	if err := c.MergeUpdates(ctx, 0); err == nil || !strings.Contains(err.Error(), "generation 2 was committed, and the current one is still 1") {
 		t.Errorf("error %v", err)
 	}
-	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }
 	store.revert = false
 	if err := errors.Join(m.gather(gather, allOf(rows)), c.MergeUpdates(ctx, 0), m.gather(gather, allOf(rows))); err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestMerge_StoreUnsettled(t *testing.T) {
 	if s := stats(t, c).Tables[0].Tiers; s.FailedMerges != failures {
 		t.Errorf("%d failed merges", s.FailedMerges)
 	}
-	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -349,7 +349,7 @@ func TestMergeUpdates_StoreReplaced(t *testing.T) {
 	if err := c.MergeUpdates(ctx, 0); err == nil || !strings.Contains(err.Error(), "another generation was committed meanwhile") {
 		t.Errorf("error %v", err)
 	}
-	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 	if now, err := place.Open(); err != nil || now.Manifest().Generation != 2 {

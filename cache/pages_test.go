@@ -94,7 +94,7 @@ func check(t testing.TB, c *cache.Cache, data []byte, rows []int64) {
 func compare(c *cache.Cache, data []byte, rows []int64) error {
 	n := c.RowBytes(0)
 	out := bytes.Repeat([]byte{0xee}, len(rows)*n)
-	if err := c.Gather(ctx, 0, rows, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 		return err
 	}
 	for i, row := range rows {
@@ -224,7 +224,7 @@ func TestFromPages_RingPageFails(t *testing.T) {
 	rows := slices.DeleteFunc(allOf(pagedRows), func(row int64) bool { return table.PageOf(row) == bad })
 	check(t, c, data, rows)
 	var page *pages.PageError
-	err := c.Gather(ctx, 0, allOf(pagedRows), make([]byte, pagedRows*pagedRowBytes))
+	err := c.Gather(ctx, cache.Request{Rows: allOf(pagedRows), Out: make([]byte, pagedRows*pagedRowBytes)})
 	if !errors.As(err, &page) || page.Page != bad {
 		t.Errorf("error %v, want one of page %d", err, bad)
 	}
@@ -246,7 +246,7 @@ func TestFromPages_PageFails(t *testing.T) {
 	})
 	rows := allOf(pagedRows)
 	out := bytes.Repeat([]byte{0xee}, pagedRows*pagedRowBytes)
-	err := c.Gather(ctx, 0, rows, out)
+	err := c.Gather(ctx, cache.Request{Rows: rows, Out: out})
 	var page *pages.PageError
 	if !errors.Is(err, cache.ErrCold) || !errors.As(err, &page) || page.Page != bad || !strings.Contains(err.Error(), "the drive is on fire") || !strings.Contains(err.Error(), "memory") {
 		t.Fatalf("error %v", err)
@@ -289,7 +289,7 @@ func TestFromPages_SlowPage(t *testing.T) {
 		return ctx.Err()
 	})
 	of, end := context.WithCancel(ctx)
-	slow := c.GatherAsync(of, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes))
+	slow := c.GatherAsync(of, cache.Request{Rows: []int64{pagedRows - 1}, Out: make([]byte, pagedRowBytes)})
 	<-arrived
 	begun := time.Now()
 	check(t, c, data, []int64{0, 1, 2})
@@ -303,12 +303,12 @@ func TestFromPages_SlowPage(t *testing.T) {
 	if err := slow.Wait(); !errors.Is(err, cache.ErrCold) || !errors.Is(err, context.Canceled) {
 		t.Errorf("the slow batch: %v", err)
 	}
-	if err := impatient.Gather(ctx, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 1s") {
+	if err := impatient.Gather(ctx, cache.Request{Rows: []int64{pagedRows - 1}, Out: make([]byte, pagedRowBytes)}); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 1s") {
 		t.Errorf("error %v", err)
 	}
 	for wait := 10 * time.Millisecond; ; wait *= 4 { // until the batch has begun within the time
 		short, cancel := context.WithTimeout(ctx, wait)
-		err := c.Gather(short, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes))
+		err := c.Gather(short, cache.Request{Rows: []int64{pagedRows - 1}, Out: make([]byte, pagedRowBytes)})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, cache.ErrCold) && wait > time.Minute {
 			t.Fatalf("with a deadline of %v: %v", wait, err)
@@ -332,7 +332,7 @@ func TestFromPages_CloseWhileReading(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	slow := c.GatherAsync(ctx, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes))
+	slow := c.GatherAsync(ctx, cache.Request{Rows: []int64{pagedRows - 1}, Out: make([]byte, pagedRowBytes)})
 	if err := c.Prefetch(0, []int64{pagedRows - 1000}); err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +414,7 @@ func TestFromPages_PrefetchUnderWay(t *testing.T) {
 	}
 	<-arrived
 	out := make([]byte, 2*pagedRowBytes)
-	batch := c.GatherAsync(ctx, 0, rows, out)
+	batch := c.GatherAsync(ctx, cache.Request{Rows: rows, Out: out})
 	select {
 	case <-batch.Done():
 		t.Fatalf("the batch has not waited: %v", batch.Wait())
@@ -452,7 +452,7 @@ func TestFromPages_Updates(t *testing.T) {
 	const rows = 3000
 	m := newModel(rows, rows, pagedRowBytes)
 	c := overPages(t, packed(t, m.source(), pagedRowBytes, "ibp4", nil), cache.Options{Budget: 60 << 10, Host: cache.HostOptions{Memory: 150 << 10, Overlay: 300 << 10}})
-	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 50 {
 		from := r.Int64N(rows - 10)
@@ -524,7 +524,7 @@ func TestFromPages_Pooled(t *testing.T) {
 			}
 			size, _ := pooledOut(&p, of, columns, len(ids))
 			out := make([]byte, size)
-			if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 				t.Fatal(err)
 			}
 			checkPooled(t, data, of, columns, ids, &p, out, fmt.Sprintf("batch %d", i))
@@ -537,7 +537,7 @@ func TestFromPages_Pooled(t *testing.T) {
 		}
 		out := make([]byte, columns*4)
 		fault.set(func(context.Context, uint32) error { return errors.New("gone") })
-		if err := c.GatherPooled(ctx, 0, allOf(rows), cache.Pooling{Bag: rows}, out); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
+		if err := c.Gather(ctx, cache.Request{Rows: allOf(rows), Out: out, Pool: &cache.Pooling{Bag: rows}}); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
 			t.Errorf("rows that cannot be read: %v", err)
 		}
 		fault.set(func(context.Context, uint32) error { return nil })
@@ -552,7 +552,7 @@ func TestFromPages_PooledDevice(t *testing.T) {
 	ids := []int64{1, rows - 1, 7, 9}
 	p := cache.Pooling{Bag: 2}
 	out := make([]byte, 2*columns*4)
-	b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), p, device.HostBuffer(out))
+	b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), Pool: &p})
 	if err == nil {
 		err = b.Wait()
 	}
@@ -561,7 +561,7 @@ func TestFromPages_PooledDevice(t *testing.T) {
 	}
 	checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "all in range")
 	p.Padding, p.PaddingRow = true, 1
-	b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf([]int64{1, rows - 1, rows, -4}), p, device.HostBuffer(out))
+	b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf([]int64{1, rows - 1, rows, -4}), DeviceOut: device.HostBuffer(out), Pool: &p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -591,7 +591,7 @@ func TestFromPages_PooledFloat8(t *testing.T) {
 	ids := randomRows(r, 6000, rows)
 	p := cache.Pooling{Offsets: []int64{0, 10, 10, 3000}, Output: dtype.Float32}
 	got, want := make([]byte, 4*columns*4), make([]byte, 4*columns*4)
-	if err := errors.Join(paged.GatherPooled(ctx, 0, ids, p, got), whole.GatherPooled(ctx, 0, ids, p, want)); err != nil {
+	if err := errors.Join(paged.Gather(ctx, cache.Request{Rows: ids, Out: got, Pool: &p}), whole.Gather(ctx, cache.Request{Rows: ids, Out: want, Pool: &p})); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) || stats(t, paged).Tables[0].Tiers.AbsentRows == 0 {

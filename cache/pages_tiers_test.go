@@ -221,7 +221,7 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 	}
 	for table := range 2 {
 		out := make([]byte, rows*rowBytes)
-		if err := c.Gather(ctx, table, allOf(rows), out); err != nil || !slices.Equal(out, data) {
+		if err := c.Gather(ctx, cache.Request{Table: table, Rows: allOf(rows), Out: out}); err != nil || !slices.Equal(out, data) {
 			t.Errorf("table %d: %v", table, err)
 		}
 	}
@@ -305,7 +305,7 @@ func TestFromPages_CostBesideOtherTable(t *testing.T) {
 		})
 		for _, b := range batches[30:] {
 			for table := range 2 {
-				if err := c.Gather(ctx, table, b, make([]byte, len(b)*rowBytes)); err != nil {
+				if err := c.Gather(ctx, cache.Request{Table: table, Rows: b, Out: make([]byte, len(b)*rowBytes)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -350,7 +350,7 @@ func TestFromPages_HostMemoryByUse(t *testing.T) {
 		for i, s := range stats(t, c).Tables {
 			all[i] = s.Tiers.HostMemory
 			out := make([]byte, 100*rowBytes)
-			if err := c.Gather(ctx, i, allOf(100), out); err != nil || !slices.Equal(out, data[:len(out)]) {
+			if err := c.Gather(ctx, cache.Request{Table: i, Rows: allOf(100), Out: out}); err != nil || !slices.Equal(out, data[:len(out)]) {
 				t.Errorf("table %d: %v", i, err)
 			}
 		}

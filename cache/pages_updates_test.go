@@ -60,7 +60,7 @@ func TestOpen_UpdatesOfPagesSurvive(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for round := range 4 {
 		c := openDirectory(t, dir, round%2 == 1)
-		gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+		gather := func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }
 		if err := m.gather(gather, allOf(rows)); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
@@ -131,7 +131,7 @@ func TestOpen_UpdatesAtOnce(t *testing.T) {
 	all.Wait()
 	read := func(c *cache.Cache) []byte {
 		out := make([]byte, len(updated)*rowBytes)
-		if err := c.Gather(ctx, 0, updated, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: updated, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -165,7 +165,7 @@ func TestOpen_LogOfTwoCaches(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openDirectory(t, dir, false)
-	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, 0, rows, out) }, []int64{6, 7, 8}); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, []int64{6, 7, 8}); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := again.Explain(0, []int64{7}); err != nil || e[0].Tier != "log" && e[0].Tier != "host" && e[0].Tier != "slab" {
@@ -187,7 +187,7 @@ func TestOpen_EmptyLog(t *testing.T) {
 	}
 	a, b := openDirectory(t, dir, false), openDirectory(t, dir, false)
 	for _, c := range []*cache.Cache{a, b} {
-		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(1000)); err != nil {
+		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(1000)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,7 +208,7 @@ func TestOpen_EmptyLog(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	again := openDirectory(t, dir, false)
-	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, 0, rows, out) }, allOf(1000)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(1000)); err != nil {
 		t.Error(err)
 	}
 }
@@ -273,7 +273,7 @@ func TestMergeUpdates_Canceled(t *testing.T) {
 	if err := c.MergeUpdates(canceled, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }
 	if err := m.gather(gather, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func TestMerge_ByTheLengthOfTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -362,7 +362,7 @@ func TestMerge_TriedAgain(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, cache.Request{Rows: rows, Out: out}) }, allOf(rows)); err != nil {
 		t.Fatal(err)
 	}
 }

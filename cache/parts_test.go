@@ -71,7 +71,7 @@ func checkParts(t *testing.T, backend cache.Backend) {
 			p := cache.Pooling{Offsets: []int64{0, 1, 2, 5}, Output: dtype.Float32, Float8: cache.Float8{Values: dtype.Float8E4M3FN, Scales: dtype.Float8E8M0FNU, Block: 32}}
 			ids := []int64{0, 7, 8, 9, 10}
 			sums := make([]byte, 4*64*4)
-			if err := c.GatherPooled(ctx, 0, ids, p, sums); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: sums, Pool: &p}); err != nil {
 				t.Fatal(err)
 			}
 			for i, row := range ids[:2] {
@@ -84,7 +84,7 @@ func checkParts(t *testing.T, backend cache.Backend) {
 				}
 			}
 			p.Float8.Block = 64
-			if err := c.GatherPooled(ctx, 0, ids, p, sums); err == nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: sums, Pool: &p}); err == nil {
 				t.Error("sums with a scale for each 64 values of rows with 2")
 			}
 			// The table's type says what the rows are, too.
@@ -96,9 +96,9 @@ func checkParts(t *testing.T, backend cache.Backend) {
 				}
 				size, _ := pooledOut(&p, dtype.Float32, 64, len(ids))
 				out := make([]byte, size)
-				gather := func() error { return c.GatherPooled(ctx, 0, ids, p, out) }
+				gather := func() error { return c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}) }
 				if round == 0 {
-					gather = func() error { return c.GatherAs(ctx, 0, ids, dtype.BFloat16, out) }
+					gather = func() error { return c.Gather(ctx, cache.Request{Rows: ids, Out: out, As: dtype.BFloat16}) }
 				}
 				if err := gather(); err != nil {
 					t.Fatal(err)

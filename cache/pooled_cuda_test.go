@@ -100,20 +100,20 @@ func TestGPU_PooledEqualsDefinition(t *testing.T) {
 						out := bytes.Repeat([]byte{0xee}, size)
 						what := fmt.Sprintf("round %d", round)
 						if round%2 == 0 {
-							if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+							if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 								t.Fatal(err)
 							}
 						} else {
 							buffer := upload(t, gpu, out)
 							var b *cache.Batch
 							if r.IntN(2) == 0 {
-								b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, false), buffer)
+								b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, false)})
 							} else {
 								narrow := make([]int32, len(ids))
 								for i, id := range ids {
 									narrow[i] = int32(id)
 								}
-								b, err = c.On(0).GatherPooledDevice32(ctx, 0, 0, upload(t, gpu, narrow), onDevice(t, gpu, p, true), buffer)
+								b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, narrow), DeviceRows32: true, DeviceOut: buffer, Pool: &onDevice(t, gpu, p, true)})
 							}
 							if err != nil {
 								t.Fatal(err)
@@ -161,7 +161,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		}
 		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: "ibp4", Devices: cache.DeviceOptions{Backend: backend}})
 		out := make([]byte, 4*columns*4)
-		if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 			t.Fatal(err)
 		}
 		checkPooled(t, data, dtype.Float32, columns, ids, &p, out, string(backend))
@@ -173,7 +173,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		wrong := append([]int64(nil), ids...)
 		wrong[5], wrong[950] = rows, -1
 		buffer := upload(t, gpu, out)
-		b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, wrong), onDevice(t, gpu, p, false), buffer)
+		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, wrong), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, false)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		q := p
 		q.Padding, q.PaddingRow = false, 0
 		wrong[5] = -1
-		b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, wrong), onDevice(t, gpu, q, false), buffer)
+		b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, wrong), DeviceOut: buffer, Pool: &onDevice(t, gpu, q, false)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		for _, offsets := range [][]int64{{0, 100, 50, 900}, {0, 100, 200, 1001}, {1, 100, 200, 300}, {0, -1, 1 << 62, 5}, {900, 800, 700, 600}} {
 			q := p
 			q.Offsets = offsets
-			b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, q, false), buffer)
+			b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, q, false)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +244,7 @@ func TestGPU_PooledReplays(t *testing.T) {
 				q, buffer, numbers := onDevice(t, gpu, p, true), upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
 				var batch *cache.Batch
 				graph, err := stream.Capture(true, func() (err error) {
-					batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, q, buffer)
+					batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &q})
 					return err
 				})
 				if err != nil {
@@ -298,7 +298,7 @@ func TestGPU_GatherAs(t *testing.T) {
 		for _, as := range floats {
 			ids, out := zipf(r, rows, n), make([]byte, n*columns*as.Size())
 			numbers, buffer := upload(t, gpu, ids), upload(t, gpu, out)
-			b, err := c.On(0).GatherAsDevice(ctx, stream.Handle(), 0, numbers, as, buffer)
+			b, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, As: as})
 			if err == nil {
 				err = errors.Join(b.Wait(), device.Download(gpu, out, buffer))
 			}
@@ -307,7 +307,7 @@ func TestGPU_GatherAs(t *testing.T) {
 			}
 			checkRounded(t, data, of, columns, ids, as, out)
 			graph, err := stream.Capture(true, func() (err error) {
-				b, err = c.On(0).GatherAsDevice(ctx, stream.Handle(), 0, numbers, as, buffer)
+				b, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, As: as})
 				return err
 			})
 			if err != nil {
@@ -353,7 +353,7 @@ func TestGPU_PooledReplaysForgetBadOffsets(t *testing.T) {
 	buffer, numbers := upload(t, gpu, make([]byte, 4*columns*4)), upload(t, gpu, ids)
 	var batch *cache.Batch
 	graph, err := stream.Capture(true, func() (err error) {
-		batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, cache.Pooling{DeviceOffsets: offsets}, buffer)
+		batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &cache.Pooling{DeviceOffsets: offsets}})
 		return err
 	})
 	if err != nil {
@@ -399,7 +399,7 @@ func TestGPU_PooledFloat8(t *testing.T) {
 					p.Float8 = f.Float8
 					size, _ := pooledOut(&p, dtype.Float32, f.columns, len(ids))
 					out := make([]byte, size)
-					if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 						t.Fatal(err)
 					}
 					checkPooled(t, wide, dtype.Float32, f.columns, ids, &p, out, fmt.Sprint("round ", round))
@@ -414,7 +414,7 @@ func TestGPU_PooledFloat8(t *testing.T) {
 				buffer, numbers := upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
 				var batch *cache.Batch
 				graph, err := stream.Capture(true, func() (err error) {
-					batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, p, buffer)
+					batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &p})
 					return err
 				})
 				if err != nil {
@@ -470,13 +470,13 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				var b *cache.Batch
 				var err error
 				if r.IntN(2) == 0 {
-					b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, false), buffer)
+					b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, false)})
 				} else {
 					narrow := make([]int32, len(ids))
 					for i, id := range ids {
 						narrow[i] = int32(id)
 					}
-					b, err = c.On(0).GatherPooledDevice32(ctx, 0, 0, upload(t, gpu, narrow), onDevice(t, gpu, p, true), buffer)
+					b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, narrow), DeviceRows32: true, DeviceOut: buffer, Pool: &onDevice(t, gpu, p, true)})
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -575,7 +575,7 @@ func TestGPU_FromPages_PooledStreams(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				b, err := c.On(0).GatherPooledDevice(ctx, streamHandle(s), 0, numbers, p, buffer)
+				b, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &p})
 				if err == nil {
 					err = errors.Join(compare(c, data, ids[:50]), b.Wait())
 				}
@@ -610,7 +610,7 @@ func TestGPU_PooledOneBag(t *testing.T) {
 		for _, p := range []cache.Pooling{{Offsets: []int64{0}}, {Bag: n, Mode: cache.PoolMean}, {Offsets: []int64{0, 0, 3, int64(n) - 1}, Mode: cache.PoolMax}} {
 			size, _ := pooledOut(&p, dtype.Float32, columns, n)
 			out := upload(t, gpu, make([]byte, size))
-			b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, false), out)
+			b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: out, Pool: &onDevice(t, gpu, p, false)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -645,7 +645,7 @@ func TestGPU_PooledBadOffsets(t *testing.T) {
 					whole := onDevice(t, gpu, cache.Pooling{Offsets: []int64{0, 16, 32}}, false)
 					batches = append(batches, cache.PooledDeviceBatch{Rows: batches[0].Rows, Pooling: whole, Out: upload(t, gpu, make([]byte, 3*columns*4))})
 				}
-				b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+				b, err := c.On(0).Enqueue(ctx, 0, batches...)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -125,7 +125,7 @@ func TestGatherPooled_Float8(t *testing.T) {
 					p.Float8 = f.Float8
 					size, _ := pooledOut(&p, dtype.Float32, f.columns, len(ids))
 					out := make([]byte, size)
-					if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 						t.Fatal(err)
 					}
 					checkPooled(t, wide, dtype.Float32, f.columns, ids, &p, out, fmt.Sprint("round ", round))
@@ -149,7 +149,7 @@ func TestGatherAs_Float8(t *testing.T) {
 		ids := zipf(r, rows, 500)
 		for _, as := range floats {
 			out := make([]byte, len(ids)*columns*as.Size())
-			if err := c.GatherAs(ctx, 0, ids, as, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, As: as}); err != nil {
 				t.Fatal(err)
 			}
 			checkPooled(t, wide, dtype.Float32, columns, ids, &cache.Pooling{Bag: 1, Output: as}, out, as.String())
@@ -184,7 +184,7 @@ func TestGatherPooled_Float8BadRows(t *testing.T) {
 		"block (40 values) must be a multiple of 8, and no longer than a row":                      {0, with(func(f *cache.Float8) { f.Block = 40 })},
 	} {
 		out := bytes.Repeat([]byte{0xee}, 128)
-		err := c.GatherPooled(ctx, x.table, []int64{1}, cache.Pooling{Bag: 1, Float8: x.f}, out)
+		err := c.Gather(ctx, cache.Request{Table: x.table, Rows: []int64{1}, Out: out, Float8: x.f, Pool: &cache.Pooling{Bag: 1}})
 		if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), want) || len(bytes.Trim(out, "\xee")) != 0 {
 			t.Errorf("%v, want %s, and no output", err, want)
 		}

@@ -77,7 +77,7 @@ func TestGPU_PooledOffsets(t *testing.T) {
 		for j := range batches {
 			batches[j].Out = g.out(j)
 		}
-		b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+		b, err := c.On(0).Enqueue(ctx, 0, batches...)
 		undo()
 		if err != nil {
 			t.Fatalf("offsets %v of %d rows: %v", given, n, err)

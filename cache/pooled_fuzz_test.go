@@ -56,11 +56,11 @@ func FuzzGatherPooled_Offsets(f *testing.F) {
 				q := p
 				q.Offsets, q.DeviceOffsets = nil, bytesOf(p.Offsets)
 				var b *cache.Batch
-				if b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(rows), q, device.HostBuffer(out)); err == nil {
+				if b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(rows), DeviceOut: device.HostBuffer(out), Pool: &q}); err == nil {
 					err = b.Wait()
 				}
 			} else {
-				err = c.GatherPooled(ctx, 0, rows, p, out)
+				err = c.Gather(ctx, cache.Request{Rows: rows, Out: out, Pool: &p})
 			}
 			switch {
 			case good && err != nil:

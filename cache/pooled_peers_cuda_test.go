@@ -55,7 +55,7 @@ func TestGPUs_PooledPeers(t *testing.T) {
 				var batch *cache.Batch
 				both := []cache.PooledDeviceBatch{{Table: 0, Rows: numbers, Pooling: p, Out: sums.Slice(0, int64(size))}, {Table: 1, Rows: numbers, Pooling: p, Out: sums.Slice(int64(size), int64(2*size))}}
 				graph, err := stream.Capture(true, func() (err error) {
-					batch, err = c.On(d).GatherPooledTablesDevice(ctx, stream.Handle(), both)
+					batch, err = c.On(d).Enqueue(ctx, stream.Handle(), both...)
 					return err
 				})
 				if err != nil {
@@ -63,13 +63,15 @@ func TestGPUs_PooledPeers(t *testing.T) {
 				}
 				t.Cleanup(graph.Close)
 				for way, gather := range []func(ids []int64, out []byte) error{
-					func(ids []int64, out []byte) error { return c.On(d).GatherPooled(ctx, 0, ids, p, out) },
 					func(ids []int64, out []byte) error {
-						defer cache.WritePooled(100 * columns * of.Size())()
-						return c.On(d).GatherPooled(ctx, 0, ids, p, out)
+						return c.On(d).Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
 					},
 					func(ids []int64, out []byte) error {
-						b, err := c.On(d).GatherPooledTablesDevice(ctx, stream.Handle(), both)
+						defer cache.WritePooled(100 * columns * of.Size())()
+						return c.On(d).Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
+					},
+					func(ids []int64, out []byte) error {
+						b, err := c.On(d).Enqueue(ctx, stream.Handle(), both...)
 						if err == nil {
 							err = b.Wait()
 						}
@@ -95,7 +97,7 @@ func TestGPUs_PooledPeers(t *testing.T) {
 					}
 					host := stats(t, caches[0]).Devices[d]
 					for table := range times {
-						if err := caches[0].On(d).GatherPooled(ctx, int(table), ids, p, out); err != nil {
+						if err := caches[0].On(d).Gather(ctx, cache.Request{Table: int(table), Rows: ids, Out: out, Pool: &p}); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -162,7 +162,7 @@ func TestGPU_PooledTables(t *testing.T) {
 			for i := range batches {
 				batches[i].Out = g.out(i)
 			}
-			b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+			b, err := c.On(0).Enqueue(ctx, 0, batches...)
 			if err == nil {
 				err = errors.Join(b.Wait(), c.Check(true))
 			}
@@ -220,7 +220,7 @@ func TestGPU_PooledTablesReport(t *testing.T) {
 		for i := range batches {
 			batches[i].Out = g.out(i)
 		}
-		b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+		b, err := c.On(0).Enqueue(ctx, 0, batches...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 			var batch *cache.Batch
 			scratch := stats(t, c).ScratchBytes
 			graph, err := stream.Capture(true, func() (err error) {
-				batch, err = c.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches)
+				batch, err = c.On(0).Enqueue(ctx, stream.Handle(), batches...)
 				return err
 			})
 			if err != nil {
@@ -382,7 +382,7 @@ func TestGPU_PooledTablesTraced(t *testing.T) {
 		batches[i] = cache.PooledDeviceBatch{Rows: numbers, Out: out.out(i), Pooling: cache.Pooling{DeviceOffsets: bounds, FirstBag: 2 * i * bags, Bags: bags}}
 		want += offsets[(2*i+1)*bags] - offsets[2*i*bags]
 	}
-	b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+	b, err := c.On(0).Enqueue(ctx, 0, batches...)
 	if err = errors.Join(err, b.Wait()); err != nil {
 		t.Fatal(err)
 	}

@@ -54,14 +54,14 @@ func TestGatherPooled_ChosenBags(t *testing.T) {
 		p.FirstBag, p.Bags = feature*bags, bags
 		own, rows := ofFeature(p, ids, offsets, feature, bags)
 		out := make([]byte, bags*columns*4)
-		if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 			t.Fatal(err)
 		}
 		checkPooled(t, data, dtype.Float32, columns, rows, &own, out, "in Go memory")
 		clear(out)
 		q := p
 		q.Offsets, q.Weights, q.DeviceOffsets, q.DeviceWeights = nil, nil, bytesOf(offsets), device.HostBuffer(cache.AsBytes(p.Weights))
-		b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), q, device.HostBuffer(out))
+		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), Pool: &q})
 		if err = errors.Join(err, b.Wait()); err != nil {
 			t.Fatal(err)
 		}
@@ -75,18 +75,18 @@ func TestGatherPooled_ChosenBags(t *testing.T) {
 		"bags (3 from 0 on) must be some of those that 0 offs":               {Bag: 3, Bags: 3},
 		fmt.Sprintf("weights (2) must be one for each of %d rows", len(ids)): {Offsets: offsets, FirstBag: 30, Bags: 3, Weights: make([]float32, 2)},
 	} {
-		if err := c.GatherPooled(ctx, 0, ids, p, nil); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: nil, Pool: &p}); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		q := p
 		q.Offsets, q.Weights, q.DeviceOffsets, q.DeviceWeights = nil, nil, bytesOf(p.Offsets), device.HostBuffer(cache.AsBytes(p.Weights))
-		if _, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), q, device.Buffer{}); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if _, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.Buffer{}, Pool: &q}); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("on a device: %v, want %s", err, want)
 		}
 	}
 	bad := slices.Clone(offsets)
 	bad[3] = bad[5] + 1
-	if err := c.GatherPooled(ctx, 0, ids, cache.Pooling{Offsets: bad, Bags: 9}, make([]byte, bags*columns*4)); !errors.Is(err, cache.ErrPooling) {
+	if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, bags*columns*4), Pool: &cache.Pooling{Offsets: bad, Bags: 9}}); !errors.Is(err, cache.ErrPooling) {
 		t.Errorf("offsets out of order: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func TestView_GatherPooledTablesDevice(t *testing.T) {
 			Table: i, Rows: bytesOf(ids), Out: device.HostBuffer(outs[i]), Pooling: cache.Pooling{Mode: cache.PoolMode(i), DeviceOffsets: bytesOf(offsets), FirstBag: 20 * i, Bags: 20},
 		}
 	}
-	b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches)
+	b, err := c.On(0).Enqueue(ctx, 0, batches...)
 	if err = errors.Join(err, b.Wait()); err != nil {
 		t.Fatal(err)
 	}
@@ -123,13 +123,13 @@ func TestView_GatherPooledTablesDevice(t *testing.T) {
 		}
 	}
 	batches[1].Pooling.Mode = 7
-	if _, err := c.On(0).GatherPooledTablesDevice(ctx, 0, batches); !errors.Is(err, cache.ErrPooling) || err.Error() != "batch 1: cache: bad pooling: mode (7) must be sum, mean or max" {
+	if _, err := c.On(0).Enqueue(ctx, 0, batches...); !errors.Is(err, cache.ErrPooling) || err.Error() != "batch 1: cache: bad pooling: mode (7) must be sum, mean or max" {
 		t.Errorf("%v", err)
 	}
 	if len(bytes.Trim(outs[0], "\x00")) != 0 {
 		t.Error("a call with a bad batch has written")
 	}
-	if b, err := c.On(0).GatherPooledTablesDevice(ctx, 0, nil); err != nil || b.Wait() != nil {
+	if b, err := c.On(0).Enqueue(ctx, 0, nil...); err != nil || b.Wait() != nil {
 		t.Errorf("no batches: %v", err)
 	}
 }

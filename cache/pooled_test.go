@@ -304,13 +304,13 @@ func TestGatherPooled_EqualsDefinition(t *testing.T) {
 						out := bytes.Repeat([]byte{0xee}, max(0, (bags-1)*stride+width*min(bags, 1)))
 						before := stats(t, c)
 						if round%2 == 0 {
-							err = c.GatherPooled(ctx, 0, ids, p, out)
+							err = c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
 						} else {
 							narrow := make([]int32, len(ids))
 							for i, id := range ids {
 								narrow[i] = int32(id)
 							}
-							err = c.On(r.IntN(c.Devices())).GatherPooled32(ctx, 0, narrow, p, out)
+							err = c.On(r.IntN(c.Devices())).Gather(ctx, cache.Request{Rows32: narrow, Out: out, Pool: &p})
 						}
 						if err != nil {
 							t.Fatal(err)
@@ -356,7 +356,7 @@ func TestGatherPooled_OneBag(t *testing.T) {
 		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Codec: "none", Host: cache.HostOptions{Workers: workers}})
 		for _, p := range []cache.Pooling{{Offsets: []int64{0}}, {Bag: len(ids), Mode: cache.PoolMean}, {Offsets: []int64{0, 0, 3, 999_999}, Mode: cache.PoolMax}} {
 			out := make([]byte, len(bagsOf(&p, len(ids)))*columns*4)
-			if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 				t.Fatal(err)
 			}
 			checkPooled(t, data, dtype.Float32, columns, ids, &p, out, fmt.Sprint(workers, " workers"))
@@ -403,10 +403,10 @@ func TestGatherPooled_BadArguments(t *testing.T) {
 	} {
 		out := bytes.Repeat([]byte{0xee}, test.out)
 		for _, several := range []bool{false, true} {
-			err := c.GatherPooled(ctx, test.table, test.rows, test.p, out)
+			err := c.Gather(ctx, cache.Request{Table: test.table, Rows: test.rows, Out: out, Pool: &test.p})
 			if several {
 				good := cache.PooledBatch{Rows: []int64{1}, Pooling: cache.Pooling{Bag: 1}, Out: bytes.Repeat([]byte{0xee}, 32)}
-				err = c.GatherPooledTables(ctx, []cache.PooledBatch{good, {Table: test.table, Rows: test.rows, Pooling: test.p, Out: out}})
+				err = c.Gather(ctx, []cache.PooledBatch{good, {Table: test.table, Rows: test.rows, Pooling: test.p, Out: out}}...)
 				if good.Out[0] != 0xee {
 					t.Errorf("%q: the other table's output was written", test.want)
 				}
@@ -421,7 +421,7 @@ func TestGatherPooled_BadArguments(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := c.GatherPooled(cancelled, 0, []int64{1}, cache.Pooling{Bag: 1}, make([]byte, 32)); !errors.Is(err, context.Canceled) {
+	if err := c.Gather(cancelled, cache.Request{Rows: []int64{1}, Out: make([]byte, 32), Pool: &cache.Pooling{Bag: 1}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -438,7 +438,7 @@ func TestGatherPooledDevice_MinusOne(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 4 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
 	out := make([]byte, 2*columns*4)
 	gather := func(ids []int64, p cache.Pooling) error {
-		b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf(ids), p, device.HostBuffer(out))
+		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), Pool: &p})
 		if err != nil {
 			return err
 		}
@@ -488,13 +488,13 @@ func TestGatherPooledTables(t *testing.T) {
 		}
 		batches, ids = append(batches, b), append(ids, of)
 	}
-	if err := c.On(0).GatherPooledTables(ctx, batches); err != nil {
+	if err := c.On(0).Gather(ctx, batches...); err != nil {
 		t.Fatal(err)
 	}
 	for i, b := range batches {
 		checkPooled(t, data[i], floats[i%3], columns, ids[i], &b.Pooling, b.Out, fmt.Sprint("table ", i))
 	}
-	if err := c.GatherPooledTables(ctx, nil); err != nil {
+	if err := c.Gather(ctx, nil...); err != nil {
 		t.Error("no tables: ", err)
 	}
 }
@@ -513,11 +513,11 @@ func TestGatherAs_Rounds(t *testing.T) {
 				err := error(nil)
 				if enqueued {
 					var b *cache.Batch
-					if b, err = c.On(0).GatherAsDevice(ctx, 0, 0, bytesOf(ids), as, device.HostBuffer(out)); err == nil {
+					if b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), As: as}); err == nil {
 						err = b.Wait()
 					}
 				} else {
-					err = c.GatherAs(ctx, 0, ids, as, out)
+					err = c.Gather(ctx, cache.Request{Rows: ids, Out: out, As: as})
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -525,7 +525,7 @@ func TestGatherAs_Rounds(t *testing.T) {
 				checkRounded(t, data, of, columns, ids, as, out)
 			}
 		}
-		if err := c.GatherAs(ctx, 0, ids, dtype.Int8, nil); !errors.Is(err, cache.ErrPooling) {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: nil, As: dtype.Int8}); !errors.Is(err, cache.ErrPooling) {
 			t.Errorf("as int8: %v", err)
 		}
 	}
@@ -611,11 +611,11 @@ func benchmarkPooled(b *testing.B, data []byte, of dtype.Type, rowBytes int, cod
 			b.ResetTimer()
 			for range b.N {
 				start := time.Now()
-				if err := c.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &cache.Pooling{Bag: bag}}); err != nil {
 					b.Fatal(err)
 				}
 				pooled := time.Now()
-				if err := c.Gather(ctx, 0, ids, all); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: all}); err != nil {
 					b.Fatal(err)
 				}
 				clear(sums)

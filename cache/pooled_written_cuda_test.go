@@ -23,7 +23,7 @@ func pooledOnDevice(t *testing.T, c *cache.Cache, gpu device.Device, ids []int64
 	t.Helper()
 	out := make([]byte, size)
 	buffer := upload(t, gpu, out)
-	b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, len(ids)%2 == 0), buffer)
+	b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, len(ids)%2 == 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestGPU_PooledWritten(t *testing.T) {
 						out := make([]byte, size)
 						var err error
 						if round%2 == 0 {
-							err = c.GatherPooled(ctx, 0, ids, p, out)
+							err = c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
 						} else {
 							out, err = pooledOnDevice(t, c, gpu, ids, p, size)
 						}
@@ -175,7 +175,7 @@ func TestGPU_PooledNoRows(t *testing.T) {
 		for _, offsets := range [][]int64{{0, 0, 0}, {0, 3, 3}, {0, 0, 0}} {
 			size := 2 * n * 4
 			out := upload(t, gpu, bytes.Repeat([]byte{0xee}, size))
-			b, err := c.On(0).GatherPooledDevice(ctx, 0, table, device.Buffer{}, cache.Pooling{DeviceOffsets: upload(t, gpu, offsets), LastOffset: true}, out)
+			b, err := c.On(0).Enqueue(ctx, 0, cache.Request{Table: table, DeviceRows: device.Buffer{}, DeviceOut: out, Pool: &cache.Pooling{DeviceOffsets: upload(t, gpu, offsets), LastOffset: true}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestGPU_PooledNoRows(t *testing.T) {
 				t.Errorf("table %d: sums of no rows are not zeros", table)
 			}
 		}
-		if err := c.GatherPooled(ctx, table, nil, cache.Pooling{Offsets: []int64{0, 0}}, make([]byte, 2*n*4)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Table: table, Rows: nil, Out: make([]byte, 2*n*4), Pool: &cache.Pooling{Offsets: []int64{0, 0}}}); err != nil {
 			t.Errorf("table %d: %v", table, err)
 		}
 	}
@@ -234,7 +234,7 @@ func TestGPU_PooledResident(t *testing.T) {
 				var graph *cuda.Graph
 				if rowBytes < 8192 {
 					graph, err = stream.Capture(true, func() (err error) {
-						batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, cache.Pooling{DeviceOffsets: offsets, Mode: q.Mode, LastOffset: true}, sums)
+						batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: sums, Pool: &cache.Pooling{DeviceOffsets: offsets, Mode: q.Mode, LastOffset: true}})
 						return err
 					})
 					if err != nil {
@@ -246,7 +246,7 @@ func TestGPU_PooledResident(t *testing.T) {
 					p, ids := drawPooling(r, rows, 700)
 					size, _ := pooledOut(&p, of, columns, len(ids))
 					out := make([]byte, size)
-					if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
 						t.Fatal(err)
 					}
 					checkPooled(t, data, of, columns, ids, &p, out, fmt.Sprint("round ", round))
@@ -320,7 +320,7 @@ func TestGPU_PooledWithoutMemory(t *testing.T) {
 	c = newCache(t, cache.Options{
 		Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns).ResidentWith(cache.ResidentOptions{Target: 368})}, Budget: 2 << 20, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"},
 	})
-	if err := c.GatherPooled(ctx, 0, ids, p, make([]byte, size)); err == nil || !strings.Contains(err.Error(), "batch scratch") {
+	if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, size), Pool: &p}); err == nil || !strings.Contains(err.Error(), "batch scratch") {
 		t.Errorf("rows of a resident table: %v", err)
 	}
 }

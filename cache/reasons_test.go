@@ -101,9 +101,9 @@ func (u *addUp) gather(rng *rand.Rand, table int, rows []int64) {
 	out := make([]byte, len(rows)*u.c.RowBytes(table))
 	var err error
 	if rng.IntN(2) == 0 {
-		err = u.c.Gather(ctx, table, rows, out)
+		err = u.c.Gather(ctx, cache.Request{Table: table, Rows: rows, Out: out})
 	} else {
-		err = u.c.GatherAsync(ctx, table, rows, out).Wait()
+		err = u.c.GatherAsync(ctx, cache.Request{Table: table, Rows: rows, Out: out}).Wait()
 	}
 	if err != nil {
 		u.t.Error(err)
@@ -166,7 +166,7 @@ func (u *addUp) run(phase string) {
 			d, rows := u.live(), u.batch(u.rng, table)
 			var b *cache.Batch
 			out := make([]byte, len(rows)*c.RowBytes(table))
-			if b, err = c.On(d).GatherDevice(ctx, 0, table, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out)); err != nil {
+			if b, err = c.On(d).Enqueue(ctx, 0, cache.Request{Table: table, DeviceRows: device.HostBuffer(cache.AsBytes(rows)), DeviceOut: device.HostBuffer(out)}); err != nil {
 				break
 			}
 			if err = b.Wait(); err != nil {

@@ -94,7 +94,7 @@ func reasonsOf(t testing.TB, c *cache.Cache, data []byte, from, to int64) (hits 
 	}
 	out := make([]byte, len(rows)*c.RowBytes(0))
 	before := stats(t, c)
-	if err := c.Gather(ctx, 0, rows, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	checkRows(t, data, c.RowBytes(0), rows, out)
@@ -202,7 +202,7 @@ func TestRefresh_LearnsInTheBackground(t *testing.T) {
 				}
 				before := stats(t, c)
 				out := make([]byte, len(ids)*rowBytes)
-				if err := c.Gather(ctx, 0, ids, out); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Fatal(err)
 				}
 				checkRows(t, data, rowBytes, ids, out)
@@ -266,7 +266,7 @@ func TestRefresh_Samples(t *testing.T) {
 		ids[i] = int64(i)
 	}
 	for range 10 {
-		if err := c.Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, rows*rowBytes)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,7 +301,7 @@ func TestRefresh_OverrunsAreCounted(t *testing.T) {
 	})
 	ids := make([]int64, rows)
 	for range batches {
-		if err := c.Gather(ctx, 0, ids, make([]byte, 4*rows)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 4*rows)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -395,7 +395,7 @@ func TestRefresh_PolicyPanics(t *testing.T) {
 		cached := stats(t, c).Tables[0].CachedRows
 		p.set(method, rowKeys(300, 500))
 		out := make([]byte, len(ids)*64)
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		var err error
@@ -425,7 +425,7 @@ func TestRefresh_PolicyPanics(t *testing.T) {
 			}
 		}
 		stats(t, c)
-		if err := errors.Join(c.Update(ctx, 0, []int64{3}, data[:64]), c.Gather(ctx, 0, ids, out)); err != nil {
+		if err := errors.Join(c.Update(ctx, 0, []int64{3}, data[:64]), c.Gather(ctx, cache.Request{Rows: ids, Out: out})); err != nil {
 			t.Errorf("%s: %v", method, err)
 		}
 		checkRows(t, data, 64, []int64{1, 2, 0, 499}, out)

@@ -181,7 +181,7 @@ func TestCache_SetPolicy_Weights(t *testing.T) {
 	p.mu.Unlock()
 	const times = 40
 	for range times {
-		if err := c.Gather(context.Background(), 0, misses, make([]byte, len(misses)*64)); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: misses, Out: make([]byte, len(misses)*64)}); err != nil {
 			t.Fatal(err)
 		}
 	}

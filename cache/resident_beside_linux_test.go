@@ -45,7 +45,7 @@ func TestResident_BesideOtherTables(t *testing.T) {
 		for table := range data {
 			ids := randomRows(r, 500, rows)
 			out := make([]byte, len(ids)*rowBytes)
-			if err := c.Gather(ctx, table, ids, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Table: table, Rows: ids, Out: out}); err != nil {
 				t.Fatalf("table %d: %v", table, err)
 			}
 			for i, id := range ids {

@@ -60,7 +60,7 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 						ids[i] = int64(r.IntN(rows))
 					}
 					out := make([]byte, n*rowBytes)
-					if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+					if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 						t.Fatal(err)
 					}
 					checkRows(t, model, rowBytes, ids, out)
@@ -68,7 +68,7 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 					if err := device.Upload(gpu, b.out, bytes.Repeat([]byte{0xee}, n*rowBytes)); err != nil {
 						t.Fatal(err)
 					}
-					batch, err := c.On(0).GatherDevice(context.Background(), stream.(*cuda.Stream).Handle(), 0, b.rows, b.out)
+					batch, err := c.On(0).Enqueue(context.Background(), stream.(*cuda.Stream).Handle(), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 					if err == nil {
 						err = batch.Wait()
 					}
@@ -140,7 +140,7 @@ func TestGPUs_ResidentOnPeers(t *testing.T) {
 					for j := range ids {
 						ids[j] = int64(r.IntN(rows))
 					}
-					if err := c.On(i).Gather(ctx, 0, ids, out); err != nil {
+					if err := c.On(i).Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 						t.Fatal(err)
 					}
 					checkRows(t, model, rowBytes, ids, out)
@@ -193,7 +193,7 @@ func TestGPU_ResidentCounts(t *testing.T) {
 	for i, more := range []func(*cache.Options){nil, onCUDA} {
 		c := openResident(t, data, rowBytes, "ibp4", cache.ResidentOptions{Target: 128}, 1, more)
 		out := make([]byte, n*rowBytes)
-		if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {

@@ -100,7 +100,7 @@ func TestResident_ReadsAsAnArray(t *testing.T) {
 						ids[i] = int64(r.IntN(rows))
 					}
 					out := make([]byte, len(ids)*rowBytes)
-					if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+					if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 						t.Fatal(err)
 					}
 					for i, id := range ids {
@@ -207,7 +207,7 @@ func TestResident_GathersBesideUpdatesSeeWholeRows(t *testing.T) {
 					return
 				default:
 				}
-				if err := c.On(g).Gather(context.Background(), 0, ids, out); err != nil {
+				if err := c.On(g).Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -239,7 +239,7 @@ func TestResident_GathersBesideUpdatesSeeWholeRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := make([]byte, len(fresh))
-		if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(out, fresh) {
@@ -271,7 +271,7 @@ func TestResident_BesideACachedTable(t *testing.T) {
 	for pass := range 3 {
 		for table, want := range [][]byte{other, data} {
 			out := make([]byte, len(want))
-			if err := c.Gather(context.Background(), table, allRows(rows), out); err != nil || !bytes.Equal(out, want) {
+			if err := c.Gather(context.Background(), cache.Request{Table: table, Rows: allRows(rows), Out: out}); err != nil || !bytes.Equal(out, want) {
 				t.Fatalf("pass %d: table %d: wrong rows, %v", pass, table, err)
 			}
 		}
@@ -310,11 +310,11 @@ func TestResident_Grows(t *testing.T) {
 	}
 	want := append(append(bytes.Repeat([]byte{1, 2, 3, 4}, 10*rowBytes/4), make([]byte, 30*rowBytes)...), row...)
 	out := make([]byte, 41*rowBytes)
-	if err := c.Gather(context.Background(), 0, allRows(41), out); err != nil || !bytes.Equal(out, want) {
+	if err := c.Gather(context.Background(), cache.Request{Rows: allRows(41), Out: out}); err != nil || !bytes.Equal(out, want) {
 		t.Fatalf("wrong rows: %v", err)
 	}
 	checkResidentStats(t, c, want, rowBytes)
-	if err := c.Gather(context.Background(), 0, []int64{41}, make([]byte, rowBytes)); !errors.Is(err, cache.ErrRows) {
+	if err := c.Gather(context.Background(), cache.Request{Rows: []int64{41}, Out: make([]byte, rowBytes)}); !errors.Is(err, cache.ErrRows) {
 		t.Errorf("a row behind the end: %v", err)
 	}
 	if err := c.Update(context.Background(), 0, []int64{100}, row); !errors.Is(err, cache.ErrRows) {
@@ -331,7 +331,7 @@ func TestResident_BeginsEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := make([]byte, 3*rowBytes)
-	if err := c.Gather(ctx, 0, allRows(3), out); err != nil || !bytes.Equal(out, append(make([]byte, 2*rowBytes), row...)) {
+	if err := c.Gather(ctx, cache.Request{Rows: allRows(3), Out: out}); err != nil || !bytes.Equal(out, append(make([]byte, 2*rowBytes), row...)) {
 		t.Fatalf("wrong rows: %v", err)
 	}
 	s, err := c.Stats()
@@ -359,7 +359,7 @@ func TestResident_WithEveryPolicy(t *testing.T) {
 		c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 32}, 1, func(o *cache.Options) {
 			o.Admission.Policy, o.Refresh.Accesses = policy, 1
 		})
-		if err := c.Gather(ctx, 0, allRows(rows), make([]byte, len(data))); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: allRows(rows), Out: make([]byte, len(data))}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Explain(0, []int64{0, rows - 1}); err != nil {
@@ -399,11 +399,11 @@ func TestResident_Pooled(t *testing.T) {
 	var sums [2][]byte
 	for i, c := range []*cache.Cache{plain, resident} {
 		sums[i] = make([]byte, 4*columns*(len(ids)/30))
-		if err := c.GatherPooled(context.Background(), 0, ids, cache.Pooling{Bag: 30, Mode: cache.PoolMean}, sums[i]); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: sums[i], Pool: &cache.Pooling{Bag: 30, Mode: cache.PoolMean}}); err != nil {
 			t.Fatal(err)
 		}
 		as := make([]byte, 2*columns*len(ids))
-		if err := c.GatherAs(context.Background(), 0, ids, dtype.BFloat16, as); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: as, As: dtype.BFloat16}); err != nil {
 			t.Fatal(err)
 		}
 		sums[i] = append(sums[i], as...)
@@ -484,7 +484,7 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 	}
 	recorder := newRecorder(t, sdktrace.NeverSample())
 	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 32, MaxTarget: 48, MaxOverflow: 0.5}, 2, func(o *cache.Options) { o.Telemetry = recorder.options() })
-	if err := c.Gather(ctx, 0, allRows(30), make([]byte, 30*rowBytes)); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: allRows(30), Out: make([]byte, 30*rowBytes)}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.Stats()
@@ -549,15 +549,15 @@ func TestResident_LosesItsRowsWithADevice(t *testing.T) {
 			})
 			out := make([]byte, len(data))
 			for table := range 2 {
-				if err := c.Gather(ctx, table, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+				if err := c.Gather(ctx, cache.Request{Table: table, Rows: allRows(rows), Out: out}); err != nil || !bytes.Equal(out, data) {
 					t.Fatalf("table %d: %v", table, err)
 				}
 			}
 			f.lose(1)
-			if err := c.Gather(ctx, 1, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+			if err := c.Gather(ctx, cache.Request{Table: 1, Rows: allRows(rows), Out: out}); err != nil || !bytes.Equal(out, data) {
 				t.Errorf("the cached table: %v", err)
 			}
-			if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrDevice) {
+			if err := c.Gather(ctx, cache.Request{Rows: []int64{0}, Out: out[:rowBytes]}); !errors.Is(err, cache.ErrDevice) {
 				t.Errorf("the resident table: %v", err)
 			}
 			if err := c.Update(ctx, 0, allRows(rows), data); err != nil {
@@ -602,7 +602,7 @@ func TestResident_UpdateKeepsNoArguments(t *testing.T) {
 			ids[i] = -1 << 62
 		}
 		clear(fresh)
-		if err := c.Gather(context.Background(), 0, allRows(rows), out); err != nil || !bytes.Equal(out, now) {
+		if err := c.Gather(context.Background(), cache.Request{Rows: allRows(rows), Out: out}); err != nil || !bytes.Equal(out, now) {
 			t.Fatalf("rows are not as updated, %v", err)
 		}
 	}
@@ -662,7 +662,7 @@ func TestResident_UpdatesOfManyBatches(t *testing.T) {
 				for i := range ids {
 					ids[i] = int64(r.IntN(rows))
 				}
-				if err := c.On(g).Gather(context.Background(), 0, ids, out); err != nil {
+				if err := c.On(g).Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -690,7 +690,7 @@ func TestResident_UpdatesOfManyBatches(t *testing.T) {
 					t.Error(err)
 				}
 				for range 3 { // while the rows move from the overlay to their places
-					if err := c.Gather(context.Background(), 0, ids, fresh); err != nil {
+					if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: fresh}); err != nil {
 						t.Error(err)
 					}
 					for i, id := range ids {
@@ -707,7 +707,7 @@ func TestResident_UpdatesOfManyBatches(t *testing.T) {
 	close(stop)
 	readers.Wait()
 	out := make([]byte, len(now))
-	if err := c.Gather(context.Background(), 0, allRows(rows), out); err != nil || !bytes.Equal(out, now) {
+	if err := c.Gather(context.Background(), cache.Request{Rows: allRows(rows), Out: out}); err != nil || !bytes.Equal(out, now) {
 		t.Errorf("rows are not the newest ones, %v", err)
 	}
 	checkResidentStats(t, c, now, rowBytes)

@@ -30,7 +30,7 @@ func residentRows(rows, rowBytes int, r *rand.Rand) []byte {
 func checkModel(t *testing.T, c *cache.Cache, want []byte, rowBytes int) {
 	t.Helper()
 	out := make([]byte, len(want))
-	if err := c.Gather(ctx, 0, allRows(len(want)/rowBytes), out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: allRows(len(want) / rowBytes), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range len(want) / rowBytes {
@@ -84,7 +84,7 @@ func TestRetarget_ReadsAsAnArray(t *testing.T) {
 							return
 						default:
 						}
-						if err := c.Gather(ctx, 0, allRows(rows), out); err != nil {
+						if err := c.Gather(ctx, cache.Request{Rows: allRows(rows), Out: out}); err != nil {
 							t.Error(err)
 							return
 						}

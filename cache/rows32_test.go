@@ -45,8 +45,8 @@ func testGather32(t *testing.T, backend cache.Backend, d device.Device) {
 				ids := zipf(r, rows, n)
 				out := make([]byte, n*rowBytes)
 				for _, gather := range []func() error{
-					func() error { return c.Gather32(ctx, 0, narrow(ids), out) },
-					func() error { return c.On(0).Gather32(ctx, 0, narrow(ids), out) },
+					func() error { return c.Gather(ctx, cache.Request{Rows32: narrow(ids), Out: out}) },
+					func() error { return c.On(0).Gather(ctx, cache.Request{Rows32: narrow(ids), Out: out}) },
 				} {
 					clear(out)
 					if err := gather(); err != nil {
@@ -57,7 +57,7 @@ func testGather32(t *testing.T, backend cache.Backend, d device.Device) {
 			}
 			ids := append(zipf(r, rows, 1000), -1, rows)
 			out := make([]byte, len(ids)*rowBytes)
-			err := c.Gather32(ctx, 0, narrow(ids), out)
+			err := c.Gather(ctx, cache.Request{Rows32: narrow(ids), Out: out})
 			if want := fmt.Sprintf("row number (-1) at position 1000 must be 0 to %d of table x; 2 of 1002 are out of range", rows-1); !errors.Is(err, cache.ErrRows) || !strings.HasSuffix(err.Error(), want) {
 				t.Errorf("Gather32: %v", err)
 			}
@@ -75,7 +75,7 @@ func testGather32(t *testing.T, backend cache.Backend, d device.Device) {
 			if err := device.Upload(d, b.rows, cache.AsBytes(narrow(ids))); err != nil {
 				t.Fatal(err)
 			}
-			p, err := c.On(0).GatherDevice32(ctx, 0, 0, b.rows, b.out)
+			p, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: b.rows, DeviceRows32: true, DeviceOut: b.out})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func testGather32(t *testing.T, backend cache.Backend, d device.Device) {
 			checkRows(t, data, rowBytes, ids[:1000], b.read(t))
 		})
 	}
-	if _, err := c.On(0).GatherDevice32(ctx, 0, 0, device.HostBuffer(make([]byte, 6)), device.HostBuffer(make([]byte, 6*rowBytes))); err == nil {
+	if _, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(make([]byte, 6)), DeviceRows32: true, DeviceOut: device.HostBuffer(make([]byte, 6*rowBytes))}); err == nil {
 		t.Error("6 bytes of row numbers are accepted")
 	}
 }

@@ -48,7 +48,7 @@ func TestGPU_PackedRowsMoveWhileShared(t *testing.T) {
 						for i := range ids {
 							ids[i] = r.Int64N(rows)
 						}
-						err := c.Gather(ctx, 0, ids, out)
+						err := c.Gather(ctx, cache.Request{Rows: ids, Out: out})
 						for i, id := range ids {
 							whole := err != nil
 							for _, v := range versions {

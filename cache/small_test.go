@@ -80,7 +80,7 @@ func TestNew_SmallCacheTakesLittleMemory(t *testing.T) {
 	for i := range ids {
 		ids[i] = int64(i)
 	}
-	if err := errors.Join(c.Gather(ctx, 0, ids, out), c.Update(ctx, 0, ids[:10], out[:10*rowBytes]), c.Gather(ctx, 0, ids[50:], out[:50*rowBytes]), c.Refresh(ctx)); err != nil {
+	if err := errors.Join(c.Gather(ctx, cache.Request{Rows: ids, Out: out}), c.Update(ctx, 0, ids[:10], out[:10*rowBytes]), c.Gather(ctx, cache.Request{Rows: ids[50:], Out: out[:50*rowBytes]}), c.Refresh(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	grown := heap() - before

@@ -36,7 +36,7 @@ func cachedRows(t testing.TB, c *cache.Cache) (keys []uint64) {
 	for table := range 2 {
 		for row := range c.Rows(table) {
 			before := stats(t, c).Tables[table].Hits
-			if err := c.Gather(ctx, table, []int64{row}, make([]byte, c.RowBytes(table))); err != nil {
+			if err := c.Gather(ctx, cache.Request{Table: table, Rows: []int64{row}, Out: make([]byte, c.RowBytes(table))}); err != nil {
 				t.Fatal(err)
 			}
 			if stats(t, c).Tables[table].Hits != before {

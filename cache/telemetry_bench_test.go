@@ -109,7 +109,7 @@ func missed(t testing.TB, c *cache.Cache, evicted bool) (rows []int64) {
 	}
 	if evicted { // those that were cold become hot
 		for range 20 {
-			if err := c.Gather(ctx, 0, all[1000:], make([]byte, 1000*128)); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: all[1000:], Out: make([]byte, 1000*128)}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -123,7 +123,7 @@ func explainedRows(t testing.TB, c *cache.Cache, is func(cache.Explanation) bool
 func missEvents(t *testing.T, r *recorder, c *cache.Cache, rows []int64) map[int64]string {
 	t.Helper()
 	before := len(r.named("gather x"))
-	if err := c.Gather(ctx, 0, rows, make([]byte, len(rows)*128)); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: rows, Out: make([]byte, len(rows)*128)}); err != nil {
 		t.Fatal(err)
 	}
 	by := map[int64]string{}

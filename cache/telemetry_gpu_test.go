@@ -43,7 +43,7 @@ func TestGPU_Traced(t *testing.T) {
 		out := make([]byte, n*rowBytes)
 		for _, c := range []*cache.Cache{plain, traced} {
 			clear(out)
-			if err := c.Gather(ctx, 0, ids, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 				t.Fatal(err)
 			}
 			checkRows(t, data, rowBytes, ids, out)
@@ -52,7 +52,7 @@ func TestGPU_Traced(t *testing.T) {
 		batch := putBatch(t, gpu, ids, rowBytes)
 		r.spans.Reset()
 		for _, c := range []*cache.Cache{plain, traced} {
-			b, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+			b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 			if err != nil {
 				t.Fatal(err)
 			}

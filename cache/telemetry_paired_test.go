@@ -52,7 +52,7 @@ func BenchmarkTelemetry_Paired(b *testing.B) {
 			r := rand.New(rand.NewPCG(2, 2))
 			took := func(c *cache.Cache, ids []int64) (wall, cpu time.Duration) {
 				begun, busy := time.Now(), processorTime(b)
-				if err := c.Gather(ctx, 0, ids, out[:len(ids)*512]); err != nil {
+				if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out[:len(ids)*512]}); err != nil {
 					b.Fatal(err)
 				}
 				return time.Since(begun), processorTime(b) - busy

@@ -142,7 +142,7 @@ func TestTrace_Gather(t *testing.T) {
 	parentCtx, parent := r.tracer.Tracer("caller").Start(ctx, "serve request")
 	ids := zipf(rand.New(rand.NewPCG(2, 2)), 2000, 5000)
 	out := make([]byte, len(ids)*128)
-	if err := c.Gather(parentCtx, 0, ids, out); err != nil {
+	if err := c.Gather(parentCtx, cache.Request{Rows: ids, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	parent.End()
@@ -226,7 +226,7 @@ func TestTrace_LinksEvictions(t *testing.T) {
 		upper = append(upper, 1000+i)
 	}
 	for range 20 {
-		if err := c.Gather(ctx, 0, upper, out[:len(upper)*128]); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: upper, Out: out[:len(upper)*128]}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestTrace_LinksEvictions(t *testing.T) {
 	for i := range int64(2000) {
 		all = append(all, i)
 	}
-	if err := c.Gather(ctx, 0, all, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: all, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	explained, err := c.Explain(0, all)
@@ -337,9 +337,9 @@ func TestTrace_Operations(t *testing.T) {
 		span, kind string
 		call       func() error
 	}{
-		{"gather x", "rows", func() error { return c.Gather(ctx, 0, []int64{2000}, make([]byte, 128)) }},
-		{"gather x", "output", func() error { return c.Gather(ctx, 0, []int64{1}, make([]byte, 127)) }},
-		{"gather x", "canceled", func() error { return c.Gather(canceled, 0, []int64{1}, make([]byte, 128)) }},
+		{"gather x", "rows", func() error { return c.Gather(ctx, cache.Request{Rows: []int64{2000}, Out: make([]byte, 128)}) }},
+		{"gather x", "output", func() error { return c.Gather(ctx, cache.Request{Rows: []int64{1}, Out: make([]byte, 127)}) }},
+		{"gather x", "canceled", func() error { return c.Gather(canceled, cache.Request{Rows: []int64{1}, Out: make([]byte, 128)}) }},
 		{"update x", "rows", func() error { return c.Update(ctx, 0, []int64{-1}, data[:128]) }},
 		{"invalidate x", "rows", func() error { return c.Invalidate(0, []int64{2000}) }},
 		{"snapshot", "_OTHER", func() error { return c.Snapshot(t.TempDir() + "/none/s") }},
@@ -386,7 +386,7 @@ func TestMetrics_EqualStats(t *testing.T) {
 	out := make([]byte, 3000*128)
 	for i := range 30 {
 		ids := zipf(rng, 2000, 100*i+1)
-		if err := c.Gather(ctx, 0, ids, out[:len(ids)*128]); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out[:len(ids)*128]}); err != nil {
 			t.Fatal(err)
 		}
 		if i%10 == 9 {
@@ -476,7 +476,7 @@ func TestTelemetry_Unsampled(t *testing.T) {
 			c, _ := tracedCache(t, r.options(), cache.RefreshOptions{})
 			r.spans.Reset()
 			unsampled := trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
-			if err := c.Gather(unsampled, 0, []int64{1, 2, 3}, make([]byte, 3*128)); err != nil {
+			if err := c.Gather(unsampled, cache.Request{Rows: []int64{1, 2, 3}, Out: make([]byte, 3*128)}); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(r.spans.Started()); n != 0 {
@@ -503,7 +503,7 @@ func TestTelemetry_ProvidersAtRunTime(t *testing.T) {
 	c, _ := tracedCache(t, cache.TelemetryOptions{Name: "test", TracerProvider: was, MeterProvider: wasMeter}, cache.RefreshOptions{})
 	gather := func() {
 		t.Helper()
-		if err := c.Gather(ctx, 0, []int64{1, 1999}, make([]byte, 2*128)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{1, 1999}, Out: make([]byte, 2*128)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -581,9 +581,9 @@ func TestTelemetry_Concurrent(t *testing.T) {
 				out := make([]byte, len(ids)*128)
 				var err error
 				if g%2 == 0 {
-					err = c.Gather(ctx, 0, ids, out)
+					err = c.Gather(ctx, cache.Request{Rows: ids, Out: out})
 				} else {
-					err = c.GatherAsync(ctx, 0, ids, out).Wait()
+					err = c.GatherAsync(ctx, cache.Request{Rows: ids, Out: out}).Wait()
 				}
 				if err != nil {
 					t.Error(err)
@@ -646,7 +646,7 @@ func TestExplain_EqualsCached(t *testing.T) {
 				hits++
 			}
 		}
-		if err := c.Gather(ctx, table, all, make([]byte, rows*128)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Table: table, Rows: all, Out: make([]byte, rows*128)}); err != nil {
 			t.Fatal(err)
 		}
 		if ts := stats(t, c).Tables[table]; ts.Hits != hits || ts.MissesByReason != reasons || hits == 0 {
@@ -699,13 +699,13 @@ func TestDocs_Metrics(t *testing.T) {
 	o.HostLink = 1e9
 	c, _ := tracedCache(t, o, cache.RefreshOptions{Accesses: 1, Keys: 1})
 	out := make([]byte, 2000*128)
-	if err := c.Gather(ctx, 0, zipf(rand.New(rand.NewPCG(1, 2)), 2000, 2000), out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: zipf(rand.New(rand.NewPCG(1, 2)), 2000, 2000), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Gather(ctx, 0, []int64{-1}, out[:128]); err == nil {
+	if err := c.Gather(ctx, cache.Request{Rows: []int64{-1}, Out: out[:128]}); err == nil {
 		t.Fatal("row -1 is gathered")
 	}
 	r.collect(t)

@@ -56,7 +56,7 @@ func gatherAll(t testing.TB, c *cache.Cache, data []byte) {
 	if len(out) != len(data) {
 		t.Fatalf("%d rows, want %d", len(rows), len(data)/c.RowBytes(0))
 	}
-	if err := c.Gather(ctx, 0, rows, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	checkRows(t, data, c.RowBytes(0), rows, out)
@@ -130,7 +130,7 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 			if c.Rows(0) != rows {
 				t.Fatalf("%d rows", c.Rows(0))
 			}
-			if err := c.Gather(ctx, 0, []int64{rows}, make([]byte, rowBytes)); !errors.Is(err, cache.ErrRows) {
+			if err := c.Gather(ctx, cache.Request{Rows: []int64{rows}, Out: make([]byte, rowBytes)}); !errors.Is(err, cache.ErrRows) {
 				t.Errorf("a row that is not there: %v", err)
 			}
 			more := noise(capacity, rowBytes, 5)
@@ -197,7 +197,7 @@ func TestUpdate_InsertBesideRepack(t *testing.T) {
 		}
 		out := make([]byte, rowBytes)
 		for id := range int64(capacity) {
-			if err := c.Gather(ctx, 0, []int64{id}, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: []int64{id}, Out: out}); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(out, data[id*rowBytes:][:rowBytes]) {
@@ -323,7 +323,7 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 		release := make(chan struct{})
 		held := make([]byte, rows*rowBytes)
 		hold <- release
-		pending := c.GatherAsync(ctx, 0, ids, held)
+		pending := c.GatherAsync(ctx, cache.Request{Rows: ids, Out: held})
 		for len(hold) > 0 { // until the batch has looked its rows up
 			time.Sleep(time.Millisecond)
 		}
@@ -343,7 +343,7 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		out := make([]byte, rows*rowBytes)
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		checkRows(t, data, rowBytes, ids[:20], out[:20*rowBytes])
@@ -493,7 +493,7 @@ func TestUpdate_DeviceFails(t *testing.T) {
 		ids := []int64{rows - 1, rows - 7}
 		out := make([]byte, len(ids)*rowBytes)
 		for i := range 2 {
-			if err := c.On(i).Gather(ctx, 0, ids, out); err != nil {
+			if err := c.On(i).Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 				t.Fatal(err)
 			}
 			checkRows(t, data, rowBytes, ids, out)
@@ -582,8 +582,8 @@ func TestUpdate_EpochsPass(t *testing.T) {
 	for round := range 300 {
 		ids, out := []int64{1, 2, 3}, make([]byte, 3*rowBytes)
 		broken.Store(round%3 == 0)
-		_, err := c.On(0).GatherDevice(bounded, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(out))
-		if failed := c.Gather(bounded, 0, []int64{5}, make([]byte, rowBytes)); (err != nil) != broken.Load() || (failed != nil) != broken.Load() {
+		_, err := c.On(0).Enqueue(bounded, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(ids)), DeviceOut: device.HostBuffer(out)})
+		if failed := c.Gather(bounded, cache.Request{Rows: []int64{5}, Out: make([]byte, rowBytes)}); (err != nil) != broken.Load() || (failed != nil) != broken.Load() {
 			t.Fatalf("%v, %v", err, failed)
 		}
 		broken.Store(false)
@@ -616,7 +616,7 @@ func TestUpdate_SupersededRowIsNeverSeen(t *testing.T) {
 				return
 			default:
 			}
-			if err := c.Gather(ctx, 0, []int64{7}, out); err != nil {
+			if err := c.Gather(ctx, cache.Request{Rows: []int64{7}, Out: out}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -703,7 +703,7 @@ func TestNew_EmptyTable(t *testing.T) {
 					t.Fatalf("%d rows", n)
 				}
 				out := make([]byte, capacity*rowBytes)
-				if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrRows) {
+				if err := c.Gather(ctx, cache.Request{Rows: []int64{0}, Out: out[:rowBytes]}); !errors.Is(err, cache.ErrRows) {
 					t.Errorf("a row of none: %v", err)
 				}
 				if err := errors.Join(c.Refresh(ctx), c.SetBudget(ctx, 50_000), c.SetBudget(ctx, 60_000)); err != nil {
@@ -722,7 +722,7 @@ func TestNew_EmptyTable(t *testing.T) {
 					}
 				}
 				for range 3 {
-					if err := errors.Join(c.Gather(ctx, 0, ids, out), c.Refresh(ctx)); err != nil {
+					if err := errors.Join(c.Gather(ctx, cache.Request{Rows: ids, Out: out}), c.Refresh(ctx)); err != nil {
 						t.Fatal(err)
 					}
 					checkRows(t, data, rowBytes, ids, out)

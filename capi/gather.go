@@ -115,11 +115,7 @@ func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(uns
 
 // enqueue enqueues a gather of rows that lie back to back in out.
 func (s *served) enqueue(r shape, ids, out device.Buffer, stream uintptr) (*cache.Batch, error) {
-	v := s.views[r.device]
-	if r.idBytes == 4 {
-		return v.GatherDevice32(context.Background(), stream, r.table, ids, out)
-	}
-	return v.GatherDevice(context.Background(), stream, r.table, ids, out)
+	return s.views[r.device].Enqueue(context.Background(), stream, cache.Request{Table: r.table, DeviceRows: ids, DeviceRows32: r.idBytes == 4, DeviceOut: out})
 }
 
 // giveBatch gives C code the handle of a batch, if it wants one.
@@ -181,16 +177,16 @@ func (s *served) gatherHost(dev, table C.int32_t, ids unsafe.Pointer, idType C.i
 
 // gatherRows gathers rows back to back.
 func (s *served) gatherRows(r shape, ids unsafe.Pointer, out []byte) error {
-	ctx := context.Background()
-	switch {
-	case r.idBytes == 4 && r.device < 0:
-		return s.cache.Gather32(ctx, r.table, narrow(ids, r.n), out)
-	case r.idBytes == 4:
-		return s.views[r.device].Gather32(ctx, r.table, narrow(ids, r.n), out)
-	case r.device < 0:
-		return s.cache.Gather(ctx, r.table, wide(ids, C.TC_INT64, r.n), out)
+	q := cache.Request{Table: r.table, Out: out}
+	if r.idBytes == 4 {
+		q.Rows32 = narrow(ids, r.n)
+	} else {
+		q.Rows = wide(ids, C.TC_INT64, r.n)
 	}
-	return s.views[r.device].Gather(ctx, r.table, wide(ids, C.TC_INT64, r.n), out)
+	if r.device < 0 {
+		return s.cache.Gather(context.Background(), q)
+	}
+	return s.views[r.device].Gather(context.Background(), q)
 }
 
 // checkRows returns an error that wraps cache.ErrRows for row numbers in the host's memory that are out of range.

@@ -19,6 +19,7 @@ import (
 type pooledShape struct {
 	shape
 	c       *C.tc_pooled
+	request cache.Request // without row numbers and output
 	pooling cache.Pooling // without offsets and weights
 	bags    int64
 	outSize int64 // bytes
@@ -67,8 +68,9 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 	}
 	r.pooling = cache.Pooling{
 		Mode: cache.PoolMode(p.mode), Bag: int(p.bag), LastOffset: p.last_offset != 0, Padding: p.has_padding != 0, PaddingRow: int64(p.padding),
-		Output: output, Stride: int64(p.out_stride), Offsets32: narrow, FirstBag: int(p.first_bag), Bags: int(p.bags),
+		Offsets32: narrow, FirstBag: int(p.first_bag), Bags: int(p.bags),
 	}
+	r.request = cache.Request{Table: r.table, As: output, Stride: int64(p.out_stride)}
 	switch r.bags = int64(p.offset_count); {
 	case p.bags > 0:
 		r.bags = int64(p.bags)
@@ -78,13 +80,13 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 		r.bags = max(r.bags-1, 0)
 	}
 	of := s.types[r.table]
-	r.pooling.Float8 = cache.Float8{
+	r.request.Float8 = cache.Float8{
 		Values: dtype.Type(p.float8), Scales: dtype.Type(p.float8_scales), Block: int(p.float8_block), Factor: float32(p.float8_factor),
 	}
 	if p.float8 < 0 || p.float8 > C.TC_FLOAT8_E8M0 || p.float8_scales < 0 || p.float8_scales > C.TC_FLOAT8_E8M0 || p.float8_block < 0 || int64(p.float8_block) > r.row {
 		return r, argument("float8 (%d, scales %d, block %d) must be tc_dtype, tc_dtype, and 0 to the row's %d bytes", p.float8, p.float8_scales, p.float8_block, r.row)
 	}
-	columns, f := r.row, reduce.Float8(r.pooling.Float8)
+	columns, f := r.row, reduce.Float8(r.request.Float8)
 	if f.Complete(of); f.Is() {
 		of, columns = dtype.Float32, int64(f.Columns(int(r.row)))
 	} else if of.Size() > 0 {
@@ -126,27 +128,29 @@ func (s *served) gatherPooledHost(dev C.int32_t, pooled *C.tc_pooled, count C.in
 	if err != nil {
 		return err
 	}
-	tables := make([]cache.PooledBatch, len(all))
+	requests := make([]cache.Request, len(all))
 	for i := range all {
-		r, t := &all[i], &tables[i]
-		t.Table, t.Pooling = r.table, r.pooling
+		r := &all[i]
+		q := r.request
 		if r.idBytes == 4 {
-			t.Rows32 = narrow(r.c.ids, r.n)
+			q.Rows32 = narrow(r.c.ids, r.n)
 		} else {
-			t.Rows = wide(r.c.ids, C.TC_INT64, r.n)
+			q.Rows = wide(r.c.ids, C.TC_INT64, r.n)
 		}
-		t.Pooling.Offsets = wide(r.c.offsets, r.c.offset_type, int64(r.c.offset_count))
+		r.pooling.Offsets = wide(r.c.offsets, r.c.offset_type, int64(r.c.offset_count))
 		if r.c.weights != nil {
-			t.Pooling.Weights = weightsOf(unsafe.Pointer(r.c.weights), r.n)
+			r.pooling.Weights = weightsOf(unsafe.Pointer(r.c.weights), r.n)
 		}
 		if r.outSize > 0 {
-			t.Out = unsafe.Slice((*byte)(r.c.out), r.outSize)
+			q.Out = unsafe.Slice((*byte)(r.c.out), r.outSize)
 		}
+		q.Pool = &r.pooling
+		requests[i] = q
 	}
 	if dev < 0 {
-		return s.cache.GatherPooledTables(context.Background(), tables)
+		return s.cache.Gather(context.Background(), requests...)
 	}
-	return s.views[dev].GatherPooledTables(context.Background(), tables)
+	return s.views[dev].Gather(context.Background(), requests...)
 }
 
 // weightsOf returns n floats in C's memory: in place where they are aligned, else copied.
@@ -191,19 +195,19 @@ func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count
 	if len(all) == 0 {
 		return s.giveBatch(to, nil)
 	}
-	enqueued := make([]cache.PooledDeviceBatch, len(all))
+	enqueued := make([]cache.Request, len(all))
 	for i := range all {
 		enqueued[i] = all[i].onDevice()
 	}
-	b, err := s.views[dev].GatherPooledTablesDevice(context.Background(), uintptr(stream), enqueued)
+	b, err := s.views[dev].Enqueue(context.Background(), uintptr(stream), enqueued...)
 	if err != nil {
 		return result(err)
 	}
 	return s.giveBatch(to, []*cache.Batch{b})
 }
 
-// onDevice returns a batch whose memory is a GPU's.
-func (r *pooledShape) onDevice() cache.PooledDeviceBatch {
+// onDevice returns a request whose memory is a GPU's.
+func (r *pooledShape) onDevice() cache.Request {
 	at := func(p unsafe.Pointer, bytes int64) device.Buffer {
 		return device.DeviceBuffer(uint64(uintptr(p)), bytes)
 	}
@@ -211,12 +215,11 @@ func (r *pooledShape) onDevice() cache.PooledDeviceBatch {
 	if r.pooling.Offsets32 {
 		offsetBytes = 4
 	}
-	b := cache.PooledDeviceBatch{
-		Table: r.table, Rows: at(r.c.ids, r.n*r.idBytes), Rows32: r.idBytes == 4, Pooling: r.pooling, Out: at(r.c.out, r.outSize),
-	}
-	b.Pooling.DeviceOffsets = at(r.c.offsets, offsetBytes*int64(r.c.offset_count))
+	r.pooling.DeviceOffsets = at(r.c.offsets, offsetBytes*int64(r.c.offset_count))
 	if r.c.weights != nil {
-		b.Pooling.DeviceWeights = at(unsafe.Pointer(r.c.weights), 4*r.n)
+		r.pooling.DeviceWeights = at(unsafe.Pointer(r.c.weights), 4*r.n)
 	}
-	return b
+	q := r.request
+	q.DeviceRows, q.DeviceRows32, q.DeviceOut, q.Pool = at(r.c.ids, r.n*r.idBytes), r.idBytes == 4, at(r.c.out, r.outSize), &r.pooling
+	return q
 }

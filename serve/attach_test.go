@@ -43,7 +43,7 @@ func checkRows(t testing.TB, c *cache.Cache, rows int, r *rand.Rand) {
 		ids[i] = int64(r.IntN(rows))
 	}
 	out := make([]byte, len(ids)*64)
-	if err := c.Gather(ctx, 0, ids, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	want := make([]byte, 64)
@@ -80,10 +80,10 @@ func TestAttach_Gathers(t *testing.T) {
 			for range 50 {
 				checkRows(t, a, rows, r)
 			}
-			if err := a.On(a.Devices()-1).Gather32(ctx, 0, []int32{7}, make([]byte, 64)); err != nil {
+			if err := a.On(a.Devices()-1).Gather(ctx, cache.Request{Rows32: []int32{7}, Out: make([]byte, 64)}); err != nil {
 				t.Error(err)
 			}
-			if err := a.Gather(ctx, 0, []int64{rows}, make([]byte, 64)); !errors.Is(err, cache.ErrRows) {
+			if err := a.Gather(ctx, cache.Request{Rows: []int64{rows}, Out: make([]byte, 64)}); !errors.Is(err, cache.ErrRows) {
 				t.Error(err)
 			}
 		})
@@ -103,7 +103,7 @@ func TestAttach_Stats(t *testing.T) {
 		for i := range ids {
 			ids[i] = int64(i)
 		}
-		if err := c.Gather(ctx, 0, ids, make([]byte, n*64)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, n*64)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestAttach_Changes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, reader := range []*cache.Cache{a, c} {
-			if err := reader.Gather(ctx, 0, []int64{5}, out); err != nil || !bytes.Equal(out, want) {
+			if err := reader.Gather(ctx, cache.Request{Rows: []int64{5}, Out: out}); err != nil || !bytes.Equal(out, want) {
 				t.Errorf("%v, %x", err, out)
 			}
 		}
@@ -222,7 +222,7 @@ func TestAttach_Samples(t *testing.T) {
 		ids[i] = int64(i * 100)
 	}
 	for range 5 {
-		if err := a.Gather(ctx, 0, ids, out); err != nil {
+		if err := a.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +232,7 @@ func TestAttach_Samples(t *testing.T) {
 	if s, err := a.Stats(); err != nil || s.Tables[0].Hits != 0 || s.Changes.SampledAccesses != 250 {
 		t.Errorf("%v, %d hits, %+v", err, s.Tables[0].Hits, s.Changes)
 	}
-	if err := a.Gather(ctx, 0, ids, out); err != nil {
+	if err := a.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := a.Stats(); err != nil || s.Tables[0].Hits != 50 {
@@ -277,7 +277,7 @@ func TestAttach_Scratch(t *testing.T) {
 		a := attach(t, listen(t, c, serve.Options{MaxScratch: limit}), cache.AttachOptions{Threads: -1})
 		for range 3 {
 			clear(out)
-			if err := a.Gather(ctx, 0, ids, out); err != nil {
+			if err := a.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 				t.Fatal(err)
 			}
 			for i, id := range ids {
@@ -327,7 +327,7 @@ func TestAttach_ScratchAsked(t *testing.T) {
 		asked, allows int64
 	}{{s, mib, mib}, {s, 4 * mib, 4 * mib}, {s, 0, 4 * mib}, {free, mib, mib}, {free, 0, 0}} {
 		a := attach(t, test.server, cache.AttachOptions{Scratch: test.asked, Threads: -1})
-		if err := a.Gather(ctx, 0, ids, out); err != nil {
+		if err := a.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := a.Stats(); err != nil || test.allows > 0 && got.ScratchBytes > test.allows {
@@ -367,7 +367,7 @@ func TestAttach_Forgotten(t *testing.T) {
 	a := attach(t, listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond}), cache.AttachOptions{})
 	rows, out := make([]byte, 8*10), make([]byte, 64*10)
 	for range 5 {
-		if _, err := a.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(rows), device.HostBuffer(out)); err != nil {
+		if _, err := a.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(rows), DeviceOut: device.HostBuffer(out)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,7 +52,7 @@ func gatherFor(c *cache.Cache, seed uint64, stop *atomic.Bool) (float64, error) 
 		for i := range ids {
 			ids[i] = r.Int64N(benchRows)
 		}
-		if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 			return 0, err
 		}
 		rows += len(ids)

@@ -65,7 +65,7 @@ func capture(c *cache.Cache, d device.Device, n int) (b *captured, err error) {
 		return nil, err
 	}
 	b.graph, err = b.stream.Capture(true, func() (err error) {
-		b.batch, err = onDevice(c, d).GatherDevice(context.Background(), b.stream.Handle(), 0, b.rows, b.out)
+		b.batch, err = onDevice(c, d).Enqueue(context.Background(), b.stream.Handle(), cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
 		return err
 	})
 	return b, err
@@ -434,7 +434,7 @@ func TestGPU_CapturedPooled(t *testing.T) {
 	}
 	var batch *cache.Batch
 	graph, err := stream.Capture(true, func() (err error) {
-		batch, err = a.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, ids, cache.Pooling{DeviceOffsets: offsets}, out)
+		batch, err = a.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: ids, DeviceOut: out, Pool: &cache.Pooling{DeviceOffsets: offsets}})
 		return err
 	})
 	if err != nil {
@@ -814,7 +814,7 @@ func TestGPU_AttachedPooledTables(t *testing.T) {
 	}
 	for _, p := range []cache.Pooling{chosen, fixed} {
 		check(func() error {
-			b, err := a.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches(p))
+			b, err := a.On(0).Enqueue(ctx, stream.Handle(), batches(p)...)
 			if err == nil {
 				err = b.Wait()
 			}
@@ -823,10 +823,10 @@ func TestGPU_AttachedPooledTables(t *testing.T) {
 	}
 	var batch *cache.Batch
 	graph, err := stream.Capture(true, func() (err error) {
-		if _, err := a.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches(chosen)); !errors.Is(err, cache.ErrCapturing) {
+		if _, err := a.On(0).Enqueue(ctx, stream.Handle(), batches(chosen)...); !errors.Is(err, cache.ErrCapturing) {
 			t.Errorf("captured bags of those that offsets describe: %v", err)
 		}
-		batch, err = a.On(0).GatherPooledTablesDevice(ctx, stream.Handle(), batches(fixed))
+		batch, err = a.On(0).Enqueue(ctx, stream.Handle(), batches(fixed)...)
 		return err
 	})
 	if err != nil {

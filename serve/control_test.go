@@ -76,7 +76,7 @@ func TestControl_Status(t *testing.T) {
 	c := open(t, 1000, nil)
 	d := dial(t, listen(t, c, serve.Options{}))
 	out := make([]byte, 3*64)
-	if err := c.Gather(ctx, 0, []int64{1, 2, 999}, out); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: []int64{1, 2, 999}, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := d.Status(ctx)

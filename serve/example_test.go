@@ -45,7 +45,7 @@ func Example() {
 	}
 	defer attached.Close()
 	rows := make([]float32, 2*2)
-	if err := attached.Gather(ctx, 0, []int64{2, 0}, cache.AsBytes(rows)); err != nil {
+	if err := attached.Gather(ctx, cache.Request{Rows: []int64{2, 0}, Out: cache.AsBytes(rows)}); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(rows)

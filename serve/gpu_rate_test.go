@@ -105,7 +105,7 @@ func (m *meter) rate(batches int, lasts time.Duration) (float64, error) {
 			}
 		}
 		var err error
-		if *slot, err = m.view.GatherDevice(context.Background(), 0, 0, m.ids, m.out); err != nil {
+		if *slot, err = m.view.Enqueue(context.Background(), 0, cache.Request{DeviceRows: m.ids, DeviceOut: m.out}); err != nil {
 			return 0, err
 		}
 	}

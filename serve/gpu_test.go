@@ -76,7 +76,7 @@ func TestGPU_AttachScratch(t *testing.T) {
 		ids[i] = int64(i % rows)
 	}
 	sum := func(of *cache.Cache, n int) error {
-		return of.GatherPooled(ctx, 0, ids[:n], cache.Pooling{Bag: n}, cache.AsBytes(out))
+		return of.Gather(ctx, cache.Request{Rows: ids[:n], Out: cache.AsBytes(out), Pool: &cache.Pooling{Bag: n}})
 	}
 	if err := sum(c, bag); err != nil || out[5] != bag*(rows-1)/2 {
 		t.Fatalf("the owner: %v, sum %v", err, out[5])
@@ -114,7 +114,7 @@ func TestGPU_GatherDevice(t *testing.T) {
 	for i := range 100 {
 		ids.Bytes()[8*i] = byte(i)
 	}
-	b, err := a.On(0).GatherDevice(ctx, 0, 0, ids, out)
+	b, err := a.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: ids, DeviceOut: out})
 	if err != nil {
 		t.Fatal(err)
 	}

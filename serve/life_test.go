@@ -41,7 +41,7 @@ func init() {
 		}
 		p.say("attached")
 		for {
-			if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+			if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 				return err
 			}
 			if i := r.IntN(len(ids)); out[64*i] != byte(ids[i]*8) && out[64*i] != updated {
@@ -232,7 +232,7 @@ func TestClient_Stopped(t *testing.T) {
 	if want := regexp.MustCompile(`^cache: Update of table rows: \d+ of 70000 rows are updated: cache: a client holds back changes: gatherer`); !errors.Is(err, cache.ErrHeld) || !want.MatchString(err.Error()) {
 		t.Errorf("%v, want %v", err, want)
 	}
-	if err := c.Gather(ctx, 0, []int64{9000}, row); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: []int64{9000}, Out: row}); err != nil {
 		t.Error(err)
 	}
 	listen(t, c, serve.Options{StoppedAfter: time.Hour}) // on a busy machine a batch may take longer than 300 ms without being stopped
@@ -299,12 +299,12 @@ func killOwner(t *testing.T, own ...string) {
 		}
 		owner.kill()
 		got := make([]byte, 64)
-		if err := c.Gather(ctx, 0, []int64{7}, got); err != nil || string(got) != string(row) {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{7}, Out: got}); err != nil || string(got) != string(row) {
 			t.Fatalf("%v, %x", err, got)
 		}
 		for range 20 {
 			ids := []int64{8 + r.Int64N(lifeRows-8)}
-			if err := c.Gather(ctx, 0, ids, got); err != nil || got[0] != byte(ids[0]*8) {
+			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: got}); err != nil || got[0] != byte(ids[0]*8) {
 				t.Fatalf("%v, row %d is %x", err, ids[0], got)
 			}
 		}
@@ -323,7 +323,7 @@ func killOwner(t *testing.T, own ...string) {
 		owner = start(t, append([]string{"own", address}, own...)...)
 		owner.expect("ready")
 		until(t, "the client has attached again", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
-		if err := c.Gather(ctx, 0, []int64{7}, got); err != nil || got[0] != 7*8 { // the new owner knows nothing of the update
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{7}, Out: got}); err != nil || got[0] != 7*8 { // the new owner knows nothing of the update
 			t.Fatalf("%v, %x", err, got)
 		}
 	}
@@ -353,7 +353,7 @@ func TestOwner_Closed(t *testing.T) {
 			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.Gather(ctx, 0, []int64{int64(i)}, row); err != nil || string(row) != string(make([]byte, 64)) {
+			if err := a.Gather(ctx, cache.Request{Rows: []int64{int64(i)}, Out: row}); err != nil || string(row) != string(make([]byte, 64)) {
 				t.Fatal(err, row)
 			}
 			for k := range 8 {

@@ -34,12 +34,12 @@ func init() {
 			return err
 		}
 		out := make([]byte, 64)
-		err = c.On(gpu).Gather(context.Background(), 0, []int64{1}, out)
+		err = c.On(gpu).Gather(context.Background(), cache.Request{Rows: []int64{1}, Out: out})
 		if !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "the owner has lost it: ") {
 			return fmt.Errorf("on the lost GPU: %w", err)
 		}
 		for row := range int64(lifeRows / 10) {
-			if err := c.Gather(context.Background(), 0, []int64{row}, out); err != nil || out[0] != byte(row*8) || out[1] != byte(row*8>>8) {
+			if err := c.Gather(context.Background(), cache.Request{Rows: []int64{row}, Out: out}); err != nil || out[0] != byte(row*8) || out[1] != byte(row*8>>8) {
 				return fmt.Errorf("row %d: %v, %x", row, err, out)
 			}
 		}
@@ -67,7 +67,7 @@ func TestGPUs_AttachAfterLoss(t *testing.T) {
 			s := listen(t, c, serve.Options{})
 			emulator.Fail(gpu, illegalAddress, -1)
 			until(t, "the owner knows", func() bool {
-				err := c.On(gpu).Gather(ctx, 0, []int64{1}, make([]byte, 64))
+				err := c.On(gpu).Gather(ctx, cache.Request{Rows: []int64{1}, Out: make([]byte, 64)})
 				s, failed := c.Stats()
 				return errors.Is(err, cache.ErrDevice) && failed == nil && s.Devices[gpu].Lost
 			})
@@ -89,7 +89,7 @@ func checkOthers(t *testing.T, c *cache.Cache, lost int) {
 	out := make([]byte, 64)
 	for range 20 {
 		row := 4 + r.Int64N(lifeRows/10-4)
-		if err := c.On(1-lost).Gather(ctx, 0, []int64{row}, out); err != nil || out[0] != byte(row*8) {
+		if err := c.On(1-lost).Gather(ctx, cache.Request{Rows: []int64{row}, Out: out}); err != nil || out[0] != byte(row*8) {
 			t.Fatalf("row %d: %v, %x", row, err, out)
 		}
 	}

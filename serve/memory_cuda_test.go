@@ -212,7 +212,7 @@ func (r *reader) draw() error {
 }
 
 func (r *reader) enqueue(c *cache.Cache) (err error) {
-	r.last, err = c.On(0).GatherDevice(context.Background(), r.stream.Handle(), 0, r.ids, r.out)
+	r.last, err = c.On(0).Enqueue(context.Background(), r.stream.Handle(), cache.Request{DeviceRows: r.ids, DeviceOut: r.out})
 	return err
 }
 

@@ -130,13 +130,13 @@ func (m *model) gather(c *cache.Cache, r *rand.Rand) error {
 		out := make([]byte, len(rows)*modelRowBytes)
 		switch r.IntN(8) {
 		case 0, 1:
-			return out, c.GatherPooled(context.Background(), 0, rows, cache.Pooling{Bag: 1}, out)
+			return out, c.Gather(context.Background(), cache.Request{Rows: rows, Out: out, Pool: &cache.Pooling{Bag: 1}})
 		case 2:
 			if err := c.Prefetch(0, rows[:min(len(rows), 16)]); err != nil && !errors.Is(err, cache.ErrOwner) {
 				return nil, err
 			}
 		}
-		return out, c.Gather(context.Background(), 0, rows, out)
+		return out, c.Gather(context.Background(), cache.Request{Rows: rows, Out: out})
 	})
 }
 

@@ -126,7 +126,7 @@ func (s *ngramServer) rate(phase workload.Phase, lasts time.Duration) (float64, 
 		}
 		ids := steps[i%len(steps)]
 		n := int(ids.Size() / 8)
-		b, err := s.view.GatherDevice(context.Background(), 0, 0, ids, s.out.Slice(0, int64(n*s.cache.RowBytes(0))))
+		b, err := s.view.Enqueue(context.Background(), 0, cache.Request{DeviceRows: ids, DeviceOut: s.out.Slice(0, int64(n*s.cache.RowBytes(0)))})
 		if err != nil {
 			return 0, err
 		}

@@ -125,7 +125,7 @@ func TestAttach_Pages(t *testing.T) {
 		}
 		for _, of := range []*cache.Cache{a, c} {
 			got := make([]byte, 64)
-			if err := of.Gather(ctx, 0, []int64{id}, got); err != nil || string(got) != string(row) {
+			if err := of.Gather(ctx, cache.Request{Rows: []int64{id}, Out: got}); err != nil || string(got) != string(row) {
 				t.Fatalf("updated row %d: %v, %x", id, err, got)
 			}
 		}
@@ -184,7 +184,7 @@ func TestAttach_PagesFail(t *testing.T) {
 	want := func(why ...string) {
 		t.Helper()
 		out := make([]byte, 3*64)
-		err := a.Gather(ctx, 0, ids, out)
+		err := a.Gather(ctx, cache.Request{Rows: ids, Out: out})
 		if !errors.Is(err, cache.ErrCold) {
 			t.Fatalf("error %v", err)
 		}
@@ -202,7 +202,7 @@ func TestAttach_PagesFail(t *testing.T) {
 	failing.Store(true)
 	want("1 of 3 rows", "page", "the drive is on fire")
 	failing.Store(false)
-	if err := a.Gather(ctx, 0, ids, make([]byte, 3*64)); err != nil {
+	if err := a.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 3*64)}); err != nil {
 		t.Errorf("after that: %v", err)
 	}
 	ids[0] = find("pages")
@@ -212,7 +212,7 @@ func TestAttach_PagesFail(t *testing.T) {
 	want("1 of 3 rows", s.Address())
 	listen(t, c, serve.Options{Address: s.Address()})
 	until(t, "attached again", func() bool { all, err := a.Stats(); return err == nil && all.OwnerError == "" })
-	if err := a.Gather(ctx, 0, ids, make([]byte, 3*64)); err != nil {
+	if err := a.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, 3*64)}); err != nil {
 		t.Errorf("with the next owner: %v", err)
 	}
 }
@@ -280,7 +280,7 @@ func killOwnerOfPages(t *testing.T, backend string) {
 	}
 	whole := func(when string) {
 		t.Helper()
-		if err := a.Gather(ctx, 0, all, out); err != nil || !bytes.Equal(out, want) {
+		if err := a.Gather(ctx, cache.Request{Rows: all, Out: out}); err != nil || !bytes.Equal(out, want) {
 			t.Fatalf("%s: rows differ: %v", when, err)
 		}
 	}
@@ -303,7 +303,7 @@ func killOwnerOfPages(t *testing.T, backend string) {
 			t.Fatalf("%v: %+v", err, s)
 		}
 		owner.kill()
-		err = a.Gather(ctx, 0, all, out)
+		err = a.Gather(ctx, cache.Request{Rows: all, Out: out})
 		if !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), address) {
 			t.Fatalf("without an owner: %v", err)
 		}

@@ -58,7 +58,7 @@ func checkOverflow(t *testing.T, c *cache.Cache) {
 	for i := range rows {
 		rows[i] = int64(i)
 	}
-	if err := a.Gather(ctx, 0, rows, make([]byte, len(rows)*modelRowBytes)); err != nil {
+	if err := a.Gather(ctx, cache.Request{Rows: rows, Out: make([]byte, len(rows)*modelRowBytes)}); err != nil {
 		t.Fatal(err)
 	}
 	is, now := of(c)
@@ -162,7 +162,7 @@ func TestResident_RetargetByClient(t *testing.T) {
 			t.Errorf("table %d to %d: %v, want %v %q", one.table, one.target, err, one.is, one.want)
 		}
 	}
-	if err := a.Gather(ctx, 1, []int64{3}, make([]byte, 64)); err != nil {
+	if err := a.Gather(ctx, cache.Request{Table: 1, Rows: []int64{3}, Out: make([]byte, 64)}); err != nil {
 		t.Error(err)
 	}
 }
@@ -201,7 +201,7 @@ func pooledResident(t *testing.T, change func(*cache.Options)) {
 		}
 		for who, of := range map[string]*cache.Cache{"owner": c, "client": a} {
 			var sums [len(want)]float32
-			if err := of.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, cache.AsBytes(sums[:])); err != nil || sums != want {
+			if err := of.Gather(ctx, cache.Request{Rows: ids, Out: cache.AsBytes(sums[:]), Pool: &cache.Pooling{Bag: bag}}); err != nil || sums != want {
 				t.Errorf("target %d: %s: %v, sums are others", target, who, err)
 			}
 		}
@@ -235,7 +235,7 @@ func TestResident_AttachedRanges(t *testing.T) {
 			t.Fatalf("moved: %v; %v, %+v", moved == 1, err, s.Tables[0].Resident)
 		}
 		clear(out)
-		if err := a.Gather(ctx, 0, ids, out); err != nil || !bytes.Equal(out, data) {
+		if err := a.Gather(ctx, cache.Request{Rows: ids, Out: out}); err != nil || !bytes.Equal(out, data) {
 			t.Fatalf("moved: %v; wrong rows, %v", moved == 1, err)
 		}
 		if err := c.Retarget(ctx, 0, 16); err != nil {

@@ -53,7 +53,7 @@ func (s *soaker) gather() error {
 			}
 		}
 	}
-	if err := s.cache.Gather(context.Background(), 0, rows, out); err != nil {
+	if err := s.cache.Gather(context.Background(), cache.Request{Rows: rows, Out: out}); err != nil {
 		return err
 	}
 	want := make([]byte, modelRowBytes)

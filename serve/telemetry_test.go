@@ -103,13 +103,13 @@ func TestTelemetry_ClientNamed(t *testing.T) {
 	client, telemetry := watch()
 	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{Name: "trainer 3", Telemetry: telemetry})
 	for _, c := range []*cache.Cache{a, c} {
-		if err := c.Gather(ctx, 0, []int64{1, 2}, make([]byte, 128)); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{1, 2}, Out: make([]byte, 128)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Update(ctx, 0, []int64{1}, make([]byte, 64)); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Gather(ctx, 0, []int64{-1}, make([]byte, 64)); err == nil {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{-1}, Out: make([]byte, 64)}); err == nil {
 			t.Fatal("row -1 is gathered")
 		}
 	}
@@ -160,7 +160,7 @@ func init() {
 			return err
 		}
 		for range batches {
-			if err := c.Gather(context.Background(), 0, make([]int64, 100), make([]byte, 6400)); err != nil {
+			if err := c.Gather(context.Background(), cache.Request{Rows: make([]int64, 100), Out: make([]byte, 6400)}); err != nil {
 				return err
 			}
 		}
@@ -175,7 +175,7 @@ func TestTelemetry_OwnerSums(t *testing.T) {
 	w, of := watch()
 	c := open(t, 100, func(o *cache.Options) { shared(o); o.Telemetry = of })
 	s := listen(t, c, serve.Options{})
-	if err := c.Gather(ctx, 0, make([]int64, 7), make([]byte, 7*64)); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: make([]int64, 7), Out: make([]byte, 7*64)}); err != nil {
 		t.Fatal(err)
 	}
 	killed, lives := start(t, "count", s.Address(), "30"), start(t, "count", s.Address(), "5")
@@ -225,7 +225,7 @@ func TestTelemetry_MissesExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	if err := a.Gather(ctx, 0, []int64{3, 4}, make([]byte, 128)); err != nil {
+	if err := a.Gather(ctx, cache.Request{Rows: []int64{3, 4}, Out: make([]byte, 128)}); err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(begun)
@@ -276,7 +276,7 @@ func TestTelemetry_Unexplained(t *testing.T) {
 	a := attach(t, s, cache.AttachOptions{Telemetry: telemetry})
 	gather := func() {
 		t.Helper()
-		if err := a.Gather(ctx, 0, []int64{3}, make([]byte, 64)); err != nil {
+		if err := a.Gather(ctx, cache.Request{Rows: []int64{3}, Out: make([]byte, 64)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,7 +326,7 @@ func TestTelemetry_Closed(t *testing.T) {
 	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{Telemetry: telemetry})
 	t.Cleanup(func() { close(policy.go_) }) // before the server closes, which waits for the request
 	for range 30 {
-		if err := a.Gather(ctx, 0, []int64{3}, make([]byte, 64)); err != nil {
+		if err := a.Gather(ctx, cache.Request{Rows: []int64{3}, Out: make([]byte, 64)}); err != nil {
 			t.Fatal(err)
 		}
 	}

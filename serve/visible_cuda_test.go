@@ -55,8 +55,8 @@ func init() {
 			}
 			out := make([]byte, len(want))
 			for i, gather := range []func() error{
-				func() error { return c.Gather(context.Background(), 0, rows, out) },
-				func() error { return c.On(1).Gather(context.Background(), 0, rows, out) },
+				func() error { return c.Gather(context.Background(), cache.Request{Rows: rows, Out: out}) },
+				func() error { return c.On(1).Gather(context.Background(), cache.Request{Rows: rows, Out: out}) },
 				func() (err error) { out, err = b.replay(rows); return errors.Join(err, b.batch.Wait()) },
 			} {
 				clear(out)
@@ -64,10 +64,10 @@ func init() {
 					return fmt.Errorf("way %d: %v, rows differ", i, err)
 				}
 			}
-			if err := c.On(0).Gather(context.Background(), 0, rows, out); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "does not see") {
+			if err := c.On(0).Gather(context.Background(), cache.Request{Rows: rows, Out: out}); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "does not see") {
 				return fmt.Errorf("GPU that is not seen: %v", err)
 			}
-			if _, err := c.On(0).GatherDevice(context.Background(), b.stream.Handle(), 0, b.rows, b.out); !errors.Is(err, cache.ErrDevice) {
+			if _, err := c.On(0).Enqueue(context.Background(), b.stream.Handle(), cache.Request{DeviceRows: b.rows, DeviceOut: b.out}); !errors.Is(err, cache.ErrDevice) {
 				return fmt.Errorf("GPU that is not seen: %v", err)
 			}
 			s, err := c.Stats()

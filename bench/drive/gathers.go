@@ -114,7 +114,7 @@ func (g *gatherer) gather(ctx context.Context, rows []int64) (ready, waited floa
 		binary.LittleEndian.PutUint64(g.rows.Bytes()[8*i:], uint64(row))
 	}
 	start := time.Now()
-	b, err := g.c.On(0).GatherDevice(ctx, g.handle, 0, g.rows.Slice(0, int64(len(rows))*8), g.out.Slice(0, int64(len(rows)*g.c.RowBytes(0))))
+	b, err := g.c.On(0).Enqueue(ctx, g.handle, cache.Request{DeviceRows: g.rows.Slice(0, int64(len(rows))*8), DeviceOut: g.out.Slice(0, int64(len(rows)*g.c.RowBytes(0)))})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -63,7 +63,7 @@ func (r *run) gatherPooled(ctx context.Context, c *cache.Cache, rows []int64, ou
 		*out = make([]byte, n)
 	}
 	start := time.Now()
-	if err := c.GatherPooled(ctx, 0, rows, cache.Pooling{Bag: bag}, (*out)[:n]); err != nil {
+	if err := c.Gather(ctx, cache.Request{Rows: rows, Out: (*out)[:n], Pool: &cache.Pooling{Bag: bag}}); err != nil {
 		return 0, err
 	}
 	took := time.Since(start)

@@ -584,7 +584,7 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 			}
 			out = out[:n]
 			start := time.Now()
-			if err := c.Gather(whole, t, part, out); err != nil {
+			if err := c.Gather(whole, cache.Request{Table: t, Rows: part, Out: out}); err != nil {
 				return 0, err
 			}
 			took += time.Since(start)

@@ -226,7 +226,7 @@ func gathererOf(c *cache.Cache, device int, stream device.Stream) gatherer {
 }
 
 func (g gatherer) begin(rows, out device.Buffer) (*cache.Batch, error) {
-	return g.view.GatherDevice(context.Background(), g.handle, 0, rows, out)
+	return g.view.Enqueue(context.Background(), g.handle, cache.Request{DeviceRows: rows, DeviceOut: out})
 }
 
 func (g gatherer) gather(rows, out device.Buffer) error {

@@ -237,8 +237,9 @@ func (n *ngrams) gathered(lists [][]int64, out device.Buffer) float64 {
 
 // values enqueues the conversion of rows to bfloat16, in the kernel that reads them.
 func (n *ngrams) values(rows, out device.Buffer) (*cache.Batch, error) {
-	p := cache.Pooling{Bag: 1, Float8: ngramFloat8, Output: dtype.BFloat16}
-	return n.view.GatherPooledDevice(context.Background(), n.handle, 0, rows, p, out.Slice(0, rows.Size()/8*workload.NgramElements*2))
+	return n.view.Enqueue(context.Background(), n.handle, cache.Request{
+		DeviceRows: rows, DeviceOut: out.Slice(0, rows.Size()/8*workload.NgramElements*2), As: dtype.BFloat16, Float8: ngramFloat8,
+	})
 }
 
 // checkValues compares the first rows of an output with their conversion on the host.

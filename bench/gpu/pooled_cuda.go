@@ -74,7 +74,7 @@ func (r *runner) timePooled(c *cache.Cache, t *table, of dtype.Type, bag int, ba
 	var seconds float64
 	err := try(func() {
 		seconds = r.timeAfter(r.o.Runs, before, func(i int) error {
-			b, err := g.view.GatherPooledDevice(context.Background(), g.handle, 0, batches.rows[i%sets], cache.Pooling{Bag: bag, Output: dtype.Float32}, out)
+			b, err := g.view.Enqueue(context.Background(), g.handle, cache.Request{DeviceRows: batches.rows[i%sets], DeviceOut: out, As: dtype.Float32, Pool: &cache.Pooling{Bag: bag}})
 			if err == nil {
 				pending = append(pending, b)
 			}
@@ -252,25 +252,25 @@ func (r *runner) pooledOfTables() {
 				offsets[i] = int64(i * tableBag)
 			}
 			bounds := r.put(asBytes(offsets))
-			all := make([]cache.PooledDeviceBatch, pooledTables)
+			all := make([]cache.Request, pooledTables)
 			var last *cache.Batch
-			enqueue := func(of func(i, k int) (device.Buffer, cache.Pooling)) float64 {
+			enqueue := func(of func(i, k int) (device.Buffer, *cache.Pooling)) float64 {
 				return r.time(func(i int) (err error) {
 					for k := range pooledTables {
 						rows, p := of(i, k)
-						all[k] = cache.PooledDeviceBatch{Table: k, Rows: rows, Pooling: p, Out: out.Slice(int64(k)*bytes, int64(k+1)*bytes)}
+						all[k] = cache.Request{Table: k, DeviceRows: rows, DeviceOut: out.Slice(int64(k)*bytes, int64(k+1)*bytes), As: dtype.Float32, Pool: p}
 					}
-					last, err = g.view.GatherPooledTablesDevice(context.Background(), g.handle, all)
+					last, err = g.view.Enqueue(context.Background(), g.handle, all...)
 					return err
 				})
 			}
-			seconds := enqueue(func(i, k int) (device.Buffer, cache.Pooling) {
-				return batches.rows[(i+k)%sets], cache.Pooling{Bag: tableBag, Output: dtype.Float32}
+			seconds := enqueue(func(i, k int) (device.Buffer, *cache.Pooling) {
+				return batches.rows[(i+k)%sets], &cache.Pooling{Bag: tableBag}
 			})
 			must(errors.Join(last.Wait(), c.Check(true)))
 			r.checkTables(t, of, batches, part, out, bytes)
-			jagged := enqueue(func(i, k int) (device.Buffer, cache.Pooling) {
-				return keyed[i%sets], cache.Pooling{DeviceOffsets: bounds, FirstBag: k * n / tableBag, Bags: n / tableBag, Output: dtype.Float32}
+			jagged := enqueue(func(i, k int) (device.Buffer, *cache.Pooling) {
+				return keyed[i%sets], &cache.Pooling{DeviceOffsets: bounds, FirstBag: k * n / tableBag, Bags: n / tableBag}
 			})
 			must(errors.Join(last.Wait(), c.Check(true)))
 			r.checkTables(t, of, batches, part, out, bytes)

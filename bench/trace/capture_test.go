@@ -68,7 +68,7 @@ func TestCapture(t *testing.T) {
 				}
 				want = append(want, r)
 			}
-			if err := cc.Gather(context.Background(), 1, ids, gathered); err != nil {
+			if err := cc.Gather(context.Background(), cache.Request{Table: 1, Rows: ids, Out: gathered}); err != nil {
 				t.Fatal(err)
 			}
 		}

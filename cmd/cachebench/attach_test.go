@@ -52,7 +52,7 @@ func TestRun_Attached(t *testing.T) {
 	t.Parallel()
 	c, address, files := serving(t, 3000)
 	other := make([]byte, 100*32) // what the owner reads is not in the result
-	if err := c.Gather(t.Context(), 0, make([]int64, 100), other); err != nil {
+	if err := c.Gather(t.Context(), cache.Request{Rows: make([]int64, 100), Out: other}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := c.Stats()

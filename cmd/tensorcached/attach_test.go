@@ -34,7 +34,7 @@ func TestRun_Attached(t *testing.T) {
 	out := make([]byte, 3*64)
 	gather := func() {
 		t.Helper()
-		if err := c.Gather(ctx, 0, []int64{7, 999, 0}, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: []int64{7, 999, 0}, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestRun_Resident(t *testing.T) {
 	defer c.Close()
 	for table, name := range []string{"users", "items"} {
 		row := make([]byte, 64)
-		if err := c.Gather(ctx, table, []int64{77}, row); err != nil || binary.LittleEndian.Uint32(row) != 16*77 {
+		if err := c.Gather(ctx, cache.Request{Table: table, Rows: []int64{77}, Out: row}); err != nil || binary.LittleEndian.Uint32(row) != 16*77 {
 			t.Errorf("%s: %v, %x", name, err, row)
 		}
 		if got := p.inline("GET " + name + ":77"); got != "$64\r\n"+string(row)+"\r\n+OK\r\n" {

@@ -92,7 +92,7 @@ func (b *batch) add(v int64) int32 {
 // gather starts reading the features of the batch.
 func (b *batch) gather(c *cache.Cache) {
 	b.features = slices.Grow(b.features[:0], len(b.rows)*columns)[:len(b.rows)*columns]
-	b.pending = c.GatherAsync(context.Background(), 0, b.rows, cache.AsBytes(b.features))
+	b.pending = c.GatherAsync(context.Background(), cache.Request{Rows: b.rows, Out: cache.AsBytes(b.features)})
 }
 
 // aggregate replaces the features of each vertex by the mean of its own and its sampled neighbours', once a hop, the

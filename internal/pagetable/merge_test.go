@@ -112,7 +112,7 @@ func (v *versions) check(c *cache.Cache, rows []int64) error {
 		from[i] = v.done[row].Load()
 	}
 	out := make([]byte, len(rows)*rowBytes)
-	if err := c.Gather(context.Background(), 0, rows, out); err != nil {
+	if err := c.Gather(context.Background(), cache.Request{Rows: rows, Out: out}); err != nil {
 		return err
 	}
 	want := make([]byte, rowBytes)

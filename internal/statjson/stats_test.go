@@ -28,7 +28,7 @@ func TestOf_Keys(t *testing.T) {
 	}
 	defer c.Close()
 	for table := range 2 {
-		if err := c.Gather(context.Background(), table, []int64{0, 1, 99}, make([]byte, 3*64)); err != nil {
+		if err := c.Gather(context.Background(), cache.Request{Table: table, Rows: []int64{0, 1, 99}, Out: make([]byte, 3*64)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,8 @@ package resp
 import (
 	"context"
 	"fmt"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 const (
@@ -51,7 +53,7 @@ func (g *gatherer) read(entries []entry, row func([]byte, error)) int {
 	begin := 0
 	for _, t := range g.used {
 		end := begin + len(g.rows[t])*g.rowBytes[t]
-		g.errs[t] = g.cache.Gather(g.ctx, t, g.rows[t], g.buf[begin:end])
+		g.errs[t] = g.cache.Gather(g.ctx, cache.Request{Table: t, Rows: g.rows[t], Out: g.buf[begin:end]})
 		g.at[t], begin = begin, end
 	}
 	for _, e := range entries[:n] {
@@ -170,7 +172,7 @@ func (c *conn) gatherRows(args [][]byte) error {
 		rows = rows[len(part):]
 		at := len(c.out)
 		c.grow(len(part) * rowBytes)
-		if err := c.gather.cache.Gather(c.gather.ctx, table, part, c.out[at:]); err != nil {
+		if err := c.gather.cache.Gather(c.gather.ctx, cache.Request{Table: table, Rows: part, Out: c.out[at:]}); err != nil {
 			if first {
 				c.out = c.out[:begun]
 				return fmt.Errorf("ERR %w", err)

@@ -70,7 +70,7 @@ func get(t testing.TB, url string) (int, string) {
 
 func use(t testing.TB, c *cache.Cache, rows ...int64) {
 	t.Helper()
-	if err := c.Gather(context.Background(), 0, rows, make([]byte, len(rows)*64)); err != nil {
+	if err := c.Gather(context.Background(), cache.Request{Rows: rows, Out: make([]byte, len(rows)*64)}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -212,6 +212,19 @@ func (b *Batch) Done() (bool, error) {
 	return done, nil
 }
 
+// Join returns a batch that has finished when all of these have. Its error is that of the first that had one.
+func Join(batches []*Batch) *Batch {
+	switch len(batches) {
+	case 0:
+		return ended(nil)
+	case 1:
+		return batches[0]
+	}
+	b := &Batch{table: batches[0].table, parts: batches}
+	b.mu.settled = true
+	return b
+}
+
 // Wait blocks until the batch has finished, and returns its error. The first call settles the batch: it adds the batch's counters to the
 // statistics.
 func (b *Batch) Wait() error {

@@ -44,13 +44,7 @@ func memoryOf[R RowNumber](rows []R) RowNumbers {
 func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, out []byte, trace *Trace) error {
 	t := d.set.Tables[table]
 	rowBytes := t.Tier.RowBytes()
-	switch {
-	case len(rows) > MaxBatch:
-		return fmt.Errorf("cache: batch (%d rows) must have at most %d", len(rows), MaxBatch)
-	case len(out) != len(rows)*rowBytes:
-		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(out), len(rows), t.Name, len(rows)*rowBytes)
-	}
-	if err := CheckRows(t, rows); err != nil {
+	if err := CheckGather(t, rows, out); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -121,6 +115,18 @@ func (s *Set) Next() (d *Device) {
 		}
 	}
 	return d
+}
+
+// CheckGather returns an error for arguments of Gather that are out of range.
+func CheckGather[R RowNumber](t *Table, rows []R, out []byte) error {
+	rowBytes := t.Tier.RowBytes()
+	switch {
+	case len(rows) > MaxBatch:
+		return fmt.Errorf("cache: batch (%d rows) must have at most %d", len(rows), MaxBatch)
+	case len(out) != len(rows)*rowBytes:
+		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(out), len(rows), t.Name, len(rows)*rowBytes)
+	}
+	return CheckRows(t, rows)
 }
 
 // CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.

@@ -90,15 +90,7 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 	for _, w := range held {
 		w.release()
 	}
-	switch len(batches) {
-	case 0:
-		return ended(nil), nil
-	case 1:
-		return batches[0], nil
-	}
-	b := &Batch{table: parts[0].Table, parts: batches}
-	b.mu.settled = true
-	return b, nil
+	return Join(batches), nil
 }
 
 // inBatch says of which batch of several an error is.

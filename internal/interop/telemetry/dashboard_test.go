@@ -148,7 +148,7 @@ func below(t *testing.T) {
 	for i := range all {
 		all[i] = int64(i)
 	}
-	if err := c.Gather(t.Context(), 0, all, make([]byte, rows*128)); err != nil {
+	if err := c.Gather(t.Context(), cache.Request{Rows: all, Out: make([]byte, rows*128)}); err != nil {
 		t.Fatal(err)
 	}
 }

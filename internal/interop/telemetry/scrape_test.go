@@ -158,7 +158,7 @@ func work(t *testing.T, c *cache.Cache) {
 		for i := range rows {
 			rows[i] = (int64(z.Uint64()) + 2000) % 4000
 		}
-		if err := c.Gather(ctx, 0, rows, out); err != nil {
+		if err := c.Gather(ctx, cache.Request{Rows: rows, Out: out}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,7 +171,7 @@ func work(t *testing.T, c *cache.Cache) {
 	if err := c.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Gather(ctx, 0, []int64{-1}, out[:128]); err == nil {
+	if err := c.Gather(ctx, cache.Request{Rows: []int64{-1}, Out: out[:128]}); err == nil {
 		t.Fatal("row -1 is gathered")
 	}
 }
