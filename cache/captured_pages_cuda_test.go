@@ -107,9 +107,9 @@ func TestGPU_CapturedPages_Pooled(t *testing.T) {
 	gpu := gputest.Open(t)
 	const rows, columns, rowBytes = 20_000, 30, 120
 	data := floatTable(rows, columns, dtype.Float32, false, 9)
-	for _, p := range []cache.Pooling{
-		{Bag: 10, Mode: cache.PoolMean}, {Offsets: []int64{0, 5, 5, 300, 1500}, Output: dtype.BFloat16}, {Bag: 1, Output: dtype.Float16},
-		{Bag: 75, Mode: cache.PoolMax, Padding: true, PaddingRow: 3},
+	for _, p := range []pooling{
+		{Pooling: cache.Pooling{Bag: 10, Mode: cache.PoolMean}}, {Pooling: cache.Pooling{Offsets: []int64{0, 5, 5, 300, 1500}}, Output: dtype.BFloat16}, {Pooling: cache.Pooling{Bag: 1}, Output: dtype.Float16},
+		{Pooling: cache.Pooling{Bag: 75, Mode: cache.PoolMax, Padding: true, PaddingRow: 3}},
 	} {
 		t.Run(fmt.Sprintf("%d/%d", p.Bag, len(p.Offsets)), func(t *testing.T) {
 			var fault faults
@@ -126,7 +126,7 @@ func TestGPU_CapturedPages_Pooled(t *testing.T) {
 			q := onDevice(t, gpu, p, true)
 			var batch *cache.Batch
 			graph, err := stream.Capture(true, func() (err error) {
-				batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &q})
+				batch, err = c.On(0).Enqueue(ctx, stream.Handle(), q.device(0, numbers, buffer))
 				return err
 			})
 			if err != nil {
@@ -192,10 +192,10 @@ func TestGPU_CapturedPages_NoRows(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	stream := s.(*cuda.Stream)
-	buffer, q := upload(t, gpu, bytes.Repeat([]byte{0xee}, 3*columns*4)), onDevice(t, gpu, cache.Pooling{Offsets: []int64{0, 0, 0}}, true)
+	buffer, q := upload(t, gpu, bytes.Repeat([]byte{0xee}, 3*columns*4)), onDevice(t, gpu, pooling{Pooling: cache.Pooling{Offsets: []int64{0, 0, 0}}}, true)
 	var batch *cache.Batch
 	graph, err := stream.Capture(true, func() (err error) {
-		batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: device.Buffer{}, DeviceOut: buffer, Pool: &q})
+		batch, err = c.On(0).Enqueue(ctx, stream.Handle(), q.device(0, device.Buffer{}, buffer))
 		return err
 	})
 	if err != nil {

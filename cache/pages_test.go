@@ -520,11 +520,11 @@ func TestFromPages_Pooled(t *testing.T) {
 		for i := range 60 {
 			p, ids := drawPooling(r, rows, 1+r.IntN(4000))
 			if i == 0 {
-				p, ids = cache.Pooling{Offsets: []int64{0, 0, 5000}}, randomRows(r, 6000, rows)
+				p, ids = pooling{Pooling: cache.Pooling{Offsets: []int64{0, 0, 5000}}}, randomRows(r, 6000, rows)
 			}
 			size, _ := pooledOut(&p, of, columns, len(ids))
 			out := make([]byte, size)
-			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+			if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 				t.Fatal(err)
 			}
 			checkPooled(t, data, of, columns, ids, &p, out, fmt.Sprintf("batch %d", i))
@@ -550,9 +550,9 @@ func TestFromPages_PooledDevice(t *testing.T) {
 	data := floatTable(rows, columns, dtype.Float32, false, 9)
 	c := overPages(t, packedAs(t, data, columns*4, dtype.Float32, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10}})
 	ids := []int64{1, rows - 1, 7, 9}
-	p := cache.Pooling{Bag: 2}
+	p := pooling{Pooling: cache.Pooling{Bag: 2}}
 	out := make([]byte, 2*columns*4)
-	b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), Pool: &p})
+	b, err := c.On(0).Enqueue(ctx, 0, p.device(0, bytesOf(ids), device.HostBuffer(out)))
 	if err == nil {
 		err = b.Wait()
 	}
@@ -561,7 +561,7 @@ func TestFromPages_PooledDevice(t *testing.T) {
 	}
 	checkPooled(t, data, dtype.Float32, columns, ids, &p, out, "all in range")
 	p.Padding, p.PaddingRow = true, 1
-	b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf([]int64{1, rows - 1, rows, -4}), DeviceOut: device.HostBuffer(out), Pool: &p})
+	b, err = c.On(0).Enqueue(ctx, 0, p.device(0, bytesOf([]int64{1, rows - 1, rows, -4}), device.HostBuffer(out)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -589,9 +589,9 @@ func TestFromPages_PooledFloat8(t *testing.T) {
 	}
 	whole := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
 	ids := randomRows(r, 6000, rows)
-	p := cache.Pooling{Offsets: []int64{0, 10, 10, 3000}, Output: dtype.Float32}
+	p := pooling{Pooling: cache.Pooling{Offsets: []int64{0, 10, 10, 3000}}, Output: dtype.Float32}
 	got, want := make([]byte, 4*columns*4), make([]byte, 4*columns*4)
-	if err := errors.Join(paged.Gather(ctx, cache.Request{Rows: ids, Out: got, Pool: &p}), whole.Gather(ctx, cache.Request{Rows: ids, Out: want, Pool: &p})); err != nil {
+	if err := errors.Join(paged.Gather(ctx, p.host(0, ids, got)), whole.Gather(ctx, p.host(0, ids, want))); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) || stats(t, paged).Tables[0].Tiers.AbsentRows == 0 {

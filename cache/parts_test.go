@@ -68,10 +68,10 @@ func checkParts(t *testing.T, backend cache.Backend) {
 				t.Errorf("codec %s of %v, %d of %d bytes, %d rows raw", s.Codec, s.DType, s.StoredBytes, s.RawBytes, s.RawRows)
 			}
 			// Values times scales, with the model's sums.
-			p := cache.Pooling{Offsets: []int64{0, 1, 2, 5}, Output: dtype.Float32, Float8: cache.Float8{Values: dtype.Float8E4M3FN, Scales: dtype.Float8E8M0FNU, Block: 32}}
+			p := pooling{Pooling: cache.Pooling{Offsets: []int64{0, 1, 2, 5}}, Output: dtype.Float32, Float8: cache.Float8{Values: dtype.Float8E4M3FN, Scales: dtype.Float8E8M0FNU, Block: 32}}
 			ids := []int64{0, 7, 8, 9, 10}
 			sums := make([]byte, 4*64*4)
-			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: sums, Pool: &p}); err != nil {
+			if err := c.Gather(ctx, p.host(0, ids, sums)); err != nil {
 				t.Fatal(err)
 			}
 			for i, row := range ids[:2] {
@@ -84,7 +84,7 @@ func checkParts(t *testing.T, backend cache.Backend) {
 				}
 			}
 			p.Float8.Block = 64
-			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: sums, Pool: &p}); err == nil {
+			if err := c.Gather(ctx, p.host(0, ids, sums)); err == nil {
 				t.Error("sums with a scale for each 64 values of rows with 2")
 			}
 			// The table's type says what the rows are, too.
@@ -92,11 +92,11 @@ func checkParts(t *testing.T, backend cache.Backend) {
 			for round := range 5 {
 				p, ids := drawPooling(r, rows, []int{900, 60}[round%2])
 				if round == 0 {
-					p, ids = cache.Pooling{Bag: 1, Output: dtype.BFloat16}, allOf(700)
+					p, ids = pooling{Pooling: cache.Pooling{Bag: 1}, Output: dtype.BFloat16}, allOf(700)
 				}
 				size, _ := pooledOut(&p, dtype.Float32, 64, len(ids))
 				out := make([]byte, size)
-				gather := func() error { return c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}) }
+				gather := func() error { return c.Gather(ctx, p.host(0, ids, out)) }
 				if round == 0 {
 					gather = func() error { return c.Gather(ctx, cache.Request{Rows: ids, Out: out, As: dtype.BFloat16}) }
 				}

@@ -40,8 +40,14 @@ func upload[T any](t *testing.T, d device.Device, values []T) device.Buffer {
 	return b
 }
 
+// narrowed returns a request of a device whose row numbers are int32.
+func narrowed(r cache.Request) cache.Request {
+	r.DeviceRows32 = true
+	return r
+}
+
 // onDevice returns a Pooling with offsets and weights in device memory.
-func onDevice(t *testing.T, d device.Device, p cache.Pooling, narrow bool) cache.Pooling {
+func onDevice(t *testing.T, d device.Device, p pooling, narrow bool) pooling {
 	t.Helper()
 	if narrow {
 		offsets := make([]int32, len(p.Offsets))
@@ -100,20 +106,20 @@ func TestGPU_PooledEqualsDefinition(t *testing.T) {
 						out := bytes.Repeat([]byte{0xee}, size)
 						what := fmt.Sprintf("round %d", round)
 						if round%2 == 0 {
-							if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+							if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 								t.Fatal(err)
 							}
 						} else {
 							buffer := upload(t, gpu, out)
 							var b *cache.Batch
 							if r.IntN(2) == 0 {
-								b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, false)})
+								b, err = c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, p, false).device(0, upload(t, gpu, ids), buffer))
 							} else {
 								narrow := make([]int32, len(ids))
 								for i, id := range ids {
 									narrow[i] = int32(id)
 								}
-								b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, narrow), DeviceRows32: true, DeviceOut: buffer, Pool: &onDevice(t, gpu, p, true)})
+								b, err = c.On(0).Enqueue(ctx, 0, narrowed(onDevice(t, gpu, p, true).device(0, upload(t, gpu, narrow), buffer)))
 							}
 							if err != nil {
 								t.Fatal(err)
@@ -152,7 +158,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 	const rows, columns = 500, 64
 	data := floatTable(rows, columns, dtype.Float32, false, 4)
 	ids := zipf(rand.New(rand.NewPCG(3, 3)), rows, 1000)
-	p := cache.Pooling{Offsets: []int64{0, 100, 100, 900}, Padding: true, PaddingRow: ids[3]}
+	p := pooling{Pooling: cache.Pooling{Offsets: []int64{0, 100, 100, 900}, Padding: true, PaddingRow: ids[3]}}
 	var lines []string
 	for _, backend := range []cache.Backend{"host", "cuda"} {
 		table, err := cache.FromBytes("x", dtype.Float32, data, columns*4)
@@ -161,7 +167,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		}
 		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: "ibp4", Devices: cache.DeviceOptions{Backend: backend}})
 		out := make([]byte, 4*columns*4)
-		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+		if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 			t.Fatal(err)
 		}
 		checkPooled(t, data, dtype.Float32, columns, ids, &p, out, string(backend))
@@ -173,7 +179,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		wrong := append([]int64(nil), ids...)
 		wrong[5], wrong[950] = rows, -1
 		buffer := upload(t, gpu, out)
-		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, wrong), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, false)})
+		b, err := c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, p, false).device(0, upload(t, gpu, wrong), buffer))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +196,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		q := p
 		q.Padding, q.PaddingRow = false, 0
 		wrong[5] = -1
-		b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, wrong), DeviceOut: buffer, Pool: &onDevice(t, gpu, q, false)})
+		b, err = c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, q, false).device(0, upload(t, gpu, wrong), buffer))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +206,7 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		for _, offsets := range [][]int64{{0, 100, 50, 900}, {0, 100, 200, 1001}, {1, 100, 200, 300}, {0, -1, 1 << 62, 5}, {900, 800, 700, 600}} {
 			q := p
 			q.Offsets = offsets
-			b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, q, false)})
+			b, err := c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, q, false).device(0, upload(t, gpu, ids), buffer))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,15 +242,15 @@ func TestGPU_PooledReplays(t *testing.T) {
 			}
 			t.Cleanup(s.Close)
 			stream := s.(*cuda.Stream)
-			for _, p := range []cache.Pooling{
-				{Bag: 10, Mode: cache.PoolMean, Padding: true, PaddingRow: 1}, {Offsets: []int64{0, 5, 5, 300}, Output: dtype.BFloat16, Weights: make([]float32, n)},
-				{Offsets: []int64{0, 1, 40, 41, 900}, LastOffset: true, Mode: cache.PoolMax, Padding: true},
+			for _, p := range []pooling{
+				{Pooling: cache.Pooling{Bag: 10, Mode: cache.PoolMean, Padding: true, PaddingRow: 1}}, {Pooling: cache.Pooling{Offsets: []int64{0, 5, 5, 300}, Weights: make([]float32, n)}, Output: dtype.BFloat16},
+				{Pooling: cache.Pooling{Offsets: []int64{0, 1, 40, 41, 900}, LastOffset: true, Mode: cache.PoolMax, Padding: true}},
 			} {
 				size, _ := pooledOut(&p, dtype.Float32, columns, n)
 				q, buffer, numbers := onDevice(t, gpu, p, true), upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
 				var batch *cache.Batch
 				graph, err := stream.Capture(true, func() (err error) {
-					batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &q})
+					batch, err = c.On(0).Enqueue(ctx, stream.Handle(), q.device(0, numbers, buffer))
 					return err
 				})
 				if err != nil {
@@ -394,12 +400,12 @@ func TestGPU_PooledFloat8(t *testing.T) {
 				for round := range 4 {
 					p, ids := drawPooling(r, rows, []int{1, 40, 700, 3000}[r.IntN(4)])
 					if round == 0 {
-						p, ids = cache.Pooling{Bag: 1, Output: floats[i%3]}, all
+						p, ids = pooling{Pooling: cache.Pooling{Bag: 1}, Output: floats[i%3]}, all
 					}
 					p.Float8 = f.Float8
 					size, _ := pooledOut(&p, dtype.Float32, f.columns, len(ids))
 					out := make([]byte, size)
-					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+					if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 						t.Fatal(err)
 					}
 					checkPooled(t, wide, dtype.Float32, f.columns, ids, &p, out, fmt.Sprint("round ", round))
@@ -409,12 +415,12 @@ func TestGPU_PooledFloat8(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(s.Close)
-				stream, p := s.(*cuda.Stream), cache.Pooling{Bag: 1, Output: dtype.BFloat16, Float8: f.Float8}
+				stream, p := s.(*cuda.Stream), pooling{Pooling: cache.Pooling{Bag: 1}, Output: dtype.BFloat16, Float8: f.Float8}
 				size, _ := pooledOut(&p, dtype.Float32, f.columns, n)
 				buffer, numbers := upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
 				var batch *cache.Batch
 				graph, err := stream.Capture(true, func() (err error) {
-					batch, err = c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &p})
+					batch, err = c.On(0).Enqueue(ctx, stream.Handle(), p.device(0, numbers, buffer))
 					return err
 				})
 				if err != nil {
@@ -457,12 +463,12 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 			c := overPages(t, packedAs(t, data, rowBytes, one.of, one.codec, fault.page), cache.Options{
 				Budget: 100<<10 + int64(4*rowBytes), Host: cache.HostOptions{Memory: 400<<10 + int64(30*rowBytes)},
 			})
-			inParts := func(p *cache.Pooling, n int, round int64) bool { // rows of padding are read, too
+			inParts := func(p *pooling, n int, round int64) bool { // rows of padding are read, too
 				most := int(round) / rowBytes
 				return rowBytes >= 8<<10 || rowBytes%4 != 0 || p.Bag == 0 && n > most || p.Bag > most
 			}
 			r := rand.New(rand.NewPCG(7, 7))
-			gather := func(p cache.Pooling, ids []int64) ([]byte, error) {
+			gather := func(p pooling, ids []int64) ([]byte, error) {
 				t.Helper()
 				size, _ := pooledOut(&p, one.of, one.columns, len(ids))
 				out := bytes.Repeat([]byte{0xee}, size)
@@ -470,13 +476,13 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				var b *cache.Batch
 				var err error
 				if r.IntN(2) == 0 {
-					b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, false)})
+					b, err = c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, p, false).device(0, upload(t, gpu, ids), buffer))
 				} else {
 					narrow := make([]int32, len(ids))
 					for i, id := range ids {
 						narrow[i] = int32(id)
 					}
-					b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, narrow), DeviceRows32: true, DeviceOut: buffer, Pool: &onDevice(t, gpu, p, true)})
+					b, err = c.On(0).Enqueue(ctx, 0, narrowed(onDevice(t, gpu, p, true).device(0, upload(t, gpu, narrow), buffer)))
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -519,7 +525,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 			if s.Tiers.AbsentRows == 0 || s.Tiers.HostRows == 0 || s.Hits == 0 || s.Hits+s.Misses != lookups {
 				t.Errorf("%d lookups: %+v", lookups, s)
 			}
-			out, err := gather(cache.Pooling{Bag: 2}, []int64{1, int64(rows), 3, 4, -1, -9})
+			out, err := gather(pooling{Pooling: cache.Pooling{Bag: 2}}, []int64{1, int64(rows), 3, 4, -1, -9})
 			if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), fmt.Sprintf("3 row numbers are not 0 to %d", rows-1)) || !strings.Contains(err.Error(), "position 1") {
 				t.Errorf("error %v", err)
 			}
@@ -527,16 +533,16 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				t.Error("other sums of row numbers out of range")
 			}
 			fault.set(func(context.Context, uint32) error { return errors.New("gone") })
-			if _, err := gather(cache.Pooling{Bag: 10}, randomRows(r, 1000, rows)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
+			if _, err := gather(pooling{Pooling: cache.Pooling{Bag: 10}}, randomRows(r, 1000, rows)); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
 				t.Errorf("rows that cannot be read: %v", err)
 			}
 			fault.set(nil)
-			if _, err := gather(cache.Pooling{Bag: 10}, randomRows(r, 1000, rows)); err != nil {
+			if _, err := gather(pooling{Pooling: cache.Pooling{Bag: 10}}, randomRows(r, 1000, rows)); err != nil {
 				t.Error(err)
 			}
 			defer cache.PoolInRounds(int64(rowBytes) * 100)()
 			ids := randomRows(r, 101, rows)
-			for _, p := range []cache.Pooling{{Bag: 101}, {Offsets: []int64{0}}} {
+			for _, p := range []pooling{{Pooling: cache.Pooling{Bag: 101}}, {Pooling: cache.Pooling{Offsets: []int64{0}}}} {
 				if out, err := gather(p, ids); err != nil {
 					t.Errorf("101 rows where 100 fit: %v", err)
 				} else {
@@ -544,7 +550,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				}
 			}
 			ids[100] = int64(rows)
-			if _, err := gather(cache.Pooling{Bag: 101}, ids); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "1 row numbers are not 0 to") || !strings.Contains(err.Error(), "position 100") {
+			if _, err := gather(pooling{Pooling: cache.Pooling{Bag: 101}}, ids); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "1 row numbers are not 0 to") || !strings.Contains(err.Error(), "position 100") {
 				t.Errorf("a row number out of range in a later part: %v", err)
 			}
 		})
@@ -566,7 +572,7 @@ func TestGPU_FromPages_PooledStreams(t *testing.T) {
 		}
 		defer s.Close()
 		r := rand.New(rand.NewPCG(uint64(g), 4))
-		p := cache.Pooling{Bag: 10}
+		p := pooling{Pooling: cache.Pooling{Bag: 10}}
 		numbers, buffer := upload(t, gpu, make([]int64, n)), upload(t, gpu, make([]byte, n/10*columns*4))
 		wg.Go(func() {
 			for range gputest.Few(20, 5) {
@@ -575,7 +581,7 @@ func TestGPU_FromPages_PooledStreams(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				b, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: numbers, DeviceOut: buffer, Pool: &p})
+				b, err := c.On(0).Enqueue(ctx, streamHandle(s), p.device(0, numbers, buffer))
 				if err == nil {
 					err = errors.Join(compare(c, data, ids[:50]), b.Wait())
 				}
@@ -607,10 +613,10 @@ func TestGPU_PooledOneBag(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 40_000, Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
-		for _, p := range []cache.Pooling{{Offsets: []int64{0}}, {Bag: n, Mode: cache.PoolMean}, {Offsets: []int64{0, 0, 3, int64(n) - 1}, Mode: cache.PoolMax}} {
+		for _, p := range []pooling{{Pooling: cache.Pooling{Offsets: []int64{0}}}, {Pooling: cache.Pooling{Bag: n, Mode: cache.PoolMean}}, {Pooling: cache.Pooling{Offsets: []int64{0, 0, 3, int64(n) - 1}, Mode: cache.PoolMax}}} {
 			size, _ := pooledOut(&p, dtype.Float32, columns, n)
 			out := upload(t, gpu, make([]byte, size))
-			b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: out, Pool: &onDevice(t, gpu, p, false)})
+			b, err := c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, p, false).device(0, upload(t, gpu, ids), out))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -638,12 +644,12 @@ func TestGPU_PooledBadOffsets(t *testing.T) {
 		for _, offsets := range [][]int64{{3, 2, 20, 32}, {0, 20, 2, 32}, {31, 0, 1, 32}, {0, 40, 9, 3}, {-5, 32, 0, 32}} {
 			ids := randomRows(rand.New(rand.NewPCG(3, 3)), 32, rows)
 			g := newGuarded(t, gpu, []int{len(offsets) * columns * 4})
-			p := onDevice(t, gpu, cache.Pooling{Offsets: offsets}, offsets[0] == 0)
+			p := onDevice(t, gpu, pooling{Pooling: cache.Pooling{Offsets: offsets}}, offsets[0] == 0)
 			for _, tables := range []bool{false, true} {
-				batches := []cache.PooledDeviceBatch{{Rows: upload(t, gpu, ids), Pooling: p, Out: g.out(0)}}
+				batches := []cache.Request{p.device(0, upload(t, gpu, ids), g.out(0))}
 				if tables {
-					whole := onDevice(t, gpu, cache.Pooling{Offsets: []int64{0, 16, 32}}, false)
-					batches = append(batches, cache.PooledDeviceBatch{Rows: batches[0].Rows, Pooling: whole, Out: upload(t, gpu, make([]byte, 3*columns*4))})
+					whole := onDevice(t, gpu, pooling{Pooling: cache.Pooling{Offsets: []int64{0, 16, 32}}}, false)
+					batches = append(batches, whole.device(0, batches[0].DeviceRows, upload(t, gpu, make([]byte, 3*columns*4))))
 				}
 				b, err := c.On(0).Enqueue(ctx, 0, batches...)
 				if err != nil {

@@ -120,12 +120,12 @@ func TestGatherPooled_Float8(t *testing.T) {
 				for round := range 15 {
 					p, ids := drawPooling(r, rows, []int{0, 1, 40, 700, 3000}[r.IntN(5)])
 					if round == 0 {
-						p, ids = cache.Pooling{Bag: 1}, all
+						p, ids = pooling{Pooling: cache.Pooling{Bag: 1}}, all
 					}
 					p.Float8 = f.Float8
 					size, _ := pooledOut(&p, dtype.Float32, f.columns, len(ids))
 					out := make([]byte, size)
-					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+					if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 						t.Fatal(err)
 					}
 					checkPooled(t, wide, dtype.Float32, f.columns, ids, &p, out, fmt.Sprint("round ", round))
@@ -152,7 +152,7 @@ func TestGatherAs_Float8(t *testing.T) {
 			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, As: as}); err != nil {
 				t.Fatal(err)
 			}
-			checkPooled(t, wide, dtype.Float32, columns, ids, &cache.Pooling{Bag: 1, Output: as}, out, as.String())
+			checkPooled(t, wide, dtype.Float32, columns, ids, &pooling{Pooling: cache.Pooling{Bag: 1}, Output: as}, out, as.String())
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
@@ -43,7 +44,7 @@ func TestGPU_PooledOffsets(t *testing.T) {
 				offsets[j] = min(offsets[j], int64(n))
 			}
 		}
-		p := cache.Pooling{Mode: cache.PoolMode(r.IntN(3)), LastOffset: r.IntN(2) == 0, Offsets: offsets}
+		p := pooling{Pooling: cache.Pooling{Mode: cache.PoolMode(r.IntN(3)), LastOffset: r.IntN(2) == 0, Offsets: offsets}}
 		narrow := r.IntN(2) == 0
 		given := slices.Clone(offsets)
 		if narrow {
@@ -65,17 +66,17 @@ func TestGPU_PooledOffsets(t *testing.T) {
 		if way == 1 {
 			undo = cache.WritePooled(90 * columns * 4)
 		}
-		batches := []cache.PooledDeviceBatch{{Table: r.IntN(3), Rows: upload(t, gpu, ids), Pooling: onDevice(t, gpu, p, narrow)}}
-		beside, long := cache.Pooling{Bag: 75}, randomRows(r, 150, rows)
+		batches := []cache.Request{onDevice(t, gpu, p, narrow).device(r.IntN(3), upload(t, gpu, ids), device.Buffer{})}
+		beside, long := pooling{Pooling: cache.Pooling{Bag: 75}}, randomRows(r, 150, rows)
 		sizes := []int{bags * columns * 4}
 		if way == 2 {
-			batches = append(batches, cache.PooledDeviceBatch{Table: 0, Rows: upload(t, gpu, long), Pooling: beside}, batches[0])
+			batches = append(batches, beside.device(0, upload(t, gpu, long), device.Buffer{}), batches[0])
 			sizes = append(sizes, 2*columns*4, sizes[0])
 			batches[2].Table = 1
 		}
 		g := newGuarded(t, gpu, sizes)
 		for j := range batches {
-			batches[j].Out = g.out(j)
+			batches[j].DeviceOut = g.out(j)
 		}
 		b, err := c.On(0).Enqueue(ctx, 0, batches...)
 		undo()

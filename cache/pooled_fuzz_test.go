@@ -38,7 +38,7 @@ func FuzzGatherPooled_Offsets(f *testing.F) {
 		for i := range rows {
 			rows[i] = int64(i*7+int(kind)) % tableRows
 		}
-		p := cache.Pooling{Mode: cache.PoolMode(kind >> 1 % 3), LastOffset: kind&1 != 0, Offsets: []int64{first}}
+		p := pooling{Pooling: cache.Pooling{Mode: cache.PoolMode(kind >> 1 % 3), LastOffset: kind&1 != 0, Offsets: []int64{first}}}
 		for _, s := range steps {
 			p.Offsets = append(p.Offsets, p.Offsets[len(p.Offsets)-1]+int64(int8(s)))
 		}
@@ -56,11 +56,11 @@ func FuzzGatherPooled_Offsets(f *testing.F) {
 				q := p
 				q.Offsets, q.DeviceOffsets = nil, bytesOf(p.Offsets)
 				var b *cache.Batch
-				if b, err = c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(rows), DeviceOut: device.HostBuffer(out), Pool: &q}); err == nil {
+				if b, err = c.On(0).Enqueue(ctx, 0, q.device(0, bytesOf(rows), device.HostBuffer(out))); err == nil {
 					err = b.Wait()
 				}
 			} else {
-				err = c.Gather(ctx, cache.Request{Rows: rows, Out: out, Pool: &p})
+				err = c.Gather(ctx, p.host(0, rows, out))
 			}
 			switch {
 			case good && err != nil:

@@ -49,11 +49,11 @@ func TestGPUs_PooledPeers(t *testing.T) {
 				}
 				t.Cleanup(s.Close)
 				stream := s.(*cuda.Stream)
-				p := cache.Pooling{Bag: bag, Mode: cache.PoolMode(i)}
+				p := pooling{Pooling: cache.Pooling{Bag: bag, Mode: cache.PoolMode(i)}}
 				size, _ := pooledOut(&p, of, columns, n)
 				numbers, sums := upload(t, gpu, make([]int64, n)), upload(t, gpu, make([]byte, 2*size))
 				var batch *cache.Batch
-				both := []cache.PooledDeviceBatch{{Table: 0, Rows: numbers, Pooling: p, Out: sums.Slice(0, int64(size))}, {Table: 1, Rows: numbers, Pooling: p, Out: sums.Slice(int64(size), int64(2*size))}}
+				both := []cache.Request{p.device(0, numbers, sums.Slice(0, int64(size))), p.device(1, numbers, sums.Slice(int64(size), int64(2*size)))}
 				graph, err := stream.Capture(true, func() (err error) {
 					batch, err = c.On(d).Enqueue(ctx, stream.Handle(), both...)
 					return err
@@ -64,11 +64,11 @@ func TestGPUs_PooledPeers(t *testing.T) {
 				t.Cleanup(graph.Close)
 				for way, gather := range []func(ids []int64, out []byte) error{
 					func(ids []int64, out []byte) error {
-						return c.On(d).Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
+						return c.On(d).Gather(ctx, p.host(0, ids, out))
 					},
 					func(ids []int64, out []byte) error {
 						defer cache.WritePooled(100 * columns * of.Size())()
-						return c.On(d).Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
+						return c.On(d).Gather(ctx, p.host(0, ids, out))
 					},
 					func(ids []int64, out []byte) error {
 						b, err := c.On(d).Enqueue(ctx, stream.Handle(), both...)
@@ -97,7 +97,7 @@ func TestGPUs_PooledPeers(t *testing.T) {
 					}
 					host := stats(t, caches[0]).Devices[d]
 					for table := range times {
-						if err := caches[0].On(d).Gather(ctx, cache.Request{Table: int(table), Rows: ids, Out: out, Pool: &p}); err != nil {
+						if err := caches[0].On(d).Gather(ctx, p.host(int(table), ids, out)); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -139,20 +139,20 @@ func TestGPU_PooledTables(t *testing.T) {
 			bounds, numbers := upload(t, gpu, offsets), upload(t, gpu, ids)
 			which := r.Perm(len(all))[:1+r.IntN(len(all))]
 			which = append(which, which[0]) // a table twice
-			batches, sizes := make([]cache.PooledDeviceBatch, len(which)), make([]int, len(which))
-			poolings, numbersOf := make([]cache.Pooling, len(which)), make([][]int64, len(which))
+			batches, sizes := make([]cache.Request, len(which)), make([]int, len(which))
+			poolings, numbersOf := make([]pooling, len(which)), make([][]int64, len(which))
 			for i, k := range which {
-				x, b := &all[k], &batches[i]
+				x := &all[k]
 				p, own := drawPooling(r, rows, n)
-				b.Table = k
 				if r.IntN(2) == 0 {
-					p = cache.Pooling{Mode: cache.PoolMode(r.IntN(3)), Output: p.Output}
-					b.Pooling = p
+					p = pooling{Pooling: cache.Pooling{Mode: cache.PoolMode(r.IntN(3))}, Output: p.Output}
 					feature := r.IntN(4)
-					b.Pooling.DeviceOffsets, b.Pooling.FirstBag, b.Pooling.Bags, b.Rows = bounds, feature*(n/4), n/4, numbers
+					q := p
+					q.DeviceOffsets, q.FirstBag, q.Bags = bounds, feature*(n/4), n/4
+					batches[i] = q.device(k, numbers, device.Buffer{})
 					p, own = ofFeature(p, ids, offsets, feature, n/4)
 				} else {
-					b.Rows, b.Pooling = upload(t, gpu, own), onDevice(t, gpu, p, r.IntN(2) == 0)
+					batches[i] = onDevice(t, gpu, p, r.IntN(2) == 0).device(k, upload(t, gpu, own), device.Buffer{})
 				}
 				poolings[i], numbersOf[i] = p, own
 				sizes[i], _ = pooledOut(&p, x.of, x.columns, len(own))
@@ -160,7 +160,7 @@ func TestGPU_PooledTables(t *testing.T) {
 			before := stats(t, c)
 			g := newGuarded(t, gpu, sizes)
 			for i := range batches {
-				batches[i].Out = g.out(i)
+				batches[i].DeviceOut = g.out(i)
 			}
 			b, err := c.On(0).Enqueue(ctx, 0, batches...)
 			if err == nil {
@@ -210,15 +210,15 @@ func TestGPU_PooledTablesReport(t *testing.T) {
 	ids, offsets := keyed(r, 4, bags, rows)
 	bounds := upload(t, gpu, offsets)
 	gather := func(ids []int64, offsets device.Buffer) ([][]byte, error) {
-		batches, sizes := make([]cache.PooledDeviceBatch, 4), make([]int, 4)
+		batches, sizes := make([]cache.Request, 4), make([]int, 4)
 		numbers := upload(t, gpu, ids)
 		for i := range batches {
 			sizes[i] = bags * all[i].columns * all[i].of.Size()
-			batches[i] = cache.PooledDeviceBatch{Table: i, Rows: numbers, Pooling: cache.Pooling{DeviceOffsets: offsets, FirstBag: i * bags, Bags: bags}}
+			batches[i] = pooling{Pooling: cache.Pooling{DeviceOffsets: offsets, FirstBag: i * bags, Bags: bags}}.device(i, numbers, device.Buffer{})
 		}
 		g := newGuarded(t, gpu, sizes)
 		for i := range batches {
-			batches[i].Out = g.out(i)
+			batches[i].DeviceOut = g.out(i)
 		}
 		b, err := c.On(0).Enqueue(ctx, 0, batches...)
 		if err != nil {
@@ -240,7 +240,7 @@ func TestGPU_PooledTablesReport(t *testing.T) {
 		t.Errorf("Check: %v", err)
 	}
 	for _, i := range []int{0, 2, 3} {
-		p, own := ofFeature(cache.Pooling{}, ids, offsets, i, bags)
+		p, own := ofFeature(pooling{}, ids, offsets, i, bags)
 		checkPooled(t, all[i].data, all[i].of, all[i].columns, own, &p, outs[i], fmt.Sprint("table ", i))
 	}
 	for _, change := range []func(x []int64){
@@ -277,21 +277,21 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 			numbers, bounds := upload(t, gpu, make([]int64, most)), upload(t, gpu, make([]int64, len(which)*bags+1))
 			factors := upload(t, gpu, make([]float32, most))
 			sizes := make([]int, len(which))
-			batches := make([]cache.PooledDeviceBatch, len(which))
+			batches := make([]cache.Request, len(which))
 			for i, k := range which {
 				sizes[i] = bags * all[k].columns * all[k].of.Size()
-				p := cache.Pooling{Mode: cache.PoolMode(i % 3), DeviceOffsets: bounds, FirstBag: i * bags, Bags: bags}
+				p := pooling{Pooling: cache.Pooling{Mode: cache.PoolMode(i % 3), DeviceOffsets: bounds, FirstBag: i * bags, Bags: bags}}
 				if k == 9 { // a resident table takes no part of others' offsets in a graph
-					p = cache.Pooling{Mode: p.Mode, Bag: most / bags}
+					p = pooling{Pooling: cache.Pooling{Mode: p.Mode, Bag: most / bags}}
 				}
 				if p.Mode == cache.PoolSum {
 					p.DeviceWeights = factors
 				}
-				batches[i] = cache.PooledDeviceBatch{Table: k, Rows: numbers, Pooling: p}
+				batches[i] = p.device(k, numbers, device.Buffer{})
 			}
 			g := newGuarded(t, gpu, sizes)
 			for i := range batches {
-				batches[i].Out = g.out(i)
+				batches[i].DeviceOut = g.out(i)
 			}
 			var batch *cache.Batch
 			scratch := stats(t, c).ScratchBytes
@@ -319,7 +319,7 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 				}
 				lookups := make([]int64, len(all))
 				for i, out := range g.read(t) {
-					x, p, own := &all[which[i]], cache.Pooling{Mode: batches[i].Pooling.Mode, Bag: batches[i].Pooling.Bag}, ids
+					x, p, own := &all[which[i]], pooling{Pooling: cache.Pooling{Mode: batches[i].Pool.Mode, Bag: batches[i].Pool.Bag}}, ids
 					if p.Mode == cache.PoolSum {
 						p.Weights = weights
 					}
@@ -345,7 +345,7 @@ func TestGPU_PooledTablesReplays(t *testing.T) {
 			for range len(which) * bags {
 				bad = append(bad, int64(most+1))
 			}
-			windows := all[which[0]].columns != 0 && batches[0].Pooling.Bags > 0
+			windows := all[which[0]].columns != 0 && batches[0].Pool.Bags > 0
 			if err := errors.Join(device.Upload(gpu, bounds, cache.AsBytes(bad)), graph.Launch(stream), stream.Synchronize()); err != nil {
 				t.Fatal(err)
 			}
@@ -376,10 +376,10 @@ func TestGPU_PooledTablesTraced(t *testing.T) {
 	ids, offsets := keyed(rand.New(rand.NewPCG(1, 2)), features, bags, rows)
 	numbers, bounds := upload(t, gpu, ids), upload(t, gpu, offsets)
 	out := newGuarded(t, gpu, []int{bags * columns * 4, bags * columns * 4})
-	batches := make([]cache.PooledDeviceBatch, 2)
+	batches := make([]cache.Request, 2)
 	want := int64(0)
 	for i := range batches {
-		batches[i] = cache.PooledDeviceBatch{Rows: numbers, Out: out.out(i), Pooling: cache.Pooling{DeviceOffsets: bounds, FirstBag: 2 * i * bags, Bags: bags}}
+		batches[i] = pooling{Pooling: cache.Pooling{DeviceOffsets: bounds, FirstBag: 2 * i * bags, Bags: bags}}.device(0, numbers, out.out(i))
 		want += offsets[(2*i+1)*bags] - offsets[2*i*bags]
 	}
 	b, err := c.On(0).Enqueue(ctx, 0, batches...)

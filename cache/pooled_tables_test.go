@@ -25,7 +25,7 @@ func keyed(r *rand.Rand, features, bags, tableRows int) (ids, offsets []int64) {
 }
 
 // ofFeature returns the row numbers and weights of a feature's bags, and a Pooling with offsets of their own.
-func ofFeature(p cache.Pooling, ids, offsets []int64, feature, bags int) (cache.Pooling, []int64) {
+func ofFeature(p pooling, ids, offsets []int64, feature, bags int) (pooling, []int64) {
 	at := slices.Clone(offsets[feature*bags : (feature+1)*bags+1])
 	first, last := at[0], at[bags]
 	for i := range at {
@@ -45,7 +45,7 @@ func TestGatherPooled_ChosenBags(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: int64(len(data) / 3), Devices: cache.DeviceOptions{Backend: "host"}})
 	r := rand.New(rand.NewPCG(1, 2))
 	ids, offsets := keyed(r, features, bags, tableRows)
-	whole := cache.Pooling{Mode: cache.PoolSum, Offsets: offsets}
+	whole := pooling{Pooling: cache.Pooling{Mode: cache.PoolSum, Offsets: offsets}}
 	for range ids {
 		whole.Weights = append(whole.Weights, float32(r.NormFloat64()))
 	}
@@ -54,33 +54,33 @@ func TestGatherPooled_ChosenBags(t *testing.T) {
 		p.FirstBag, p.Bags = feature*bags, bags
 		own, rows := ofFeature(p, ids, offsets, feature, bags)
 		out := make([]byte, bags*columns*4)
-		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+		if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 			t.Fatal(err)
 		}
 		checkPooled(t, data, dtype.Float32, columns, rows, &own, out, "in Go memory")
 		clear(out)
 		q := p
 		q.Offsets, q.Weights, q.DeviceOffsets, q.DeviceWeights = nil, nil, bytesOf(offsets), device.HostBuffer(cache.AsBytes(p.Weights))
-		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), Pool: &q})
+		b, err := c.On(0).Enqueue(ctx, 0, q.device(0, bytesOf(ids), device.HostBuffer(out)))
 		if err = errors.Join(err, b.Wait()); err != nil {
 			t.Fatal(err)
 		}
 		checkPooled(t, data, dtype.Float32, columns, rows, &own, out, "on a device")
 	}
-	for want, p := range map[string]cache.Pooling{
-		"bags (3 from 34 on) must be some of those that 37 offsets have ends for": {Offsets: offsets, FirstBag: 34, Bags: 3},
-		"bags (-1 from 0 on)":                                                {Offsets: offsets, Bags: -1},
-		"bags (1 from -1 on)":                                                {Offsets: offsets, FirstBag: -1, Bags: 1},
-		"first bag (2) must come with a number of bags":                      {Offsets: offsets, FirstBag: 2},
-		"bags (3 from 0 on) must be some of those that 0 offs":               {Bag: 3, Bags: 3},
-		fmt.Sprintf("weights (2) must be one for each of %d rows", len(ids)): {Offsets: offsets, FirstBag: 30, Bags: 3, Weights: make([]float32, 2)},
+	for want, p := range map[string]pooling{
+		"bags (3 from 34 on) must be some of those that 37 offsets have ends for": {Pooling: cache.Pooling{Offsets: offsets, FirstBag: 34, Bags: 3}},
+		"bags (-1 from 0 on)":                                                {Pooling: cache.Pooling{Offsets: offsets, Bags: -1}},
+		"bags (1 from -1 on)":                                                {Pooling: cache.Pooling{Offsets: offsets, FirstBag: -1, Bags: 1}},
+		"first bag (2) must come with a number of bags":                      {Pooling: cache.Pooling{Offsets: offsets, FirstBag: 2}},
+		"bags (3 from 0 on) must be some of those that 0 offs":               {Pooling: cache.Pooling{Bag: 3, Bags: 3}},
+		fmt.Sprintf("weights (2) must be one for each of %d rows", len(ids)): {Pooling: cache.Pooling{Offsets: offsets, FirstBag: 30, Bags: 3, Weights: make([]float32, 2)}},
 	} {
-		if err := c.Gather(ctx, cache.Request{Rows: ids, Out: nil, Pool: &p}); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if err := c.Gather(ctx, p.host(0, ids, nil)); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		q := p
 		q.Offsets, q.Weights, q.DeviceOffsets, q.DeviceWeights = nil, nil, bytesOf(p.Offsets), device.HostBuffer(cache.AsBytes(p.Weights))
-		if _, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.Buffer{}, Pool: &q}); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if _, err := c.On(0).Enqueue(ctx, 0, q.device(0, bytesOf(ids), device.Buffer{})); !errors.Is(err, cache.ErrPooling) || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("on a device: %v, want %s", err, want)
 		}
 	}
@@ -103,33 +103,31 @@ func TestView_GatherPooledTablesDevice(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: tables, Budget: 20_000, Devices: cache.DeviceOptions{Backend: "host"}})
 	r := rand.New(rand.NewPCG(5, 6))
 	ids, offsets := keyed(r, 3, 20, tableRows)
-	batches, outs := make([]cache.PooledDeviceBatch, 3), make([][]byte, 3)
+	batches, outs := make([]cache.Request, 3), make([][]byte, 3)
 	for i, of := range floats {
 		outs[i] = make([]byte, 20*8*(i+1)*of.Size())
-		batches[i] = cache.PooledDeviceBatch{
-			Table: i, Rows: bytesOf(ids), Out: device.HostBuffer(outs[i]), Pooling: cache.Pooling{Mode: cache.PoolMode(i), DeviceOffsets: bytesOf(offsets), FirstBag: 20 * i, Bags: 20},
-		}
+		batches[i] = pooling{Pooling: cache.Pooling{Mode: cache.PoolMode(i), DeviceOffsets: bytesOf(offsets), FirstBag: 20 * i, Bags: 20}}.device(i, bytesOf(ids), device.HostBuffer(outs[i]))
 	}
 	b, err := c.On(0).Enqueue(ctx, 0, batches...)
 	if err = errors.Join(err, b.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	for i, of := range floats {
-		p, rows := ofFeature(batches[i].Pooling, ids, offsets, i, 20)
+		p, rows := ofFeature(pooling{Pooling: *batches[i].Pool}, ids, offsets, i, 20)
 		checkPooled(t, all[i], of, 8*(i+1), rows, &p, outs[i], fmt.Sprint("table ", i))
 		clear(outs[i])
 		if s := stats(t, c).Tables[i]; s.Gathers != 1 || s.Lookups != int64(len(rows)) {
 			t.Errorf("table %d: %d gathers, %d lookups of %d rows", i, s.Gathers, s.Lookups, len(rows))
 		}
 	}
-	batches[1].Pooling.Mode = 7
+	batches[1].Pool.Mode = 7
 	if _, err := c.On(0).Enqueue(ctx, 0, batches...); !errors.Is(err, cache.ErrPooling) || err.Error() != "batch 1: cache: bad pooling: mode (7) must be sum, mean or max" {
 		t.Errorf("%v", err)
 	}
 	if len(bytes.Trim(outs[0], "\x00")) != 0 {
 		t.Error("a call with a bad batch has written")
 	}
-	if b, err := c.On(0).Enqueue(ctx, 0, nil...); err != nil || b.Wait() != nil {
+	if b, err := c.On(0).Enqueue(ctx, 0); err != nil || b.Wait() != nil {
 		t.Errorf("no batches: %v", err)
 	}
 }

@@ -105,7 +105,7 @@ func floatTable(rows, columns int, of dtype.Type, odd bool, seed uint64) []byte 
 
 // pooled is what a pooled Gather has to write of the positions from to to-1, a bag, by the documented order, one operation at a time. It returns the sums in float64
 // and those of absolute values too.
-func pooled(data []byte, of dtype.Type, columns int, rows []int64, p *cache.Pooling, bag, from, to int) (out []byte, exact, size []float64) {
+func pooled(data []byte, of dtype.Type, columns int, rows []int64, p *pooling, bag, from, to int) (out []byte, exact, size []float64) {
 	output := p.Output
 	if output == 0 {
 		output = of
@@ -180,7 +180,7 @@ func join(to, of float32, before, n int, mode cache.PoolMode) float32 {
 }
 
 // bagsOf returns where the bags of a batch begin and end.
-func bagsOf(p *cache.Pooling, rows int) (bounds [][2]int) {
+func bagsOf(p *pooling, rows int) (bounds [][2]int) {
 	if p.Bag > 0 {
 		for at := 0; at < rows; at += p.Bag {
 			bounds = append(bounds, [2]int{at, at + p.Bag})
@@ -200,8 +200,8 @@ func bagsOf(p *cache.Pooling, rows int) (bounds [][2]int) {
 }
 
 // drawPooling returns a Pooling for a batch of about n rows of a table, and the row numbers.
-func drawPooling(r *rand.Rand, tableRows, n int) (cache.Pooling, []int64) {
-	p := cache.Pooling{Mode: cache.PoolMode(r.IntN(3)), Output: append(floats, 0)[r.IntN(4)]}
+func drawPooling(r *rand.Rand, tableRows, n int) (pooling, []int64) {
+	p := pooling{Pooling: cache.Pooling{Mode: cache.PoolMode(r.IntN(3))}, Output: append(floats, 0)[r.IntN(4)]}
 	if r.IntN(3) == 0 {
 		p.Bag = []int{1, 2, 10, 31, 32, 33, 64, 100, 1100}[r.IntN(9)]
 		n = n / p.Bag * p.Bag
@@ -234,7 +234,7 @@ func drawPooling(r *rand.Rand, tableRows, n int) (cache.Pooling, []int64) {
 }
 
 // checkPooled compares an output with pooled, to the bit, and with float64 sums where all is finite.
-func checkPooled(t *testing.T, data []byte, of dtype.Type, columns int, rows []int64, p *cache.Pooling, out []byte, what string) {
+func checkPooled(t *testing.T, data []byte, of dtype.Type, columns int, rows []int64, p *pooling, out []byte, what string) {
 	t.Helper()
 	output := p.Output
 	if output == 0 {
@@ -304,13 +304,15 @@ func TestGatherPooled_EqualsDefinition(t *testing.T) {
 						out := bytes.Repeat([]byte{0xee}, max(0, (bags-1)*stride+width*min(bags, 1)))
 						before := stats(t, c)
 						if round%2 == 0 {
-							err = c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
+							err = c.Gather(ctx, p.host(0, ids, out))
 						} else {
 							narrow := make([]int32, len(ids))
 							for i, id := range ids {
 								narrow[i] = int32(id)
 							}
-							err = c.On(r.IntN(c.Devices())).Gather(ctx, cache.Request{Rows32: narrow, Out: out, Pool: &p})
+							q := p.host(0, nil, out)
+							q.Rows32 = narrow
+							err = c.On(r.IntN(c.Devices())).Gather(ctx, q)
 						}
 						if err != nil {
 							t.Fatal(err)
@@ -354,9 +356,9 @@ func TestGatherPooled_OneBag(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Codec: "none", Host: cache.HostOptions{Workers: workers}})
-		for _, p := range []cache.Pooling{{Offsets: []int64{0}}, {Bag: len(ids), Mode: cache.PoolMean}, {Offsets: []int64{0, 0, 3, 999_999}, Mode: cache.PoolMax}} {
+		for _, p := range []pooling{{Pooling: cache.Pooling{Offsets: []int64{0}}}, {Pooling: cache.Pooling{Bag: len(ids), Mode: cache.PoolMean}}, {Pooling: cache.Pooling{Offsets: []int64{0, 0, 3, 999_999}, Mode: cache.PoolMax}}} {
 			out := make([]byte, len(bagsOf(&p, len(ids)))*columns*4)
-			if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+			if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 				t.Fatal(err)
 			}
 			checkPooled(t, data, dtype.Float32, columns, ids, &p, out, fmt.Sprint(workers, " workers"))
@@ -372,41 +374,41 @@ func TestGatherPooled_BadArguments(t *testing.T) {
 	}
 	c := newCache(t, cache.Options{Tables: []cache.Table{table, fromBytes(t, "bytes", data, 32)}, Budget: 1 << 20})
 	for _, test := range []struct {
-		p     cache.Pooling
+		p     pooling
 		table int
 		rows  []int64
 		out   int
 		is    error
 		want  string
 	}{
-		{cache.Pooling{}, 0, []int64{1}, 32, cache.ErrPooling, "rows (1) must be in bags: there are no offsets"},
-		{cache.Pooling{Bag: 2}, 0, []int64{1, 2, 3}, 32, cache.ErrPooling, "rows (3) must be whole bags of 2"},
-		{cache.Pooling{Bag: -1}, 0, []int64{1}, 32, cache.ErrPooling, "must be whole bags of -1"},
-		{cache.Pooling{Bag: 1, Offsets: []int64{0}}, 0, []int64{1}, 32, cache.ErrPooling, "offsets (1) must not come with bags of 1 rows"},
-		{cache.Pooling{Offsets: []int64{1}}, 0, []int64{1}, 32, cache.ErrPooling, "the first offset (1) must be 0"},
-		{cache.Pooling{Offsets: []int64{0, 2}}, 0, []int64{1}, 64, cache.ErrPooling, "offset (2) at position 1 must be 0 to 1"},
-		{cache.Pooling{Offsets: []int64{0, 2, 1}}, 0, []int64{1, 2}, 96, cache.ErrPooling, "offset (1) at position 2 must be 2 to 2"},
-		{cache.Pooling{LastOffset: true}, 0, []int64{}, 0, cache.ErrPooling, "offsets (none) must have the last bag's end"},
-		{cache.Pooling{Bag: 1, Mode: 3}, 0, []int64{1}, 32, cache.ErrPooling, "mode (3) must be sum, mean or max"},
-		{cache.Pooling{Bag: 1, Weights: []float32{1, 2}}, 0, []int64{1}, 32, cache.ErrPooling, "weights (2) must be one for each of 1 rows"},
-		{cache.Pooling{Bag: 1, Mode: cache.PoolMax, Weights: []float32{1}}, 0, []int64{1}, 32, cache.ErrPooling, "weights must come with sum"},
-		{cache.Pooling{Bag: 1, Output: dtype.Int32}, 0, []int64{1}, 32, cache.ErrPooling, "output type (int32) must be float32"},
-		{cache.Pooling{Bag: 1, Padding: true, PaddingRow: 10}, 0, []int64{1}, 32, cache.ErrPooling, "padding row (10) must be 0 to 9"},
-		{cache.Pooling{Bag: 1, Padding: true, PaddingRow: -1}, 0, []int64{1}, 32, cache.ErrPooling, "padding row (-1) must be at least 0"},
-		{cache.Pooling{Bag: 1, Stride: 31}, 0, []int64{1}, 32, cache.ErrPooling, "distance of outputs (31 bytes) must be at least 32"},
-		{cache.Pooling{Bag: 1, Stride: 34}, 0, []int64{1}, 32, cache.ErrPooling, "whole elements of float32"},
-		{cache.Pooling{Bag: 1}, 1, []int64{1}, 32, cache.ErrPooling, "elements (uint8) of table bytes must be float32"},
-		{cache.Pooling{Bag: 1}, 2, []int64{1}, 32, cache.ErrTable, "must be 0 to 1"},
-		{cache.Pooling{Bag: 1}, 0, []int64{1, 10}, 64, cache.ErrRows, "row number (10) at position 1"},
-		{cache.Pooling{Bag: 1}, 0, []int64{1, 2}, 32, cache.ErrOutput, "32 bytes for 2 bags of table features must be 64"},
-		{cache.Pooling{Bag: 2}, 0, []int64{1, 2}, 64, cache.ErrOutput, "64 bytes for 1 bags of table features must be 32"},
+		{pooling{}, 0, []int64{1}, 32, cache.ErrPooling, "rows (1) must be in bags: there are no offsets"},
+		{pooling{Pooling: cache.Pooling{Bag: 2}}, 0, []int64{1, 2, 3}, 32, cache.ErrPooling, "rows (3) must be whole bags of 2"},
+		{pooling{Pooling: cache.Pooling{Bag: -1}}, 0, []int64{1}, 32, cache.ErrPooling, "must be whole bags of -1"},
+		{pooling{Pooling: cache.Pooling{Bag: 1, Offsets: []int64{0}}}, 0, []int64{1}, 32, cache.ErrPooling, "offsets (1) must not come with bags of 1 rows"},
+		{pooling{Pooling: cache.Pooling{Offsets: []int64{1}}}, 0, []int64{1}, 32, cache.ErrPooling, "the first offset (1) must be 0"},
+		{pooling{Pooling: cache.Pooling{Offsets: []int64{0, 2}}}, 0, []int64{1}, 64, cache.ErrPooling, "offset (2) at position 1 must be 0 to 1"},
+		{pooling{Pooling: cache.Pooling{Offsets: []int64{0, 2, 1}}}, 0, []int64{1, 2}, 96, cache.ErrPooling, "offset (1) at position 2 must be 2 to 2"},
+		{pooling{Pooling: cache.Pooling{LastOffset: true}}, 0, []int64{}, 0, cache.ErrPooling, "offsets (none) must have the last bag's end"},
+		{pooling{Pooling: cache.Pooling{Bag: 1, Mode: 3}}, 0, []int64{1}, 32, cache.ErrPooling, "mode (3) must be sum, mean or max"},
+		{pooling{Pooling: cache.Pooling{Bag: 1, Weights: []float32{1, 2}}}, 0, []int64{1}, 32, cache.ErrPooling, "weights (2) must be one for each of 1 rows"},
+		{pooling{Pooling: cache.Pooling{Bag: 1, Mode: cache.PoolMax, Weights: []float32{1}}}, 0, []int64{1}, 32, cache.ErrPooling, "weights must come with sum"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}, Output: dtype.Int32}, 0, []int64{1}, 32, cache.ErrPooling, "output type (int32) must be float32"},
+		{pooling{Pooling: cache.Pooling{Bag: 1, Padding: true, PaddingRow: 10}}, 0, []int64{1}, 32, cache.ErrPooling, "padding row (10) must be 0 to 9"},
+		{pooling{Pooling: cache.Pooling{Bag: 1, Padding: true, PaddingRow: -1}}, 0, []int64{1}, 32, cache.ErrPooling, "padding row (-1) must be at least 0"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}, Stride: 31}, 0, []int64{1}, 32, cache.ErrPooling, "distance of outputs (31 bytes) must be at least 32"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}, Stride: 34}, 0, []int64{1}, 32, cache.ErrPooling, "whole elements of float32"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}}, 1, []int64{1}, 32, cache.ErrPooling, "elements (uint8) of table bytes must be float32"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}}, 2, []int64{1}, 32, cache.ErrTable, "must be 0 to 1"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}}, 0, []int64{1, 10}, 64, cache.ErrRows, "row number (10) at position 1"},
+		{pooling{Pooling: cache.Pooling{Bag: 1}}, 0, []int64{1, 2}, 32, cache.ErrOutput, "32 bytes for 2 bags of table features must be 64"},
+		{pooling{Pooling: cache.Pooling{Bag: 2}}, 0, []int64{1, 2}, 64, cache.ErrOutput, "64 bytes for 1 bags of table features must be 32"},
 	} {
 		out := bytes.Repeat([]byte{0xee}, test.out)
 		for _, several := range []bool{false, true} {
-			err := c.Gather(ctx, cache.Request{Table: test.table, Rows: test.rows, Out: out, Pool: &test.p})
+			err := c.Gather(ctx, test.p.host(test.table, test.rows, out))
 			if several {
-				good := cache.PooledBatch{Rows: []int64{1}, Pooling: cache.Pooling{Bag: 1}, Out: bytes.Repeat([]byte{0xee}, 32)}
-				err = c.Gather(ctx, []cache.PooledBatch{good, {Table: test.table, Rows: test.rows, Pooling: test.p, Out: out}}...)
+				good := pooling{Pooling: cache.Pooling{Bag: 1}}.host(0, []int64{1}, bytes.Repeat([]byte{0xee}, 32))
+				err = c.Gather(ctx, good, test.p.host(test.table, test.rows, out))
 				if good.Out[0] != 0xee {
 					t.Errorf("%q: the other table's output was written", test.want)
 				}
@@ -437,14 +439,14 @@ func TestGatherPooledDevice_MinusOne(t *testing.T) {
 	}
 	c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 4 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
 	out := make([]byte, 2*columns*4)
-	gather := func(ids []int64, p cache.Pooling) error {
-		b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(ids), DeviceOut: device.HostBuffer(out), Pool: &p})
+	gather := func(ids []int64, p pooling) error {
+		b, err := c.On(0).Enqueue(ctx, 0, p.device(0, bytesOf(ids), device.HostBuffer(out)))
 		if err != nil {
 			return err
 		}
 		return b.Wait()
 	}
-	good := cache.Pooling{Bag: 2}
+	good := pooling{Pooling: cache.Pooling{Bag: 2}}
 	if err := gather([]int64{5, 6, 7, 8}, good); err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +454,7 @@ func TestGatherPooledDevice_MinusOne(t *testing.T) {
 	if err := gather([]int64{5, -1, 7, 8}, good); !errors.Is(err, cache.ErrRows) {
 		t.Errorf("without a padding row: %v, want ErrRows", err)
 	}
-	if err := gather([]int64{5, -1, 7, 8}, cache.Pooling{Bag: 2, Padding: true, PaddingRow: -1}); !errors.Is(err, cache.ErrPooling) {
+	if err := gather([]int64{5, -1, 7, 8}, pooling{Pooling: cache.Pooling{Bag: 2, Padding: true, PaddingRow: -1}}); !errors.Is(err, cache.ErrPooling) {
 		t.Errorf("with padding row -1: %v, want ErrPooling", err)
 	}
 }
@@ -474,12 +476,12 @@ func TestGatherPooledTables(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: tables, Budget: 200_000})
 	const stride = tableCount * columns * 4
 	out := make([]byte, bags*stride)
-	var batches []cache.PooledBatch
+	var batches []cache.Request
 	var ids [][]int64
 	for i := range tableCount {
-		p := cache.Pooling{Bag: 1 + i*5, Output: dtype.Float32, Stride: stride}
+		p := pooling{Pooling: cache.Pooling{Bag: 1 + i*5}, Output: dtype.Float32, Stride: stride}
 		of := zipf(r, rows, bags*p.Bag)
-		b := cache.PooledBatch{Table: i, Rows: of, Pooling: p, Out: out[i*columns*4 : (bags-1)*stride+(i+1)*columns*4]}
+		b := p.host(i, of, out[i*columns*4:(bags-1)*stride+(i+1)*columns*4])
 		if i%2 == 1 {
 			b.Rows, b.Rows32 = nil, make([]int32, len(of))
 			for j, id := range of {
@@ -492,9 +494,9 @@ func TestGatherPooledTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, b := range batches {
-		checkPooled(t, data[i], floats[i%3], columns, ids[i], &b.Pooling, b.Out, fmt.Sprint("table ", i))
+		checkPooled(t, data[i], floats[i%3], columns, ids[i], &pooling{Pooling: *b.Pool, Output: b.As, Stride: b.Stride}, b.Out, fmt.Sprint("table ", i))
 	}
-	if err := c.Gather(ctx, nil...); err != nil {
+	if err := c.Gather(ctx); err != nil {
 		t.Error("no tables: ", err)
 	}
 }
@@ -647,7 +649,7 @@ func benchmarkPooled(b *testing.B, data []byte, of dtype.Type, rowBytes int, cod
 }
 
 // pooledOut returns the bytes and the width of a pooled batch's output.
-func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width int) {
+func pooledOut(p *pooling, of dtype.Type, columns, rows int) (size, width int) {
 	output := p.Output
 	if output == 0 {
 		output = of
@@ -655,4 +657,22 @@ func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width 
 	width = columns * output.Size()
 	stride, bags := max(width, int(p.Stride)), len(bagsOf(p, rows))
 	return max(0, (bags-1)*stride+width*min(bags, 1)), width
+}
+
+// pooling is a Pooling with what a request says of its output.
+type pooling struct {
+	cache.Pooling
+	Output dtype.Type
+	Stride int64
+	Float8 cache.Float8
+}
+
+// host returns the request for rows in Go memory.
+func (p pooling) host(table int, rows []int64, out []byte) cache.Request {
+	return cache.Request{Table: table, Rows: rows, Out: out, As: p.Output, Stride: p.Stride, Float8: p.Float8, Pool: &p.Pooling}
+}
+
+// device returns the request for rows in memory of a device.
+func (p pooling) device(table int, rows, out device.Buffer) cache.Request {
+	return cache.Request{Table: table, DeviceRows: rows, DeviceOut: out, As: p.Output, Stride: p.Stride, Float8: p.Float8, Pool: &p.Pooling}
 }

@@ -19,11 +19,11 @@ import (
 )
 
 // pooledOnDevice is GatherPooledDevice and Wait, from and to Go memory.
-func pooledOnDevice(t *testing.T, c *cache.Cache, gpu device.Device, ids []int64, p cache.Pooling, size int) ([]byte, error) {
+func pooledOnDevice(t *testing.T, c *cache.Cache, gpu device.Device, ids []int64, p pooling, size int) ([]byte, error) {
 	t.Helper()
 	out := make([]byte, size)
 	buffer := upload(t, gpu, out)
-	b, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: upload(t, gpu, ids), DeviceOut: buffer, Pool: &onDevice(t, gpu, p, len(ids)%2 == 0)})
+	b, err := c.On(0).Enqueue(ctx, 0, onDevice(t, gpu, p, len(ids)%2 == 0).device(0, upload(t, gpu, ids), buffer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestGPU_PooledWritten(t *testing.T) {
 						out := make([]byte, size)
 						var err error
 						if round%2 == 0 {
-							err = c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p})
+							err = c.Gather(ctx, p.host(0, ids, out))
 						} else {
 							out, err = pooledOnDevice(t, c, gpu, ids, p, size)
 						}
@@ -145,7 +145,7 @@ func TestGPU_PooledWrittenReports(t *testing.T) {
 		{nil, []int64{900, 800, 700, -1}, "4 row numbers are not 0 to 499 of table x, or offsets are bad, the first at position 0"},
 		{nil, []int64{0, 0, 990, 1000}, ""},
 	} {
-		p := cache.Pooling{Offsets: x.offsets, Padding: true, PaddingRow: ids[3]}
+		p := pooling{Pooling: cache.Pooling{Offsets: x.offsets, Padding: true, PaddingRow: ids[3]}}
 		wrong, left := append([]int64(nil), ids...), append([]int64(nil), ids...)
 		for i, at := range x.wrong {
 			wrong[at], left[at] = []int64{rows, -1}[i%2], ids[3]
@@ -226,7 +226,7 @@ func TestGPU_PooledResident(t *testing.T) {
 				}
 				t.Cleanup(s.Close)
 				stream := s.(*cuda.Stream)
-				q := cache.Pooling{Offsets: []int64{0, 0, 7, 40, 600}, Mode: cache.PoolMean, LastOffset: true}
+				q := pooling{Pooling: cache.Pooling{Offsets: []int64{0, 0, 7, 40, 600}, Mode: cache.PoolMean, LastOffset: true}}
 				size, _ := pooledOut(&q, of, columns, n)
 				numbers, sums := upload(t, gpu, make([]int64, n)), upload(t, gpu, make([]byte, size))
 				offsets := upload(t, gpu, q.Offsets)
@@ -246,7 +246,7 @@ func TestGPU_PooledResident(t *testing.T) {
 					p, ids := drawPooling(r, rows, 700)
 					size, _ := pooledOut(&p, of, columns, len(ids))
 					out := make([]byte, size)
-					if err := c.Gather(ctx, cache.Request{Rows: ids, Out: out, Pool: &p}); err != nil {
+					if err := c.Gather(ctx, p.host(0, ids, out)); err != nil {
 						t.Fatal(err)
 					}
 					checkPooled(t, data, of, columns, ids, &p, out, fmt.Sprint("round ", round))
@@ -302,7 +302,7 @@ func TestGPU_PooledWithoutMemory(t *testing.T) {
 	data := floatTable(rows, columns, dtype.Float32, false, 5)
 	c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: 512 << 10, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"}})
 	r := rand.New(rand.NewPCG(5, 5))
-	ids, p := randomRows(r, n, rows), cache.Pooling{Bag: 100}
+	ids, p := randomRows(r, n, rows), pooling{Pooling: cache.Pooling{Bag: 100}}
 	size, _ := pooledOut(&p, dtype.Float32, columns, n)
 	for range 2 {
 		out, err := pooledOnDevice(t, c, gpu, ids, p, size)
@@ -320,7 +320,7 @@ func TestGPU_PooledWithoutMemory(t *testing.T) {
 	c = newCache(t, cache.Options{
 		Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns).ResidentWith(cache.ResidentOptions{Target: 368})}, Budget: 2 << 20, Codec: "rank", Devices: cache.DeviceOptions{Backend: "cuda"},
 	})
-	if err := c.Gather(ctx, cache.Request{Rows: ids, Out: make([]byte, size), Pool: &p}); err == nil || !strings.Contains(err.Error(), "batch scratch") {
+	if err := c.Gather(ctx, p.host(0, ids, make([]byte, size))); err == nil || !strings.Contains(err.Error(), "batch scratch") {
 		t.Errorf("rows of a resident table: %v", err)
 	}
 }

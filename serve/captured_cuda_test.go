@@ -776,14 +776,14 @@ func TestGPU_AttachedPooledTables(t *testing.T) {
 		words(offsets)[i] = int64(i * n / bags)
 	}
 	half := out.Size() / 2
-	batches := func(p cache.Pooling) []cache.PooledDeviceBatch {
+	batches := func(p cache.Pooling) []cache.Request {
 		q := p
 		q.FirstBag += q.Bags
 		from, to := ids, ids
 		if p.Bag > 0 {
 			from, to = ids.Slice(0, n/2*8), ids.Slice(n/2*8, n*8)
 		}
-		return []cache.PooledDeviceBatch{{Rows: from, Pooling: p, Out: out.Slice(0, half)}, {Rows: to, Pooling: q, Out: out.Slice(half, 2*half)}}
+		return []cache.Request{{DeviceRows: from, DeviceOut: out.Slice(0, half), Pool: &p}, {DeviceRows: to, DeviceOut: out.Slice(half, 2*half), Pool: &q}}
 	}
 	chosen, fixed := cache.Pooling{DeviceOffsets: offsets, Bags: bags / 2}, cache.Pooling{Bag: n / bags}
 	check := func(run func() error) {
