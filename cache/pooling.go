@@ -115,12 +115,12 @@ func hostBuffer[T any](values []T) device.Buffer {
 }
 
 // checkPooled returns the batch of a request that sums or converts rows in Go memory, and its row numbers, if all is as it must be.
-func checkPooled[R read.RowNumber](t *read.Table, rows []R, r *Request) (reduce.Batch, []R, error) {
+func checkPooled[R read.RowNumber](t *read.Table, rows []R, r *Request) (*reduce.Batch, []R, error) {
 	p, b := r.pooling(), r.batch(len(rows))
 	b.Offsets, b.Weights = hostBuffer(p.Offsets), hostBuffer(p.Weights)
 	b.Bags = p.bags(len(rows), len(p.Offsets))
 	if err := p.check(len(p.Offsets), &b); err != nil {
-		return reduce.Batch{}, nil, err
+		return nil, nil, err
 	}
 	if p.Bags != 0 {
 		p.window(&b)
@@ -129,12 +129,12 @@ func checkPooled[R read.RowNumber](t *read.Table, rows []R, r *Request) (reduce.
 	}
 	want, err := read.CheckPooled(t, &b)
 	if err != nil {
-		return b, nil, err
+		return nil, nil, err
 	}
 	if err := read.CheckPooledOut(t, &b, int64(len(r.Out)), want); err != nil {
-		return b, nil, err
+		return nil, nil, err
 	}
-	return b, rows, read.CheckRows(t, rows)
+	return &b, rows, read.CheckRows(t, rows)
 }
 
 // part checks a request that sums or converts rows between memory of a device.

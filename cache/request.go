@@ -154,19 +154,18 @@ type part struct {
 	rows   []int64
 	rows32 []int32 // if rows is nil
 	out    []byte
-	copies bool
-	pool   reduce.Batch // unless copies
+	pool   *reduce.Batch // nil: rows are copied
 }
 
 func (c *Cache) checked(set *read.Set, r *Request) (p part, err error) {
 	if err := c.checkTable(r.Table); err != nil {
 		return p, err
 	}
-	p = part{table: r.Table, rows: r.Rows, rows32: r.Rows32, out: r.Out, copies: r.plain()}
+	p = part{table: r.Table, rows: r.Rows, rows32: r.Rows32, out: r.Out}
 	switch t := set.Tables[r.Table]; {
 	case r.DeviceRows.Size() > 0 || r.DeviceOut.Size() > 0:
 		return p, fmt.Errorf("%w: row numbers and output of a Gather must be memory of the host, not of a device", ErrOutput)
-	case p.copies:
+	case r.plain():
 	case p.rows == nil:
 		p.pool, p.rows32, err = checkPooled(t, p.rows32, r)
 	default:
@@ -198,14 +197,14 @@ func (c *Cache) run(ctx context.Context, set *read.Set, device int, p *part) err
 		o := c.watch.Gather(ctx, d.Index, p.table, p.n)
 		var err error
 		switch {
-		case p.copies && p.rows == nil:
+		case p.pool == nil && p.rows == nil:
 			err = read.Gather(ctx, d, p.table, p.rows32, p.out, o.Trace())
-		case p.copies:
+		case p.pool == nil:
 			err = read.Gather(ctx, d, p.table, p.rows, p.out, o.Trace())
 		case p.rows == nil:
-			err = read.GatherPooled(ctx, d, p.table, p.rows32, &p.pool, p.out, o.Trace())
+			err = read.GatherPooled(ctx, d, p.table, p.rows32, p.pool, p.out, o.Trace())
 		default:
-			err = read.GatherPooled(ctx, d, p.table, p.rows, &p.pool, p.out, o.Trace())
+			err = read.GatherPooled(ctx, d, p.table, p.rows, p.pool, p.out, o.Trace())
 		}
 		o.End(err)
 		if err == nil || device != anyDevice || !errors.Is(err, ErrDevice) || !set.Survives(d) {
@@ -219,7 +218,7 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 	parts := make([]part, len(requests))
 	for i := range requests {
 		p, err := c.checked(set, &requests[i])
-		if err == nil && p.copies {
+		if err == nil && p.pool == nil {
 			if t := set.Tables[p.table]; p.rows == nil {
 				err = read.CheckGather(t, p.rows32, p.out)
 			} else {
