@@ -54,7 +54,7 @@ const minScratch = 1 << 20
 // If the owner ends, Gathers go on with the rows as they are then, and requests return errors that wrap ErrOwner. When an owner with the same
 // tables is back at the address, the cache attaches to it by itself. Stats.OwnerError says whether there is one.
 //
-// Up to 1,024 captured batches of GatherDevice can be in use on a device. Those captured before the cache has attached to another owner go on with the
+// Up to 1,024 captured batches of Enqueue can be in use on a device. Those captured before the cache has attached to another owner go on with the
 // rows of the one that has ended, whose memory they hold until their graphs are destroyed; their Wait returns an error that wraps ErrOwner.
 //
 // A process must not use an attached cache after fork. Close does not end the owner's cache.

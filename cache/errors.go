@@ -25,15 +25,15 @@ var (
 	// the table's capacity. These calls change nothing. It is also wrapped by the error of Batch.Wait; those rows are zeroed then, and
 	// the other rows are written.
 	ErrRows = read.ErrRows
-	// ErrOutput is wrapped by the errors of Gather and GatherDevice for an output of the wrong size, and of Update for data of the wrong
+	// ErrOutput is wrapped by the errors of Gather and Enqueue for an output of the wrong size, and of Update for data of the wrong
 	// size. These calls change nothing.
 	ErrOutput = read.ErrOutput
 	// ErrDevice is wrapped by errors of devices that have failed for good. Once all have failed, every call but Close returns one.
 	ErrDevice = read.ErrDevice
-	// ErrCapturing is wrapped by GatherDevice's error for a batch that cannot become a part of the graph that its stream captures: rows of
+	// ErrCapturing is wrapped by Enqueue's error for a batch that cannot become a part of the graph that its stream captures: rows of
 	// 8 KiB and more of cached tables, pooled batches of tables of pages, and more batches than an attached cache has places for. The capture goes on without it.
 	ErrCapturing = read.ErrCapturing
-	// ErrPooling is wrapped by the errors of GatherPooled and GatherAs for a Pooling or an output type that does not fit the batch or the table. The
+	// ErrPooling is wrapped by the errors of Gather and Enqueue for a Pool or an output type that does not fit the batch or the table. The
 	// output is untouched then.
 	ErrPooling = read.ErrPooling
 	// ErrOwner is wrapped by Attach's error if the owner cannot be reached or refuses, and by errors of changes and questions of an attached cache

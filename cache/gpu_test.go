@@ -54,16 +54,16 @@ func (b *deviceBatch) read(t *testing.T) []byte {
 	return out
 }
 
-// TestGatherDevice_OnHost runs GatherDevice on the host backend, where device memory is host memory, on every route.
-func TestGatherDevice_OnHost(t *testing.T) {
-	t.Run("together", testGatherDeviceOnHost)
+// TestEnqueue_OnHost runs GatherDevice on the host backend, where device memory is host memory, on every route.
+func TestEnqueue_OnHost(t *testing.T) {
+	t.Run("together", testEnqueueOnHost)
 	defer cache.ServeApart()()
-	t.Run("apart", testGatherDeviceOnHost)
+	t.Run("apart", testEnqueueOnHost)
 	cache.ServeHitsFirst()
-	t.Run("hits first", testGatherDeviceOnHost)
+	t.Run("hits first", testEnqueueOnHost)
 }
 
-func testGatherDeviceOnHost(t *testing.T) {
+func testEnqueueOnHost(t *testing.T) {
 	data := normalTable(500, 32, 1)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 30_000, Devices: cache.DeviceOptions{Backend: "host"}})
 	rows := append(zipf(rand.New(rand.NewPCG(1, 1)), 500, 1000), -1, 500)
@@ -305,8 +305,8 @@ func TestGPU_OutOfMemory(t *testing.T) {
 	gpu.Free(hog)
 }
 
-// TestGatherDevice_NobodyWaits: batches for which Wait is not called release their lanes, also to callers that already wait for one.
-func TestGatherDevice_NobodyWaits(t *testing.T) {
+// TestEnqueue_NobodyWaits: batches for which Wait is not called release their lanes, also to callers that already wait for one.
+func TestEnqueue_NobodyWaits(t *testing.T) {
 	data := normalTable(100, 8, 1)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 32)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}})
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)

@@ -285,8 +285,8 @@ func TestGPU_PooledReplays(t *testing.T) {
 	}
 }
 
-// TestGPU_GatherAs compares rows of other types with what each element rounds to, enqueued and in a captured graph.
-func TestGPU_GatherAs(t *testing.T) {
+// TestGPU_As compares rows of other types with what each element rounds to, enqueued and in a captured graph.
+func TestGPU_As(t *testing.T) {
 	gpu := gputest.Open(t)
 	const rows, columns, n = 200, 37, 300
 	r := rand.New(rand.NewPCG(6, 6))

@@ -101,8 +101,8 @@ func name8(f cache.Float8, columns int) string {
 	return fmt.Sprintf("%d %s, %d %s", columns, f.Values, f.Block, f.Scales)
 }
 
-// TestGatherPooled_Float8 compares sums of float8 rows with those of the same elements as float32, to the bit, with all values and all scales.
-func TestGatherPooled_Float8(t *testing.T) {
+// TestGather_PooledFloat8 compares sums of float8 rows with those of the same elements as float32, to the bit, with all values and all scales.
+func TestGather_PooledFloat8(t *testing.T) {
 	for _, f := range float8Formats {
 		for _, codec := range []cache.Codec{"none", "auto"} {
 			t.Run(fmt.Sprint(codec, " ", name8(f.Float8, f.columns)), func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestGatherPooled_Float8(t *testing.T) {
 	}
 }
 
-// TestGatherAs_Float8 converts a table whose type is float8.
-func TestGatherAs_Float8(t *testing.T) {
+// TestGather_AsFloat8 converts a table whose type is float8.
+func TestGather_AsFloat8(t *testing.T) {
 	const rows, columns = 300, 40
 	r := rand.New(rand.NewPCG(2, 8))
 	for _, of := range []dtype.Type{dtype.Float8E4M3FN, dtype.Float8E5M2} {
@@ -157,7 +157,7 @@ func TestGatherAs_Float8(t *testing.T) {
 	}
 }
 
-func TestGatherPooled_Float8BadRows(t *testing.T) {
+func TestGather_PooledFloat8BadRows(t *testing.T) {
 	float, err := cache.FromBytes("floats", dtype.Float32, make([]byte, 1320), 132)
 	if err != nil {
 		t.Fatal(err)

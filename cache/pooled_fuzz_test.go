@@ -12,9 +12,9 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// FuzzGatherPooled_Offsets tries offsets of every kind. Good ones give the sums that the documented order gives; bad ones are an error, and the output stays as it
+// FuzzGather_Offsets tries offsets of every kind. Good ones give the sums that the documented order gives; bad ones are an error, and the output stays as it
 // is. Each byte of steps leads from an offset to the next one, backwards from 128 on.
-func FuzzGatherPooled_Offsets(f *testing.F) {
+func FuzzGather_Offsets(f *testing.F) {
 	const tableRows, columns = 50, 8
 	data := floatTable(tableRows, columns, dtype.Float32, false, 3)
 	table, err := cache.FromBytes("features", dtype.Float32, data, columns*4)

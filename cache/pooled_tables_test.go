@@ -38,8 +38,8 @@ func ofFeature(p pooling, ids, offsets []int64, feature, bags int) (pooling, []i
 	return p, ids[first:last]
 }
 
-// TestGatherPooled_ChosenBags chooses bags of those that offsets describe, in Go memory and on a device, and refuses those that there are not.
-func TestGatherPooled_ChosenBags(t *testing.T) {
+// TestGather_PooledChosenBags chooses bags of those that offsets describe, in Go memory and on a device, and refuses those that there are not.
+func TestGather_PooledChosenBags(t *testing.T) {
 	const tableRows, columns, features, bags = 200, 12, 4, 9
 	data := floatTable(tableRows, columns, dtype.Float32, false, 3)
 	c := newCache(t, cache.Options{Tables: []cache.Table{floatsOf(t, "x", dtype.Float32, data, columns)}, Budget: int64(len(data) / 3), Devices: cache.DeviceOptions{Backend: "host"}})
@@ -91,8 +91,8 @@ func TestGatherPooled_ChosenBags(t *testing.T) {
 	}
 }
 
-// TestView_GatherPooledTablesDevice adds up rows of several tables in one call, on the host backend, and refuses all if one is wrong.
-func TestView_GatherPooledTablesDevice(t *testing.T) {
+// TestEnqueue_SeveralTables adds up rows of several tables in one call, on the host backend, and refuses all if one is wrong.
+func TestEnqueue_SeveralTables(t *testing.T) {
 	const tableRows = 300
 	var tables []cache.Table
 	var all [][]byte

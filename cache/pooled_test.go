@@ -268,8 +268,8 @@ func checkPooled(t *testing.T, data []byte, of dtype.Type, columns int, rows []i
 	}
 }
 
-// TestGatherPooled_EqualsDefinition compares pooled batches of every kind with a plain execution of the documented order.
-func TestGatherPooled_EqualsDefinition(t *testing.T) {
+// TestGather_PooledEqualsDefinition compares pooled batches of every kind with a plain execution of the documented order.
+func TestGather_PooledEqualsDefinition(t *testing.T) {
 	const rows = 400
 	for _, of := range floats {
 		for i, o := range []cache.Options{
@@ -344,8 +344,8 @@ func TestGatherPooled_EqualsDefinition(t *testing.T) {
 	}
 }
 
-// TestGatherPooled_OneBag sums a million rows, on one processor and on several.
-func TestGatherPooled_OneBag(t *testing.T) {
+// TestGather_PooledOneBag sums a million rows, on one processor and on several.
+func TestGather_PooledOneBag(t *testing.T) {
 	const rows, columns = 1000, 2
 	data := floatTable(rows, columns, dtype.Float32, false, 1)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -366,7 +366,7 @@ func TestGatherPooled_OneBag(t *testing.T) {
 	}
 }
 
-func TestGatherPooled_BadArguments(t *testing.T) {
+func TestGather_PooledBadArguments(t *testing.T) {
 	data := floatTable(10, 8, dtype.Float32, false, 1)
 	table, err := cache.FromBytes("features", dtype.Float32, data, 32)
 	if err != nil {
@@ -428,9 +428,9 @@ func TestGatherPooled_BadArguments(t *testing.T) {
 	}
 }
 
-// TestGatherPooledDevice_MinusOne: without a padding row, row number -1 of an enqueued batch is a fault that Wait reports, not padding that is left out
+// TestEnqueue_PooledMinusOne: without a padding row, row number -1 of an enqueued batch is a fault that Wait reports, not padding that is left out
 // silently.
-func TestGatherPooledDevice_MinusOne(t *testing.T) {
+func TestEnqueue_PooledMinusOne(t *testing.T) {
 	const rows, columns = 100, 8
 	data := floatTable(rows, columns, dtype.Float32, false, 7)
 	table, err := cache.FromBytes("x", dtype.Float32, data, columns*4)
@@ -459,8 +459,8 @@ func TestGatherPooledDevice_MinusOne(t *testing.T) {
 	}
 }
 
-// TestGatherPooledTables sums bags of several tables, with row numbers of both widths, into columns of one output.
-func TestGatherPooledTables(t *testing.T) {
+// TestGather_SeveralPooled sums bags of several tables, with row numbers of both widths, into columns of one output.
+func TestGather_SeveralPooled(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	var tables []cache.Table
 	var data [][]byte
@@ -501,8 +501,8 @@ func TestGatherPooledTables(t *testing.T) {
 	}
 }
 
-// TestGatherAs_Rounds compares rows of other types with what each element rounds to, signs of zeros included, in Go memory and enqueued on a device.
-func TestGatherAs_Rounds(t *testing.T) {
+// TestGather_AsRounds compares rows of other types with what each element rounds to, signs of zeros included, in Go memory and enqueued on a device.
+func TestGather_AsRounds(t *testing.T) {
 	const rows, columns = 200, 37
 	r := rand.New(rand.NewPCG(6, 6))
 	for _, of := range floats {
@@ -546,8 +546,8 @@ func checkRounded(t *testing.T, data []byte, of dtype.Type, columns int, ids []i
 	}
 }
 
-// BenchmarkGatherPooled compares with a Gather and a loop over the rows, by turns: times is how much longer these take, by medians.
-func BenchmarkGatherPooled(b *testing.B) {
+// BenchmarkGather_Pooled compares with a Gather and a loop over the rows, by turns: times is how much longer these take, by medians.
+func BenchmarkGather_Pooled(b *testing.B) {
 	const rows, n = 100_000, 20_000
 	for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
 		for _, columns := range []int{32, 64, 128, 256} {

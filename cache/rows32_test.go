@@ -23,13 +23,13 @@ func narrow(rows []int64) []int32 {
 	return out
 }
 
-// TestGather32 gathers by int32 row numbers, whichever way a batch is served, and refuses those out of range.
-func TestGather32(t *testing.T) { testGather32(t, cache.BackendHost, host.Open(1, 1)[0]) }
+// TestGather_Rows32 gathers by int32 row numbers, whichever way a batch is served, and refuses those out of range.
+func TestGather_Rows32(t *testing.T) { testRows32(t, cache.BackendHost, host.Open(1, 1)[0]) }
 
-// TestGPU_Gather32 is TestGather32 on a GPU.
-func TestGPU_Gather32(t *testing.T) { testGather32(t, cache.BackendCUDA, gputest.Open(t)) }
+// TestGPU_Rows32 is TestGather_Rows32 on a GPU.
+func TestGPU_Rows32(t *testing.T) { testRows32(t, cache.BackendCUDA, gputest.Open(t)) }
 
-func testGather32(t *testing.T, backend cache.Backend, d device.Device) {
+func testRows32(t *testing.T, backend cache.Backend, d device.Device) {
 	const rows, rowBytes = 3000, 128
 	data := normalTable(rows, rowBytes/4, 1)
 	c := newCache(t, cache.Options{

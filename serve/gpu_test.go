@@ -96,8 +96,8 @@ func TestGPU_AttachScratch(t *testing.T) {
 	}
 }
 
-// TestGPU_GatherDevice: batches on streams of the client.
-func TestGPU_GatherDevice(t *testing.T) {
+// TestGPU_Enqueue: batches on streams of the client.
+func TestGPU_Enqueue(t *testing.T) {
 	d := gputest.Open(t)
 	c := open(t, 1000, func(o *cache.Options) { shared(o); onGPU(o); o.Codec = "ibp8" })
 	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})

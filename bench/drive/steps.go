@@ -40,7 +40,7 @@ type Wait struct {
 	Lead     float64 `json:"lead_seconds"`
 	InMemory bool    `json:"in_memory"`
 	Steps    int     `json:"steps"`
-	// Ready is the time from GatherDevice until the rows were in the output, in the order of the stream; Returned that until Batch.Wait had returned.
+	// Ready is the time from Enqueue until the rows were in the output, in the order of the stream; Returned that until Batch.Wait had returned.
 	Ready    Quantiles `json:"ready_seconds"`
 	Returned Quantiles `json:"returned_seconds"`
 	// Hits are the share of the rows that the slab held. AbsentRows are rows that a step did not find in memory, PagesRead and BytesRead what was read

@@ -176,7 +176,7 @@ func (r *runner) refresh() {
 	x.Codec, x.Unit, x.Baseline = "80 % hits", "us", "p99 without refreshing"
 	x.Value, x.BaselineValue = quantile(times[1], 0.99)*1e6, quantile(times[0], 0.99)*1e6
 	x.Further = []Further{{"median", median(times[1]) * 1e6}, {"median without refreshing", median(times[0]) * 1e6}}
-	x.Detail = fmt.Sprintf("GatherDevice and Wait by the host's clock, of %d Gathers and %d without; %.2f %% of the cache replaced a second, by %d cycles; medians %.0f and %.0f",
+	x.Detail = fmt.Sprintf("Enqueue and Wait by the host's clock, of %d Gathers and %d without; %.2f %% of the cache replaced a second, by %d cycles; medians %.0f and %.0f",
 		len(times[1]), len(times[0]), 100*all.rate(s.cached), all.cycles, x.Further[0].Value, x.Further[1].Value)
 	r.add(x)
 	x.Unit, x.Value, x.Baseline, x.BaselineValue = churnUnit, 100*all.rate(s.cached), "", 0

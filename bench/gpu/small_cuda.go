@@ -68,11 +68,11 @@ func (s *served) smallForCaller(t turns, mem, out device.Buffer, label, baseline
 	own := clock(runs, func(i int) error { return s.gather(t.rows[i%sets], out) })
 	x := s.result("small-batch-caller", t.size())
 	x.Codec, x.Unit, x.Value, x.Baseline, x.BaselineValue = label, "us", own*1e6, baseline, plain*1e6
-	x.Detail = "GatherDevice and Wait by the host's clock"
+	x.Detail = "Enqueue and Wait by the host's clock"
 	s.add(x)
 }
 
-// caller is what one GatherDevice costs the thread that calls it: time, and Go allocations.
+// caller is what one Enqueue costs the thread that calls it: time, and Go allocations.
 func (s *served) caller(t turns, out device.Buffer, label string) {
 	runs := 20 * s.o.Runs
 	var times []float64
@@ -98,10 +98,10 @@ func (s *served) caller(t turns, out device.Buffer, label string) {
 	}
 	x := s.result("caller", t.size())
 	x.Codec, x.Unit, x.Value = label, "us", median(times)*1e6
-	x.Detail = fmt.Sprintf("one GatherDevice; p99 %.1f", quantile(times, 0.99)*1e6)
+	x.Detail = fmt.Sprintf("one Enqueue; p99 %.1f", quantile(times, 0.99)*1e6)
 	s.add(x)
 	// The whole number, as of testing.AllocsPerRun: other goroutines allocate now and then.
-	x.Unit, x.Value, x.Detail = "allocations", float64(allocated/uint64(runs)), "Go allocations of one GatherDevice"
+	x.Unit, x.Value, x.Detail = "allocations", float64(allocated/uint64(runs)), "Go allocations of one Enqueue"
 	s.add(x)
 }
 
