@@ -14,7 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Stats has the content of a cache and counters since New. A Gather is counted when it returns, what Enqueue gets once its batch has
+// Stats has the content of a cache and counters since New. A Gather is counted when it returns, a batch of Enqueue once it has
 // finished.
 type Stats struct {
 	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
