@@ -94,6 +94,7 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--table", "file=a,codec=x"), `invalid argument "file=a,codec=x" for "--table" flag: codec: unknown codec`},
 		{append(good, "--table", "dtype=float31"), `invalid argument "dtype=float31" for "--table" flag: dtype ("float31") must be a type of elements such as float32`},
 		{append(good, "--config", "/nowhere"), "config: open /nowhere: no such file or directory"},
+		{append(good, "--config", write(t, "empty.yaml", nil)), "config @: must hold one YAML mapping: it is empty, or has comments only"},
 		{append(good, "--config", write(t, "c.yaml", []byte("budget: 1MiB\n\nbuget: 2MiB\n"))), `config @:3: unknown key "buget"`},
 		{append(good, "--config", write(t, "c.json", []byte("{\n\"devices\": \"x\"}"))), `config @:2: key "devices": --devices ("x") must be a whole number`},
 		{append(good, "--config", write(t, "t.yaml", []byte("tables:\n- file: a\n- nme: b\n"))), `config @:1: key "tables": element 1: invalid argument "nme=b" for "--table" flag: unknown key "nme" of a table`},
