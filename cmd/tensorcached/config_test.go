@@ -59,6 +59,7 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--listen", "unix:x", "--max-scratch", "1KiB"), `--max-scratch (1KiB) must be at least 1MiB`},
 		{append(good, "--listen", "unix:x", "--stopped-after", "1ms"), `--stopped-after (1ms) must be at least 100ms`},
 		{append(good, "--resp-clients", "0"), `--resp-clients (0) must be at least 1`},
+		{append(good, "--resp-memory", "1MB"), `--resp-memory (1MB) must be at least 1MiB`},
 		{append(good, "--resp", "6379"), `--resp ("6379") must be [HOST]:PORT: `},
 		{append(good, "--resp", ":70000"), `--resp (":70000") must have a port of 0 to 65535`},
 		{append(good, "--resp", "0.0.0.0:0"), `--resp (0.0.0.0:0) lets other machines connect: it must have a password (--resp-password-file), or --insecure`},

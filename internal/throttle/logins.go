@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -42,8 +41,8 @@ type origin struct {
 // Failed returns how many logins have failed.
 func (l *Logins) Failed() int64 { return l.failed.Load() }
 
-// Try returns what check says of a login. If that is false, it returns after a delay, or when ctx ends. It is false, too, if ctx ends while others of its address are delayed.
-func (l *Logins) Try(ctx context.Context, from net.Addr, check func() bool) bool {
+// Try returns what check says of a login from an address with a port. If that is false, it returns after a delay, or when ctx ends. It is false, too, if ctx ends while others of its address are delayed.
+func (l *Logins) Try(ctx context.Context, from string, check func() bool) bool {
 	o := l.begin(prefix(from))
 	defer l.end(o)
 	select {
@@ -70,8 +69,8 @@ func (l *Logins) Try(ctx context.Context, from net.Addr, check func() bool) bool
 }
 
 // prefix returns whom an address stands for: of IPv6, a network of 64 bits, all of which one machine may use.
-func prefix(a net.Addr) netip.Prefix {
-	at, err := netip.ParseAddrPort(a.String())
+func prefix(from string) netip.Prefix {
+	at, err := netip.ParseAddrPort(from)
 	if err != nil {
 		return netip.Prefix{}
 	}

@@ -123,7 +123,7 @@ const (
 
 func (c *conn) login(name string, password []byte) error {
 	s, r := c.server, unknown
-	if !s.logins.Try(s.open, c.net.RemoteAddr(), func() bool {
+	if !s.logins.Try(s.open, c.net.RemoteAddr().String(), func() bool {
 		r = s.users.Load().login(name, password)
 		return r != unknown
 	}) {

@@ -144,22 +144,26 @@ func (s *Server) Serve(l net.Listener) error {
 
 // begin serves a connection, unless there are too many.
 func (s *Server) begin(nc net.Conn) {
+	if s.serves(nc) {
+		return
+	}
+	if s.o.TLS == nil && !s.closing.Load() { // a handshake could take long
+		nc.SetWriteDeadline(time.Now().Add(time.Second))
+		nc.Write([]byte("-ERR max number of clients reached\r\n"))
+	}
+	nc.Close() // before the next one is accepted: it holds a descriptor
+}
+
+// serves begins to serve a connection. It is false if there are too many, or the server closes.
+func (s *Server) serves(nc net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing.Load() {
-		nc.Close()
-		return
+		return false
 	}
 	if len(s.mu.conns) >= s.o.MaxClients {
 		s.cutOff(full, slog.LevelWarn, slog.String("from", nc.RemoteAddr().String()), slog.Any("error", errFull), slog.Int("clients", len(s.mu.conns)))
-		go func() {
-			if s.o.TLS == nil { // a handshake would hold the descriptor
-				nc.SetDeadline(time.Now().Add(time.Second))
-				nc.Write([]byte("-ERR max number of clients reached\r\n"))
-			}
-			nc.Close()
-		}()
-		return
+		return false
 	}
 	s.counts.connections.Add(1)
 	c := newConn(s, nc)
@@ -172,6 +176,7 @@ func (s *Server) begin(nc net.Conn) {
 		delete(s.mu.conns, c)
 		s.counts.connected.Add(-1)
 	})
+	return true
 }
 
 // partBytes returns how many bytes of rows a connection reads at a time, so that the replies of all take at most half of MaxMemory.
