@@ -20,16 +20,19 @@ const (
 // One goroutine reads and writes. Deadlines and Close are safe for concurrent use. The bytes are those of TLS where the connection has it.
 type ahead struct {
 	net.Conn
-	limit   atomic.Int64 // the most bytes that are read ahead
-	account account      // of chunks
-	writing sync.Mutex   // the goroutine's writes, and the last record of TLS, which Close writes
-	timer   *time.Timer  // calls read
-	ended   chan struct{}
+	writeTime time.Duration // the most that a write waits
+	limit     atomic.Int64  // the most bytes that are read ahead
+	account   account       // of chunks
+	writing   sync.Mutex    // the goroutine's writes, and the last record of TLS, which Close writes
+	now       writer        // what the socket takes at once
+	timer     *time.Timer   // calls read
+	ended     chan struct{}
 
 	mu struct {
 		sync.Mutex
 		deadline    time.Time // of reads
 		interrupted bool      // reads end at once
+		writeBy     time.Time // deadline of writes, if it is before the end of writeTime
 	}
 	// The goroutine uses these, or while it waits in Write, read.
 	chunks [][]byte
@@ -37,8 +40,8 @@ type ahead struct {
 	bytes  int // in chunks
 }
 
-func newAhead(c net.Conn, h *holder) *ahead {
-	a := &ahead{Conn: c, account: account{holder: h}, ended: make(chan struct{}, 1)}
+func newAhead(c net.Conn, h *holder, writeTime time.Duration) *ahead {
+	a := &ahead{Conn: c, writeTime: writeTime, account: account{holder: h}, now: newWriter(c), ended: make(chan struct{}, 1)}
 	a.timer = time.AfterFunc(time.Hour, a.read)
 	a.timer.Stop()
 	return a
@@ -69,14 +72,39 @@ func (a *ahead) Read(b []byte) (int, error) {
 func (a *ahead) Write(b []byte) (int, error) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
+	n, err := a.now.write(b)
+	if err != nil || n == len(b) {
+		return n, err
+	}
+	a.Conn.SetWriteDeadline(a.writeEnd())
 	a.timer.Reset(aheadAfter)
-	n, err := a.Conn.Write(b)
+	rest, err := a.Conn.Write(b[n:])
 	if !a.timer.Stop() {
 		a.interrupt(true)
 		<-a.ended
 		a.interrupt(false)
 	}
-	return n, err
+	a.Conn.SetWriteDeadline(time.Time{})
+	return n + rest, err
+}
+
+// writeEnd returns until when a write may wait.
+func (a *ahead) writeEnd() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	end := time.Now().Add(a.writeTime)
+	if !a.mu.writeBy.IsZero() && a.mu.writeBy.Before(end) {
+		return a.mu.writeBy
+	}
+	return end
+}
+
+// SetWriteDeadline implements net.Conn, for writes that begin later. TLS uses it, so that Close does not wait for long.
+func (a *ahead) SetWriteDeadline(t time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.writeBy = t
+	return nil
 }
 
 // read reads ahead until Write has ended, the limit is reached, or the connection ends, which the next Read finds, too.

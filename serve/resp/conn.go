@@ -46,7 +46,7 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	h := &holder{memory: s.memory, cut: func() { nc.Close() }}
-	c := &conn{server: s, id: s.ids.Add(1), ahead: newAhead(nc, h), holder: h, gather: newGatherer(s.life, s.tables)}
+	c := &conn{server: s, id: s.ids.Add(1), ahead: newAhead(nc, h, s.writeTime), holder: h, gather: newGatherer(s.life, s.tables)}
 	if c.net = c.ahead; s.o.TLS != nil {
 		c.net = tls.Server(c.ahead, s.o.TLS)
 	}
@@ -190,11 +190,9 @@ func (c *conn) send() error {
 		return err
 	}
 	defer c.replies.set(0)
-	limit := c.server.writeTime
-	c.net.SetWriteDeadline(time.Now().Add(limit))
 	_, err := c.net.Write(c.out)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%w for %v; of its commands %d bytes, at most %d, were read ahead", errUnread, limit, c.ahead.bytes, c.ahead.limit.Load())
+		return fmt.Errorf("%w for %v; of its commands %d bytes, at most %d, were read ahead", errUnread, c.server.writeTime, c.ahead.bytes, c.ahead.limit.Load())
 	}
 	return err
 }
