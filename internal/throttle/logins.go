@@ -25,7 +25,8 @@ type Logins struct {
 	mu     struct {
 		sync.Mutex
 		from   map[netip.Prefix]*origin
-		others *origin // of addresses beyond mostAddresses
+		others *origin   // of addresses beyond mostAddresses
+		swept  time.Time // when addresses were forgotten last
 	}
 }
 
@@ -100,15 +101,16 @@ func (l *Logins) addLocked(from netip.Prefix) *origin {
 		l.mu.from = map[netip.Prefix]*origin{}
 		l.mu.others = &origin{places: make(chan struct{}, atATime)}
 	}
-	if len(l.mu.from) >= mostAddresses {
+	if now := time.Now(); len(l.mu.from) >= mostAddresses && now.Sub(l.mu.swept) > time.Second {
+		l.mu.swept = now
 		for p, o := range l.mu.from {
-			if o.users == 0 && time.Since(o.last) > forget {
+			if o.users == 0 && now.Sub(o.last) > forget {
 				delete(l.mu.from, p)
 			}
 		}
-		if len(l.mu.from) >= mostAddresses {
-			return l.mu.others
-		}
+	}
+	if len(l.mu.from) >= mostAddresses {
+		return l.mu.others
 	}
 	o := &origin{places: make(chan struct{}, atATime)}
 	l.mu.from[from] = o
