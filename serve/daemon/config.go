@@ -46,6 +46,7 @@ type Config struct {
 
 	RESP                        string
 	RESPClients                 int
+	RESPMemory                  string
 	RESPCert, RESPKey           string
 	RESPPassword, RESPAdminPass string // files
 	HTTP, HTTPToken             string // address, file
@@ -134,7 +135,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.DurationVar(&c.StoppedAfter, "stopped-after", 10*time.Second, "how long an attached process may hold back changes before they fail")
 	f.BoolVar(&c.EvictStopped, "evict-stopped", false, "kill an attached process that holds back changes for longer than --stopped-after")
 	f.StringVar(&c.RESP, "resp", "", "serve clients of Redis at [HOST]:PORT; without HOST from this machine only")
-	f.IntVar(&c.RESPClients, "resp-clients", 1000, "most connections of --resp")
+	f.IntVar(&c.RESPClients, "resp-clients", 1000, "most connections of --resp; fewer if the process may not have as many files open")
+	f.StringVar(&c.RESPMemory, "resp-memory", "512MiB", "most `BYTES` of long commands and replies of --resp, of all connections together; the one with most is cut off")
 	f.StringVar(&c.RESPCert, "resp-tls-cert", "", "certificate of --resp: FILE.pem")
 	f.StringVar(&c.RESPKey, "resp-tls-key", "", "its key: FILE.pem")
 	f.StringVar(&c.RESPPassword, "resp-password-file", "", "FILE with the password of user default, who reads; or set TENSORCACHED_PASSWORD")

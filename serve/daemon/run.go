@@ -253,7 +253,15 @@ func (r *running) serve(onRESP net.Listener) error {
 		if err != nil {
 			return errors.Join(err, r.unix.close())
 		}
-		o := resp.Options{Cache: r.cache, Users: users, TLS: security, MaxClients: c.RESPClients, Stats: r.status, Logger: r.log, Version: r.Version}
+		clients, err := r.respClients()
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		memory, err := c.respMemory()
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		o := resp.Options{Cache: r.cache, Users: users, TLS: security, MaxClients: clients, MaxMemory: memory, Stats: r.status, Logger: r.log, Version: r.Version}
 		if r.resp, err = resp.New(o); err != nil {
 			return errors.Join(err, r.unix.close())
 		}
@@ -279,11 +287,11 @@ func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.web, err = web.New(web.Options{Cache: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote})
+	r.web, err = web.New(web.Options{Cache: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	r.http = &http.Server{Handler: r.web, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelInfo)}
+	r.http = newHTTPServer(r.web, r.log)
 	go r.http.Serve(l) // it ends by Close
 	return nil
 }

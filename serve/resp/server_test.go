@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -172,6 +175,109 @@ func TestServer_Auth(t *testing.T) {
 	third.expect("-ERR Protocol error: bulk length (100000) must be at most 4…", "AUTH", strings.Repeat("x", 100_000))
 	if _, err := third.from.ReadByte(); err == nil {
 		t.Error("the connection goes on")
+	}
+}
+
+// TestServer_FailedLogins: they are delayed, counted and logged, the latter once in a while. Closing the server does not wait for a delay.
+func TestServer_FailedLogins(t *testing.T) {
+	t.Parallel()
+	log, text := logged()
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Password: "read"}, Logger: log})
+	cl := dial(t, addr)
+	begun := time.Now()
+	for range 10 {
+		cl.expect("-WRONGPASS…", "AUTH", "default", "guess")
+	}
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("10 guesses took %v", took)
+	}
+	cl.expect("+OK", "AUTH", "read")
+	if got := cl.ask("INFO", "stats"); !strings.Contains(got, `acl_access_denied_auth:10\r`) {
+		t.Errorf("INFO: %s", got)
+	}
+	if got := text(); strings.Count(got, `level=WARN msg="resp: login failed" user=default from=127.0.0.1:`) != 1 {
+		t.Errorf("the log has %s", got)
+	}
+	io.WriteString(cl, strings.Repeat(encoded("AUTH", "guess"), 1000))
+	until(t, "a guess is delayed", func() bool { return s.logins.Failed() > 10 })
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("Close beside delayed logins: %v", err)
+	}
+}
+
+// TestServer_HTTP: a web page cannot have its request's body run as commands. redis-server closes the connection at POST and Host:, too.
+func TestServer_HTTP(t *testing.T) {
+	t.Parallel()
+	log, text := logged()
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Admin: "a"}, Logger: log})
+	for i, request := range []string{
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\nAUTH admin a\r\n", "post /\r\nAUTH admin a\r\n", "PUT /x HTTP/1.0\r\n\r\nAUTH admin a\r\n",
+		"Host: localhost\r\nAUTH admin a\r\n", encoded("POST", "/") + encoded("AUTH", "admin", "a"), "GET / HTTP/1.1\r\nAUTH admin a\r\n",
+	} {
+		cl := dial(t, addr)
+		io.WriteString(cl, "PING\r\n"+request)
+		if got, err := io.ReadAll(cl.from); string(got) != "+PONG\r\n" && len(got) > 0 {
+			t.Errorf("%q got %q, %v", request, got, err)
+		}
+		until(t, "it is counted", func() bool { return s.endings.of(http) == int64(i+1) })
+	}
+	if got := text(); strings.Count(got, `level=WARN msg="resp: client cut off" from=127.0.0.1:`) != 1 || !strings.Contains(got, `error="resp: client speaks HTTP"`) {
+		t.Errorf("the log has %s", got)
+	}
+	dial(t, addr).expect(`"HTTP/1.1"`, "ECHO", "HTTP/1.1")
+}
+
+// TestServer_Metrics: what INFO counts can be collected, too, until Close.
+func TestServer_Metrics(t *testing.T) {
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Password: "read"}})
+	reader := sdkmetric.NewManualReader()
+	if err := s.measure(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))); err != nil {
+		t.Fatal(err)
+	}
+	cl := dial(t, addr)
+	cl.expect("-WRONGPASS…", "AUTH", "guess")
+	cl.expect("+OK", "AUTH", "read")
+	web := dial(t, addr)
+	io.WriteString(web, "POST / HTTP/1.1\r\n")
+	until(t, "it is cut off", func() bool { return s.endings.of(http) == 1 })
+	collect := func() map[string]int64 {
+		t.Helper()
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]int64{}
+		add := func(name string, points []metricdata.DataPoint[int64]) {
+			for _, p := range points {
+				reason, _ := p.Attributes.Value("reason")
+				values[strings.TrimSuffix(name+"/"+reason.AsString(), "/")] = p.Value
+			}
+		}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Sum[int64]:
+					add(m.Name, data.DataPoints)
+				case metricdata.Gauge[int64]:
+					add(m.Name, data.DataPoints)
+				}
+			}
+		}
+		return values
+	}
+	got := collect()
+	for name, want := range map[string]int64{"logins.failed": 1, "connections": 2, "connections.cut/http": 1, "connections.cut/unread": 0, "commands": 2, "memory": 0} {
+		if n, ok := got["tensorcache.resp."+name]; !ok || n != want {
+			t.Errorf("%s is %d, want %d: %v", name, n, want, got)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(); len(got) > 0 {
+		t.Errorf("after Close: %v", got)
 	}
 }
 
