@@ -161,9 +161,16 @@ func (c *Cache) Rows(table int) int64 {
 		return t.Rows()
 	}
 	defer c.gate.leave()
-	_, pinned := c.pin()
-	defer unpin(pinned)
-	return t.Rows()
+	return c.length(table)
+}
+
+// length is Rows of a call that has entered.
+func (c *Cache) length(table int) int64 {
+	if c.remote != nil {
+		_, pinned := c.pin()
+		defer unpin(pinned)
+	}
+	return c.set.Tables[table].Tier.Rows()
 }
 
 // RowBytes returns the length of a table's rows in bytes. It panics if the table index is out of range.

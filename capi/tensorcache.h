@@ -228,7 +228,7 @@ typedef struct tc_table {
 	int32_t gpu;       /* TC_MEMORY_CUDA: ordinal of the GPU that has the memory */
 	int32_t restore;   /* TC_MEMORY_ADOPT, not 0: tc_close puts the rows back into the memory, with all updates. 0: it leaves what is there */
 
-	int64_t capacity;  /* rows for which there is room, so that tc_update can append; default: rows */
+	int64_t capacity;  /* rows for which there is room, so that tc_update can append behind the last row; default: rows */
 	const char *codec; /* default: the config's */
 
 	/* Not 0: all rows lie in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond lies where resident_buddy says.
@@ -547,8 +547,8 @@ TC_API tc_status tc_check(tc_cache *cache, int32_t wait);
 
 /* Replaces row ids[i] by the bytes at rows + i x row_stride, all in host memory; row_stride 0 means the length of a row. If a row number
  * occurs twice, the last one counts. tc_gather calls that begin after the return see the new rows, those under way either version, never
- * a mixture. Row numbers up to the table's capacity append rows; rows in between are zeros. It may wait until batches under way have
- * ended. */
+ * a mixture. Row numbers up to the table's capacity append rows. These must follow the last row without a gap, in any order within a call:
+ * otherwise TC_ERROR_ROWS, and nothing changes. It may wait until batches under way have ended. */
 TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, const void *rows,
 	int64_t row_stride);
 
