@@ -192,7 +192,7 @@ func rowsFrom(from, to int64) (ids []int64) {
 // TestUpdate_AppendersInAnyOrder: goroutines that append rows of one table, many parts at a time, never leave a row that nobody has written, also if some
 // of the Updates end half-way. Whoever comes too early is told so, and no reader sees a table that is longer than what was written.
 func TestUpdate_AppendersInAnyOrder(t *testing.T) {
-	const rows, capacity, rowBytes = 10, 20_000, 16
+	const rows, capacity, rowBytes = 10, 6000, 16
 	full := bytes.Repeat([]byte{0xa5}, rowBytes)
 	for _, resident := range []bool{false, true} {
 		table := fromBytes(t, "x", bytes.Repeat(full, rows), rowBytes).WithCapacity(capacity)
@@ -206,7 +206,7 @@ func TestUpdate_AppendersInAnyOrder(t *testing.T) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(g), 4))
 				for length := c.Rows(0); length < capacity; length = c.Rows(0) {
-					ids := rowsFrom(length+r.Int64N(3), min(capacity, length+1+r.Int64N(3000)))
+					ids := rowsFrom(length+r.Int64N(3), min(capacity, length+1+r.Int64N(1500)))
 					r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 					some, cancel := context.WithCancel(ctx)
 					if r.IntN(4) == 0 {

@@ -62,6 +62,7 @@ type filler struct {
 	// that are to be in their rings, all best first. room and ringRoom are the bytes of each that are not chosen for yet.
 	chosen, hosts, rings []uint64
 	room, ringRoom       []int64
+	unread               []unread // by table
 
 	peers map[*read.Table][]int // by device: which one has the overflow places of its rows of a resident table; none: host memory
 	fits  []bool                // whether a Partial host tier has room for all rows of its table
@@ -170,7 +171,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	f := &filler{o: o, set: store.Set, store: store}
+	f := &filler{o: o, set: store.Set, store: store, unread: make([]unread, len(store.Set.Tables))}
 	resident, buddies, err := f.chooseResident()
 	if err != nil {
 		return nil, err
@@ -655,7 +656,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	if err := f.admitHeld(keys, a, writers); err != nil {
 		return nil, err
 	}
-	if err := f.admitBelow(a, writers); err != nil {
+	if err := errors.Join(f.admitBelow(a, writers), f.reportUnread()); err != nil {
 		return nil, err
 	}
 	for _, w := range writers {
