@@ -83,7 +83,11 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	if err := c.fill(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.serve(ctx)
+	if err := c.serve(ctx); err != nil {
+		return c, err
+	}
+	c.warnTaken()
+	return c, nil
 }
 
 // Close makes later calls return ErrClosed, waits for calls and batches under way, and frees all memory. Further calls of Close only wait

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
@@ -167,7 +168,13 @@ func (t *Tier) MainBytes() (capacity, used int64) {
 
 // MemoryBytes returns the host memory of a Partial tier: rows, index and what else it has for each row.
 func (t *Tier) MemoryBytes() int64 {
-	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8)
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	ring := 0
+	for _, rows := range t.part.ring.rows {
+		ring += cap(rows) * int(unsafe.Sizeof(ringRow{}))
+	}
+	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8+ring)
 }
 
 // InMain says whether a row lies in the main region of a Partial tier.

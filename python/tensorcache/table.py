@@ -418,7 +418,8 @@ class Table:
         hits = f", {100 * stats['hits'] / looked:.1f} % hits" if looked else ""
         codec = f"{stats['codec']} {stats['compression_ratio']:.2f}×"
         cached = f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)"
-        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}>"
+        host = f", {format_size(stats['host_taken_bytes'])} of host memory" if "host_taken_bytes" in stats else ""
+        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}{host}>"
 
     # ---- copies and other processes
 

@@ -14,6 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -102,24 +103,26 @@ func (f *filler) reportUnread() error {
 // fromBelow reads the rows of keys, each page once or twice, and calls put with parts of them, for several parts at once. Rows that cannot be read are left out, and
 // noted in f.unread. No answer in time is an error.
 func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
-	rows := make([][]int64, len(f.set.Tables))
+	counts := make([]int64, len(f.set.Tables))
 	for _, key := range keys {
-		table, row := hashmap.SplitKey(key)
-		rows[table] = append(rows[table], row)
+		table, _ := hashmap.SplitKey(key)
+		counts[table]++
 	}
-	for table, rows := range rows {
-		if len(rows) == 0 {
+	for table, n := range counts {
+		if n == 0 {
 			continue
 		}
 		t := f.set.Tables[table]
-		rows = byPage(rows, t.Cold)
+		rows, memory := byPage(keys, table, n, t.Cold)
 		most := max(1, min(partRows, partBytes/slab.SlotBytes(t.Tier.RowBytes())))
 		var next atomic.Int64
 		var fault atomic.Pointer[error]
 		var readers sync.WaitGroup
 		for range min(partsRead, (len(rows)-1)/most+1) {
 			readers.Go(func() {
-				p := &part{table: table, memory: make([]byte, most*slab.SlotBytes(t.Tier.RowBytes()))}
+				memory, mapped := numa.Make[byte](int64(most * slab.SlotBytes(t.Tier.RowBytes())))
+				defer mapped.Free()
+				p := &part{table: table, memory: memory}
 				for fault.Load() == nil {
 					from := int(next.Add(int64(most))) - most
 					if from >= len(rows) {
@@ -140,6 +143,7 @@ func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
 			})
 		}
 		readers.Wait()
+		memory.Free()
 		if err := fault.Load(); err != nil {
 			return *err
 		}
@@ -189,13 +193,17 @@ func (f *filler) readPart(p *part, rows []int64) error {
 	}
 }
 
-// byPage returns the rows in the order of the pages that they lie in.
-func byPage(rows []int64, t *cold.Table) []int64 {
-	pages := make([]uint32, len(rows))
-	last := uint32(0)
-	for i, row := range rows {
-		pages[i] = t.PageOf(row)
-		last = max(last, pages[i])
+// byPage returns the n rows of a table among keys in the order of the pages that they lie in, and their memory. It is outside the Go heap, which would keep it.
+func byPage(keys []uint64, table int, n int64, t *cold.Table) ([]int64, *numa.Memory) {
+	pages, unused := numa.Make[uint32](n)
+	defer unused.Free()
+	last, at := uint32(0), 0
+	for _, key := range keys {
+		if of, row := hashmap.SplitKey(key); of == table {
+			pages[at] = t.PageOf(row)
+			last = max(last, pages[at])
+			at++
+		}
 	}
 	place := make([]int, int(last)+2) // where the rows of each page begin
 	for _, p := range pages {
@@ -204,12 +212,16 @@ func byPage(rows []int64, t *cold.Table) []int64 {
 	for p := range place[1:] {
 		place[p+1] += place[p]
 	}
-	sorted := make([]int64, len(rows))
-	for i, row := range rows {
-		sorted[place[pages[i]]] = row
-		place[pages[i]]++
+	sorted, memory := numa.Make[int64](n)
+	at = 0
+	for _, key := range keys {
+		if of, row := hashmap.SplitKey(key); of == table {
+			sorted[place[pages[at]]] = row
+			place[pages[at]]++
+			at++
+		}
 	}
-	return sorted
+	return sorted, memory
 }
 
 // fillHosts fills the Partial host tiers: their main regions with the rows that the ranking has first, their rings with those that follow. Otherwise the ring would

@@ -36,6 +36,7 @@ type Options struct {
 	OneBudget bool
 	Workers   int   // goroutines that write resident tables; 0: one a processor
 	Overlay   int64 // bytes of the overlay, at least
+	Policy    int64 // most bytes of host memory that the policy may take; 0: any
 	Training  admission.Training
 	Cold      bool // admit nothing but Restored
 	Inclusive bool // Partial host tiers are to have rows that slabs have, too
@@ -192,13 +193,20 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	f.place()
-	rows := int64(0)
+	rows, partial := int64(0), int64(0)
 	for _, t := range f.set.Tables {
 		now, _ := t.Cacheable()
-		rows += now
+		if rows += now; t.Tier.Partial() {
+			partial += now
+		}
 	}
 	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
 	defer memory.Free()
+	for _, of := range []*[]uint64{&f.chosen, &f.hosts, &f.rings} { // memory that the Go heap would keep
+		all, memory := numa.Make[uint64](partial)
+		defer memory.Free()
+		*of = all[:0]
+	}
 	keys, err = f.choose(keys[:0])
 	if err = cmp.Or(err, f.o.Context.Err()); err != nil {
 		return nil, err
@@ -279,7 +287,7 @@ func (f *filler) allocate() (err error) {
 
 // train starts the policy and lets it observe the training batches.
 func (f *filler) train() error {
-	p, s := admission.Problem{Costs: f.store.Costs}, f.store.Space.Load()
+	p, s := admission.Problem{Costs: f.store.Costs, Memory: f.o.Policy}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
 	p.MapBytes = int(float64(len(f.set.Devices)) * hashmap.EntryBytes)
 	if f.o.Fixed && !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
