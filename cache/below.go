@@ -15,12 +15,13 @@ import (
 
 // below is what has all rows of a table, in the form in which tiers store them, and what is known of them.
 type below struct {
-	source cold.Source
-	name   Codec       // of codec
-	codec  codec.Codec // nil if all rows are raw
-	mean   int         // stored length of a row
-	memory int64       // host memory that finding rows takes
-	pageOf func(row int64) uint32
+	source  cold.Source
+	name    Codec       // of codec
+	codec   codec.Codec // nil if all rows are raw
+	mean    int         // stored length of a row
+	memory  int64       // host memory that finding rows takes
+	buffers int64       // most host memory that buffers of reads take
+	pageOf  func(row int64) uint32
 	// The log of updates is in the folder logDir; "": in memory.
 	paged   *paged
 	logDir  string
@@ -60,7 +61,7 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 			return nil, belowError{err}
 		}
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Restored: b.paged.restored, Logger: c.watch.Log})
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Buffers: b.buffers, Restored: b.paged.restored, Logger: c.watch.Log})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
 		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
 	})

@@ -33,7 +33,7 @@ func FromPages(t *pages.Table) (Table, error) {
 		}
 	}
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
-		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(),
+		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(), buffers: t.BufferBytes(),
 		pageOf: p.pageOf, paged: p, close: p.close,
 	})
 }

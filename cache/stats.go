@@ -33,8 +33,8 @@ type Stats struct {
 	HostBytes  int64
 	HostMemory HostMemory
 	// HostTakenBytes is about how much host memory the cache takes in all: the host tiers with their indexes and what else they have for each row, the policy
-	// if it is an admission.Sizer, the overlay, the copy of the hashmap and the row bits; on the host backend also what is device memory elsewhere. Buffers
-	// come on top, and what the process has beside the cache.
+	// if it is an admission.Sizer, the overlay, the copy of the hashmap, the row bits, and the longest buffers that reads of pages get; on the host backend also
+	// what is device memory elsewhere.
 	HostTakenBytes int64
 	// LoadPeakBytes is how much more of the process's memory was in physical memory at a time until New returned than when it was called.
 	// It includes page-locked memory, and the device memory of the host backend. It is too high if the process had more before New, and 0
@@ -284,12 +284,15 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	return maps
 }
 
+// heapShare: the Go heap keeps about as much memory free as is in use, where buffers of reads lie.
+const heapShare = 2
+
 // hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
 func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes
 	for i, t := range c.set.Tables {
 		if t.Cold != nil {
-			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes()
+			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*t.Cold.BufferBytes()
 		} else {
 			bytes += t.Tier.IndexBytes()
 		}
@@ -303,8 +306,8 @@ func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 	return bytes
 }
 
-// mostUnsaid is how much more host memory than Options.Host.Memory a cache may take before that is logged: buffers and tables of fixed length do not count.
-const mostUnsaid = 64 << 20
+// mostUnsaid is how much more host memory than Options.Host.Memory a cache may take before that is logged, beside overlay and buffers.
+const mostUnsaid = 16 << 20
 
 // warnTaken logs it if tables of pages have the cache take more host memory than Options.Host.Memory says.
 func (c *Cache) warnTaken() {
@@ -316,8 +319,12 @@ func (c *Cache) warnTaken() {
 	if err != nil {
 		return
 	}
-	taken := s.HostTakenBytes - s.OverlayCapacity
-	index := int64(0)
+	taken, index := s.HostTakenBytes-s.OverlayCapacity, int64(0)
+	for _, t := range c.set.Tables {
+		if t.Cold != nil {
+			taken -= heapShare * t.Cold.BufferBytes()
+		}
+	}
 	if c.DeviceInfo(0).Kind == "host" { // the budgets are given apart
 		index = s.IndexBytes
 		taken -= s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.ScratchBytes

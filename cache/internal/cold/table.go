@@ -79,6 +79,7 @@ type Options struct {
 	Taken    func(row int64)
 	PageOf   func(row int64) uint32
 	Memory   int64        // host memory that the source takes to find rows
+	Buffers  int64        // most host memory that buffers of its reads take
 	Restored bool         // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
 	Logger   *slog.Logger // is told of pages that cannot be read; may be nil
 }
@@ -191,6 +192,9 @@ func (t *Table) Close() error { return t.o.Log.Close() }
 func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
 	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
 }
+
+// BufferBytes returns Options.Buffers.
+func (t *Table) BufferBytes() int64 { return t.o.Buffers }
 
 // MemoryBytes returns Options.Memory.
 func (t *Table) MemoryBytes() int64 { return t.o.Memory }
