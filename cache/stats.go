@@ -289,7 +289,8 @@ const heapShare = 2
 
 // hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
 func (c *Cache) hostTaken(s *Stats) (bytes int64) {
-	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes
+	const slotBytes = 4 // what the writer keeps for each slot of the hashmap
+	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes + slotBytes*c.store.Space.Load().Layout.Slots()
 	for i, t := range c.set.Tables {
 		if t.Cold != nil {
 			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*t.Cold.BufferBytes()

@@ -198,7 +198,7 @@ typedef struct tc_config {
 	int32_t log_level;   /* tc_log_level from which tc_logs_json has the cache's messages; default TC_LOG_WARNING */
 	/* Not 0: equal rows of a table that is not host_packed have slots of their own. 0: they share slots, if a sample says that there are enough of them. */
 	int32_t no_equal_rows;
-	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; default: no limit */
+	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; what comes on top: docs/tiers.md, host_taken_bytes of tc_stats_json; default: no limit */
 	int32_t shared;      /* not 0: other processes can attach, see tc_listen. Linux only, and not with TC_MEMORY_ADOPT */
 	int32_t reserved;    /* 0 */
 } tc_config;

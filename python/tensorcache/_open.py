@@ -156,7 +156,7 @@ def open(
         processors, at most 8; -1: none).
     host_memory
         Most host memory for rows of directories that ``cachebench pack`` wrote, as ``gpu_memory``; the other rows stay in the directory. None:
-        all rows.
+        all rows. What comes on top, for short rows as much again: ``stats()["host_taken_bytes"]`` has all, and a log line warns.
     seed
         Selects the rows that codecs learn from.
     name
