@@ -284,7 +284,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	return maps
 }
 
-// heapShare: the Go heap keeps about as much memory free as is in use, where buffers of reads lie.
+// heapShare: the Go heap, where buffers of reads lie, keeps about as much memory free as is in use.
 const heapShare = 2
 
 // hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
@@ -293,7 +293,7 @@ func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes + slotBytes*c.store.Space.Load().Layout.Slots()
 	for i, t := range c.set.Tables {
 		if t.Cold != nil {
-			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*t.Cold.BufferBytes()
+			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*(t.Tier.ListBytes()+t.Cold.BufferBytes())
 		} else {
 			bytes += t.Tier.IndexBytes()
 		}

@@ -171,13 +171,17 @@ func (t *Tier) MainBytes() (capacity, used int64) {
 
 // MemoryBytes returns the host memory of a Partial tier: rows, index and what else it has for each row.
 func (t *Tier) MemoryBytes() int64 {
+	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8)
+}
+
+// ListBytes returns the memory of the list of a Partial tier's ring, which is not of MemoryBytes.
+func (t *Tier) ListBytes() (bytes int64) {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
-	ring := 0
 	for _, rows := range t.part.ring.rows {
-		ring += cap(rows) * int(unsafe.Sizeof(ringRow{}))
+		bytes += int64(cap(rows)) * int64(unsafe.Sizeof(ringRow{}))
 	}
-	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8+ring)
+	return bytes
 }
 
 // InMain says whether a row lies in the main region of a Partial tier.
