@@ -159,20 +159,21 @@ def test_damaged_page(device: str, directory: Path, rows: Array) -> None:
 
 def test_errors_of_files(directory: Path, rows: Array) -> None:
     """What is wrong with files is a FileError, and no ValueError, as those of arguments are."""
-    with opened(directory, device="host") as x:
-        x.update([3], rows[:1])
-    segment = next(path for path in (directory / "delta").iterdir() if path.stat().st_size > 100)
-    whole = segment.read_bytes()
-    segment.write_bytes(b"x" * 20 + whole[20:])
-    with pytest.raises(tensorcache.FileError, match="delta"):
-        opened(directory, device="host")
-    segment.write_bytes(whole)
     path = page_file(directory)
+    whole = path.read_bytes()
     path.write_bytes(b"")
     with pytest.raises(tensorcache.FileError, match="none of .* rows could be read: .*page "):
         opened(directory, device="host")
     path.unlink()
     with pytest.raises(tensorcache.FileError, match="none of .* rows could be read: .*page "):
+        opened(directory, device="host")
+    path.write_bytes(whole)
+    with opened(directory, device="host") as x:
+        x.update([3], rows[:1])
+    segment = next(path for path in (directory / "delta").iterdir() if path.stat().st_size > 100)
+    logged = segment.read_bytes()
+    segment.write_bytes(b"x" * 20 + logged[20:])
+    with pytest.raises(tensorcache.FileError, match="delta"):
         opened(directory, device="host")
 
 
