@@ -83,7 +83,11 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	if err := c.fill(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.serve(ctx)
+	if err := c.serve(ctx); err != nil {
+		return c, err
+	}
+	c.warnTaken()
+	return c, nil
 }
 
 // Close makes later calls return ErrClosed, waits for calls and batches under way, and frees all memory. Further calls of Close only wait
@@ -161,9 +165,16 @@ func (c *Cache) Rows(table int) int64 {
 		return t.Rows()
 	}
 	defer c.gate.leave()
-	_, pinned := c.pin()
-	defer unpin(pinned)
-	return t.Rows()
+	return c.length(table)
+}
+
+// length is Rows of a call that has entered.
+func (c *Cache) length(table int) int64 {
+	if c.remote != nil {
+		_, pinned := c.pin()
+		defer unpin(pinned)
+	}
+	return c.set.Tables[table].Tier.Rows()
 }
 
 // RowBytes returns the length of a table's rows in bytes. It panics if the table index is out of range.

@@ -33,14 +33,14 @@ func FromPages(t *pages.Table) (Table, error) {
 		}
 	}
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
-		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(),
+		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(), buffers: t.BufferBytes(),
 		pageOf: p.pageOf, paged: p, close: p.close,
 	})
 }
 
 // openPages opens a directory of page files. Its log of updates is in the folder delta.
 func openPages(dir string) (Table, error) {
-	p, err := pages.Open(dir, pages.FileOptions{})
+	p, err := pages.Open(dir, pages.FileOptions{Incomplete: true})
 	if err != nil {
 		return Table{}, err
 	}
@@ -178,7 +178,7 @@ func (p *paged) ReadRows(ctx context.Context, rows []int64, visit func(i int, st
 		all.Bytes += one.Bytes
 		if one.Pages+one.Failed > 0 {
 			all.Stores = append(all.Stores, cold.StoreReads{
-				Name: one.Name, Reads: 1, Pages: one.Pages, Bytes: one.Bytes, Failed: one.Failed, Took: time.Duration(one.Seconds * float64(time.Second)),
+				Name: one.Name, Reads: 1, Pages: one.Pages, Bytes: one.Bytes, Failed: one.Failed, Took: time.Duration(one.Seconds * float64(time.Second)), Fault: one.Fault,
 			})
 		}
 	}
@@ -281,7 +281,7 @@ func (u *updates) open(withTable bool) (*delta.Log, error) {
 func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error {
 	l, err := u.open(false)
 	if err != nil {
-		return err
+		return belowError{err}
 	}
 	all := make([]delta.Row, len(rows))
 	for i, row := range rows {

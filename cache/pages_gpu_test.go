@@ -36,6 +36,7 @@ func TestGPU_FromPages(t *testing.T) {
 		{"Pooled", TestFromPages_Pooled}, {"HoldsWhatBothHold", TestExclusive_HoldsWhatBothHold},
 		{"OtherTablesBeside", TestFromPages_OtherTablesBeside}, {"UpdatesSurvive", TestOpen_UpdatesOfPagesSurvive},
 		{"EvictedRowGoesBack", TestExclusive_EvictedRowGoesBack}, {"KilledWhileUpdating", TestOpen_KilledWhileUpdating},
+		{"DamagedPage", TestOpen_DamagedPage}, {"NoPageLeft", TestOpen_NoPageLeft},
 	} {
 		t.Run(one.name, one.test)
 	}

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -31,6 +32,10 @@ type Stats struct {
 	// HostBytes is the memory of the host tiers, and of the overflow places of resident tables there. HostMemory has the memory nodes where it lies.
 	HostBytes  int64
 	HostMemory HostMemory
+	// HostTakenBytes is about how much host memory the cache takes in all: the host tiers with their indexes and what else they have for each row, the policy
+	// if it is an admission.Sizer, the overlay, the copy of the hashmap, the row bits, and the longest buffers that reads of pages get; on the host backend also
+	// what is device memory elsewhere.
+	HostTakenBytes int64
 	// LoadPeakBytes is how much more of the process's memory was in physical memory at a time until New returned than when it was called.
 	// It includes page-locked memory, and the device memory of the host backend. It is too high if the process had more before New, and 0
 	// if the system does not report it.
@@ -227,6 +232,7 @@ func (c *Cache) Stats() (Stats, error) {
 	s.Placement = c.placement(w.CopiedRows)
 	maps := c.deviceStats(&s, w)
 	c.tableStats(&s)
+	s.HostTakenBytes = c.hostTaken(&s)
 	s.Clients = c.shares.clients()
 	if e := c.learner.Estimate(s.BudgetBytes, s.MetadataBytes-maps, s.PayloadBytes+s.FreeBytes); e != nil {
 		s.Estimate = &Estimate{Accesses: e.Accesses, Keys: e.Keys, Rate: e.Rate}
@@ -276,6 +282,58 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 		}
 	}
 	return maps
+}
+
+// heapShare: the Go heap, where buffers of reads lie, keeps about as much memory free as is in use.
+const heapShare = 2
+
+// hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
+func (c *Cache) hostTaken(s *Stats) (bytes int64) {
+	const slotBytes = 4 // what the writer keeps for each slot of the hashmap
+	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes + slotBytes*c.store.Space.Load().Layout.Slots()
+	for i, t := range c.set.Tables {
+		if t.Cold != nil {
+			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*(t.Tier.ListBytes()+t.Cold.BufferBytes())
+		} else {
+			bytes += t.Tier.IndexBytes()
+		}
+		bytes += read.BitsetBytes(t.Tier.Capacity())
+	}
+	if onHost := c.DeviceInfo(0).Kind == "host"; onHost {
+		bytes += s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.IndexBytes + s.ScratchBytes
+	} else if len(c.set.Devices) > 0 {
+		bytes += c.set.Devices[0].View().Map.Size()
+	}
+	return bytes
+}
+
+// mostUnsaid is how much more host memory than Options.Host.Memory a cache may take before that is logged, beside overlay and buffers.
+const mostUnsaid = 16 << 20
+
+// warnTaken logs it if tables of pages have the cache take more host memory than Options.Host.Memory says.
+func (c *Cache) warnTaken() {
+	limit := c.opts.Host.Memory
+	if limit == 0 || c.policyMemory() == 0 {
+		return
+	}
+	s, err := c.Stats()
+	if err != nil {
+		return
+	}
+	taken, index := s.HostTakenBytes-s.OverlayCapacity, int64(0)
+	for _, t := range c.set.Tables {
+		if t.Cold != nil {
+			taken -= heapShare * t.Cold.BufferBytes()
+		}
+	}
+	if c.DeviceInfo(0).Kind == "host" { // the budgets are given apart
+		index = s.IndexBytes
+		taken -= s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.ScratchBytes
+	}
+	if taken > limit+mostUnsaid {
+		c.watch.Log.Warn("more host memory is taken than Host.Memory: give less, longer rows, or a GPU for the copy of the index", slog.Int64("memory", limit), slog.Int64("taken", taken),
+			slog.Int64("host_tiers", s.HostBytes), slog.Int64("copies_of_indexes", index), slog.Int64("policy", c.learner.PolicyBytes()))
+	}
 }
 
 // tableStats fills in the statistics of the tables.

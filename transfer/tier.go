@@ -301,4 +301,8 @@ func (t *Tier) Close() {
 	t.home.Free(t.host.Compressed)
 	t.home.Free(t.host.Index)
 	t.host = kernels.HostRows{}
+	if t.part != nil {
+		t.part.times.Free()
+		t.part.since = nil
+	}
 }

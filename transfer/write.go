@@ -36,7 +36,7 @@ func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 
 	return t.tailFrom + t.tail.Capacity()
 }
 
-// Grow extends the tier to at least the given number of rows, which must not exceed the capacity. New rows are zeros.
+// Grow extends the tier to at least the given number of rows, which must not exceed the capacity. New rows are zeros until Write has written them.
 func (t *Tier) Grow(rows int64) {
 	t.writes.Lock()
 	defer t.writes.Unlock()

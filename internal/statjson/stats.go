@@ -48,6 +48,7 @@ type Stats struct {
 	ScratchBytes  int64             `json:"scratch_bytes"`
 	StagingBytes  int64             `json:"staging_bytes"`
 	HostBytes     int64             `json:"host_bytes"`
+	HostTaken     int64             `json:"host_taken_bytes"` // of all that the cache takes there
 	LoadPeakBytes int64             `json:"load_peak_bytes"`
 	OverlayBytes  int64             `json:"overlay_bytes"`
 	Refresh       Refresh           `json:"refresh"`
@@ -158,7 +159,7 @@ func of(c *cache.Cache, all *cache.Stats) *Stats {
 		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, ResidentBytes: all.ResidentBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
 		Unallocated: all.UnallocatedBytes,
 		CodecBytes:  all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
-		HostBytes: all.HostBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
+		HostBytes: all.HostBytes, HostTaken: all.HostTakenBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
 		Refresh: Refresh{
 			Cycles: n.Cycles, AdmittedRows: n.AdmittedRows, EvictedRows: n.EvictedRows, MovedRows: n.MovedRows, WrittenBytes: n.RefreshedBytes,
 			Samples: n.SampledAccesses, SamplesDropped: n.LostAccesses,

@@ -135,7 +135,7 @@ def open(
         Uses the memory of the source itself instead of a copy. Until the cache is closed nobody may read or write it. It must be page-locked or
         anonymous memory that begins at a page, for example a pinned tensor.
     capacity
-        Rows for which there is room, so that ``update`` can append; for several tables a dict.
+        Rows for which there is room, so that ``update`` can append behind the last row; for several tables a dict.
     resident
         True keeps all rows in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond them in page-locked host memory: for
         tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
@@ -156,7 +156,7 @@ def open(
         processors, at most 8; -1: none).
     host_memory
         Most host memory for rows of directories that ``cachebench pack`` wrote, as ``gpu_memory``; the other rows stay in the directory. None:
-        all rows.
+        all rows. What comes on top, for short rows as much again: ``stats()["host_taken_bytes"]`` has all, and a log line warns.
     seed
         Selects the rows that codecs learn from.
     name

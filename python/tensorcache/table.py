@@ -286,8 +286,9 @@ class Table:
         """Replaces rows: row ``ids[i]`` becomes ``rows[i]``, an array or tensor of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
         Reads that begin afterwards see the new rows; reads under way see either version of each row. If a number occurs twice, the last one counts.
-        Numbers from ``len(table)`` on append rows up to the ``capacity`` given to ``open``; rows in between are zeros. Ids and rows on a GPU are
-        copied to the host, which waits for the current stream. Raises ``RowError`` beyond the capacity, and changes nothing then.
+        Numbers from ``len(table)`` on append rows up to the ``capacity`` given to ``open``; they must follow the last row without a gap, in any order
+        within a call. Ids and rows on a GPU are copied to the host, which waits for the current stream. Raises ``RowError`` for a gap and beyond the
+        capacity, and changes nothing then.
         """
         if getattr(rows, "requires_grad", False):
             raise GradientError("tensorcache: rows (a tensor that requires a gradient) must be constants: pass rows.detach()")
@@ -417,7 +418,8 @@ class Table:
         hits = f", {100 * stats['hits'] / looked:.1f} % hits" if looked else ""
         codec = f"{stats['codec']} {stats['compression_ratio']:.2f}×"
         cached = f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)"
-        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}>"
+        host = f", {format_size(stats['host_taken_bytes'])} of host memory" if "host_taken_bytes" in stats else ""
+        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}{host}>"
 
     # ---- copies and other processes
 

@@ -45,7 +45,7 @@ func init() {
 		{"select", 2, reading, "SELECT 0", []string{"fast"}, 0, 0, (*conn).selectDB},
 		{"tc.explain", -3, reading, "Where rows are, or why they are not cached: TC.EXPLAIN table row ...", []string{"readonly"}, 0, 0, (*conn).explain},
 		{"tc.gather", -3, reading, "Rows back to back: TC.GATHER table row ...", []string{"readonly"}, 0, 0, (*conn).gatherRows},
-		{"tc.set", -4, writing, "Replaces or inserts rows: TC.SET table row value ...", []string{"write"}, 0, 0, (*conn).set},
+		{"tc.set", -4, writing, "Replaces rows, or appends some behind the last one: TC.SET table row value ...", []string{"write"}, 0, 0, (*conn).set},
 		{"tc.stats", 1, reading, "Statistics, as JSON", []string{"readonly"}, 0, 0, (*conn).stats},
 	}
 }

@@ -1,9 +1,11 @@
 package cold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,6 +33,7 @@ type StoreReads struct {
 	Name                        string
 	Reads, Pages, Bytes, Failed int64
 	Took                        time.Duration
+	Fault                       error // why one of those that failed did, which names it; nil if none has
 }
 
 // Log holds the newest versions of updated rows.
@@ -58,6 +61,11 @@ var (
 	ErrEnded = errors.New("cache: closed")
 )
 
+// NoAnswer is the error of rows that were not read within Options.Timeout.
+type NoAnswer time.Duration
+
+func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(n)) }
+
 // Options configure a Table.
 type Options struct {
 	Name     string
@@ -70,8 +78,10 @@ type Options struct {
 	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
 	Taken    func(row int64)
 	PageOf   func(row int64) uint32
-	Memory   int64 // host memory that the source takes to find rows
-	Restored bool  // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
+	Memory   int64        // host memory that the source takes to find rows
+	Buffers  int64        // most host memory that buffers of its reads take
+	Restored bool         // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
+	Logger   *slog.Logger // is told of pages that cannot be read; may be nil
 }
 
 // Table reads absent rows of a table.
@@ -90,7 +100,8 @@ type Table struct {
 	updating sync.Mutex
 	stores   struct {
 		sync.Mutex
-		all []StoreReads
+		all    []StoreReads
+		logged time.Time // when a fault was logged last
 	}
 }
 
@@ -118,6 +129,28 @@ func (t *Table) count(r Reads) {
 		}
 		to := &t.stores.all[i]
 		to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+s.Reads, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+s.Took
+		to.Fault = cmp.Or(s.Fault, to.Fault)
+	}
+}
+
+// faultEvery is how often faults of pages are logged at most: a store that is down fails for every page.
+const faultEvery = time.Second
+
+// logFaults logs that pages could not be read.
+func (t *Table) logFaults(r Reads) {
+	for _, s := range r.Stores {
+		if s.Fault == nil || t.o.Logger == nil {
+			continue
+		}
+		t.stores.Lock()
+		due := time.Since(t.stores.logged) >= faultEvery
+		if due {
+			t.stores.logged = time.Now()
+		}
+		t.stores.Unlock()
+		if due {
+			t.o.Logger.Warn("page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
+		}
 	}
 }
 
@@ -160,6 +193,9 @@ func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
 	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
 }
 
+// BufferBytes returns Options.Buffers.
+func (t *Table) BufferBytes() int64 { return t.o.Buffers }
+
 // MemoryBytes returns Options.Memory.
 func (t *Table) MemoryBytes() int64 { return t.o.Memory }
 
@@ -181,7 +217,7 @@ func (t *Table) Changed(row int64) { t.version(row).Add(1) }
 
 // bounded returns a context that ends with ctx, with the table, or after the time-out.
 func (t *Table) bounded(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, fmt.Errorf("no answer within %v", t.o.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, NoAnswer(t.o.Timeout))
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(t.life, func() { end(ErrEnded) })
 	return ctx, func() {
@@ -221,6 +257,7 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Reads.Add(1)
 	t.Counts.Rows.Add(int64(len(below)))
 	t.count(reads)
+	t.logFaults(reads)
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 

@@ -36,6 +36,7 @@ type Options struct {
 	OneBudget bool
 	Workers   int   // goroutines that write resident tables; 0: one a processor
 	Overlay   int64 // bytes of the overlay, at least
+	Policy    int64 // most bytes of host memory that the policy may take; 0: any
 	Training  admission.Training
 	Cold      bool // admit nothing but Restored
 	Inclusive bool // Partial host tiers are to have rows that slabs have, too
@@ -62,6 +63,7 @@ type filler struct {
 	// that are to be in their rings, all best first. room and ringRoom are the bytes of each that are not chosen for yet.
 	chosen, hosts, rings []uint64
 	room, ringRoom       []int64
+	unread               []unread // by table
 
 	peers map[*read.Table][]int // by device: which one has the overflow places of its rows of a resident table; none: host memory
 	fits  []bool                // whether a Partial host tier has room for all rows of its table
@@ -170,7 +172,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	f := &filler{o: o, set: store.Set, store: store}
+	f := &filler{o: o, set: store.Set, store: store, unread: make([]unread, len(store.Set.Tables))}
 	resident, buddies, err := f.chooseResident()
 	if err != nil {
 		return nil, err
@@ -191,13 +193,20 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	f.place()
-	rows := int64(0)
+	rows, partial := int64(0), int64(0)
 	for _, t := range f.set.Tables {
 		now, _ := t.Cacheable()
-		rows += now
+		if rows += now; t.Tier.Partial() {
+			partial += now
+		}
 	}
 	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
 	defer memory.Free()
+	for _, of := range []*[]uint64{&f.chosen, &f.hosts, &f.rings} { // memory that the Go heap would keep
+		all, memory := numa.Make[uint64](partial)
+		defer memory.Free()
+		*of = all[:0]
+	}
 	keys, err = f.choose(keys[:0])
 	if err = cmp.Or(err, f.o.Context.Err()); err != nil {
 		return nil, err
@@ -278,7 +287,7 @@ func (f *filler) allocate() (err error) {
 
 // train starts the policy and lets it observe the training batches.
 func (f *filler) train() error {
-	p, s := admission.Problem{Costs: f.store.Costs}, f.store.Space.Load()
+	p, s := admission.Problem{Costs: f.store.Costs, Memory: f.o.Policy}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
 	p.MapBytes = int(float64(len(f.set.Devices)) * hashmap.EntryBytes)
 	if f.o.Fixed && !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
@@ -655,7 +664,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	if err := f.admitHeld(keys, a, writers); err != nil {
 		return nil, err
 	}
-	if err := f.admitBelow(a, writers); err != nil {
+	if err := errors.Join(f.admitBelow(a, writers), f.reportUnread()); err != nil {
 		return nil, err
 	}
 	for _, w := range writers {

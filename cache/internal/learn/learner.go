@@ -26,6 +26,7 @@ type Learner struct {
 	weighs   atomic.Bool       // the policy is an admission.Weigher
 	estimate estimator
 	panicked atomic.Pointer[error]
+	sizer    atomic.Pointer[admission.Sizer] // the policy, if it is one
 
 	// reading is locked while rings are read, and callbacks hear of what was read. Who has mu must not wait for it.
 	reading struct {
@@ -70,14 +71,26 @@ var ErrPolicy = errors.New("cache: admission policy failed")
 // New returns a learner.
 func New(o Options) *Learner {
 	l := &Learner{o: o}
-	l.setWeighs()
+	l.setPolicy()
 	return l
 }
 
-// setWeighs notes whether the policy is an admission.Weigher.
-func (l *Learner) setWeighs() {
+// setPolicy notes whether the policy is an admission.Weigher, and whether it is an admission.Sizer.
+func (l *Learner) setPolicy() {
 	_, ok := l.o.Policy.(admission.Weigher)
 	l.weighs.Store(ok)
+	l.sizer.Store(nil)
+	if sizer, ok := l.o.Policy.(admission.Sizer); ok {
+		l.sizer.Store(&sizer)
+	}
+}
+
+// PolicyBytes returns the host memory that the policy takes, 0 if it does not say.
+func (l *Learner) PolicyBytes() int64 {
+	if sizer := l.sizer.Load(); sizer != nil {
+		return (*sizer).MemoryBytes()
+	}
+	return 0
 }
 
 const (
@@ -180,7 +193,7 @@ func (l *Learner) SetPolicy(p admission.Policy, capacity int64, keys iter.Seq[ui
 	l.mu.next = l.pending.swap(l.mu.next) // what the old policy was to hear of
 	l.callLocked(func(p admission.Policy) { p.Close() })
 	l.o.Policy = p
-	l.setWeighs()
+	l.setPolicy()
 	l.panicked.Store(nil)
 	return nil
 }
