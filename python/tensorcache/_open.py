@@ -18,9 +18,9 @@ from ._opening import Progress, open_cache
 from ._pages import Pages, is_cluster
 from ._resident import Resident
 from ._sizes import Size, parse_size
-from ._sources import Description, Source, describe_all
+from ._sources import Description, Source, describe_all, mapped_file
 from .cache import Cache
-from .errors import ArgumentError
+from .errors import ArgumentError, FileError
 from .table import Table
 
 if TYPE_CHECKING:
@@ -238,7 +238,10 @@ def open(
             wanted.fill(structure)
         if (more := paged[table.name]) is not None:
             more.fill(structure, table.name)
-    handle = open_cache(ctypes.byref(config), structures, names, progress)
+    try:
+        handle = open_cache(ctypes.byref(config), structures, names, progress)
+    except FileError as e:
+        raise _with_file(e, tables)
     adopted = [table.owner for table in tables if adopt]
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
@@ -249,6 +252,14 @@ def open(
         lib.tc_close(handle)
         raise
     return cache if isinstance(source, Mapping) else cache[names[0]]
+
+
+def _with_file(error: FileError, tables: list[Description]) -> FileError:
+    """An error of memory that cannot be read, with the name of the file that it is mapped from: the library knows the table's name only."""
+    for table in tables:
+        if not table.path and f"table {table.name}: " in str(error) and (file := mapped_file(table.owner)):
+            return FileError(f"{error}: source ({file})")
+    return error
 
 
 def _absolute(path: str) -> str:
