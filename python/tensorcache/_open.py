@@ -178,7 +178,8 @@ def open(
 
     Raises ``ArgumentError``, ``TypeError``, ``FileNotFoundError`` or ``FileError`` for bad arguments and files, ``DeviceError`` if the GPU
     asked for is not there, ``OutOfMemoryError``, ``ForkedError`` in a child of a process that has used the library, ``LibraryError`` if the
-    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient.
+    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient. The file of a memmap that becomes
+    shorter while it is read is a ``FileError``.
 
     >>> x = tensorcache.open("features.npy", gpu_memory="10GB", train=[batch.n_id for batch in first_batches])  # doctest: +SKIP
     >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
