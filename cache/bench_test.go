@@ -2,10 +2,14 @@ package cache_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -37,6 +41,40 @@ func BenchmarkUpdate(b *testing.B) {
 				b.ReportMetric(float64(stats(b, c).Changes.UpdateWaits)/float64(b.N), "waits/op")
 			})
 		}
+	}
+}
+
+// BenchmarkUpdate_Durable updates single rows of a table of pages, by goroutines, with a log on a drive whose sync takes a millisecond.
+func BenchmarkUpdate_Durable(b *testing.B) {
+	const rowBytes = 64
+	for _, goroutines := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			var syncs atomic.Int64
+			syncWith(b, func(*os.File) error {
+				syncs.Add(1)
+				time.Sleep(time.Millisecond)
+				return nil
+			})
+			c := openDirectory(b, packedFiles(b, normalTable(4096, 16, 1), rowBytes), true)
+			row, left := make([]byte, rowBytes), atomic.Int64{}
+			left.Store(int64(b.N))
+			syncs.Store(0)
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for range goroutines {
+				all.Go(func() {
+					for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+						if err := c.Update(context.Background(), 0, []int64{n % 4096}, row); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "updates/s")
+			b.ReportMetric(float64(syncs.Load())/float64(b.N), "syncs/update")
+		})
 	}
 }
 

@@ -278,20 +278,26 @@ func (u *updates) open(withTable bool) (*delta.Log, error) {
 }
 
 // Append implements cold.Log.
-func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error {
+func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error) {
 	l, err := u.open(false)
 	if err != nil {
-		return belowError{err}
+		return nil, belowError{err}
 	}
 	all := make([]delta.Row, len(rows))
 	for i, row := range rows {
 		all[i] = delta.Row{Row: row, Stored: stored[i], Compressed: compressed[i]}
 	}
-	if err := l.Append(all); err != nil {
-		return err
+	wait, err := l.AppendAsync(all)
+	if err != nil {
+		return nil, err
 	}
-	u.appended(l.Stats())
-	return nil
+	return func() error {
+		if err := wait(); err != nil {
+			return err
+		}
+		u.appended(l.Stats())
+		return nil
+	}, nil
 }
 
 // Find implements cold.Log.

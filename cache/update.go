@@ -25,6 +25,9 @@ import (
 // left it, which takes as long as the longest batch under way. ctx bounds the waiting. The error then has the number of updated rows,
 // which are the first ones given. If a client of a shared cache is what Update waits for, the error wraps ErrHeld after a time that the server
 // sets. On an attached cache that loses its owner meanwhile, more rows may be updated than the number says.
+//
+// Updates of a table of pages are written to its log and, if that is durable, synced before they are served. Updates of several goroutines share syncs. Rows that the log has are
+// served whatever becomes of ctx. If a sync fails, the updates that it was for fail, and the table takes no others until it is opened again.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err

@@ -81,6 +81,9 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	if s.cache, err = cache.NewContext(ctx, o); err != nil {
 		return nil, err
 	}
+	if err := r.training.err; err != nil { // it has learnt from a part
+		return nil, errors.Join(err, s.cache.Close())
+	}
 	stats, err := s.cache.Stats()
 	if err != nil {
 		return nil, errors.Join(err, s.cache.Close())

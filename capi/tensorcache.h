@@ -214,7 +214,8 @@ typedef struct tc_table {
 	 * (TENSORCACHE_CLUSTER_PASSWORD_FILE and others: docs/cluster.md). */
 	const char *path;
 
-	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
+	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended. If it is of a mapped
+	 * file that becomes shorter, the opening fails with TC_ERROR_FILE.
 	 *
 	 * TC_MEMORY_ADOPT: until tc_close has returned the memory is the cache's; nobody else may read, write, unmap or unlock it. It must
 	 * begin at a page (4,096 bytes) and be anonymous or shared memory, for example of mmap, aligned_alloc or a pinned tensor, and

@@ -18,9 +18,9 @@ from ._opening import Progress, open_cache
 from ._pages import Pages, is_cluster
 from ._resident import Resident
 from ._sizes import Size, parse_size
-from ._sources import Description, Source, describe_all
+from ._sources import Description, Source, describe_all, mapped_file
 from .cache import Cache
-from .errors import ArgumentError
+from .errors import ArgumentError, FileError
 from .table import Table
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def open(
 
     Raises ``ArgumentError``, ``TypeError``, ``FileNotFoundError`` or ``FileError`` for bad arguments and files, ``DeviceError`` if the GPU
     asked for is not there, ``OutOfMemoryError``, ``ForkedError`` in a child of a process that has used the library, ``LibraryError`` if the
-    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient.
+    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient. The file of a memmap that becomes
+    shorter while it is read is a ``FileError``.
 
     >>> x = tensorcache.open("features.npy", gpu_memory="10GB", train=[batch.n_id for batch in first_batches])  # doctest: +SKIP
     >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
@@ -238,7 +239,10 @@ def open(
             wanted.fill(structure)
         if (more := paged[table.name]) is not None:
             more.fill(structure, table.name)
-    handle = open_cache(ctypes.byref(config), structures, names, progress)
+    try:
+        handle = open_cache(ctypes.byref(config), structures, names, progress)
+    except FileError as e:
+        raise _with_file(e, tables)
     adopted = [table.owner for table in tables if adopt]
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
@@ -249,6 +253,14 @@ def open(
         lib.tc_close(handle)
         raise
     return cache if isinstance(source, Mapping) else cache[names[0]]
+
+
+def _with_file(error: FileError, tables: list[Description]) -> FileError:
+    """An error of memory that cannot be read, with the name of the file that it is mapped from: the library knows the table's name only."""
+    for table in tables:
+        if not table.path and f"table {table.name}: " in str(error) and (file := mapped_file(table.owner)):
+            return FileError(f"{error}: source ({file})")
+    return error
 
 
 def _absolute(path: str) -> str:

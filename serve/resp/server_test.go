@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +24,9 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // quoted is a row of a table of open.
@@ -146,6 +151,73 @@ func TestServer_Set(t *testing.T) {
 	cl.expect(fmt.Sprintf("%q", a), "GET", "users:3")
 	cl.expect("+RESET", "RESET")
 	cl.expect("-NOPERM…", "TC.SET", "users", "3", a)
+}
+
+// zeros is a source of 320 rows of 64 zero bytes. Its value is how many of them have been read.
+type zeros int
+
+func (n *zeros) Rows() int     { return 320 }
+func (n *zeros) RowBytes() int { return 64 }
+func (n *zeros) Close() error  { return nil }
+func (n *zeros) Read(dst []byte) (int, error) {
+	rows := min(320-int(*n), len(dst)/64)
+	if *n += zeros(rows); rows == 0 {
+		return 0, io.EOF
+	}
+	clear(dst[:64*rows])
+	return rows, nil
+}
+
+// TestServer_SetDurable: TC.SETs of connections at the same time share the syncs of a durable log.
+func TestServer_SetDurable(t *testing.T) {
+	const clients, each = 16, 20
+	var syncs atomic.Int64
+	was := atomicfile.SyncFile
+	t.Cleanup(func() { atomicfile.SyncFile = was })
+	atomicfile.SyncFile = func(*os.File) error {
+		syncs.Add(1)
+		time.Sleep(4 * time.Millisecond)
+		return nil
+	}
+	dir := filepath.Join(t.TempDir(), "users.tc")
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func() (pages.Source, error) { return new(zeros), nil }
+	if _, err := pages.Pack(t.Context(), source, w, pages.PackOptions{Name: "users", DType: dtype.Int32, Codec: "none", PageBytes: 4 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := cache.Options{Tables: []cache.Table{table.WithLog(filepath.Join(dir, "delta"), true)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost}}
+	c, err := cache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_, addr := start(t, Options{Cache: c, Users: Users{Admin: "secret"}})
+	var all sync.WaitGroup
+	value := strings.Repeat("v", 64)
+	for i := range clients {
+		cl := dial(t, addr)
+		cl.expect("+OK", "AUTH", "admin", "secret")
+		all.Go(func() {
+			for k := range each {
+				if got := cl.ask("TC.SET", "users", strconv.Itoa(i*each+k), value); got != "+OK" {
+					t.Error(got)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d updates, %d syncs", clients*each, syncs.Load())
+	if n := syncs.Load(); n > clients*each/6 {
+		t.Errorf("%d syncs for %d updates of %d connections", n, clients*each, clients)
+	}
+	dial(t, addr).expect(fmt.Sprintf("[%q %q]", value, value), "MGET", "users:0", fmt.Sprintf("users:%d", clients*each-1))
 }
 
 func TestServer_Auth(t *testing.T) {

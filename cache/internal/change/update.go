@@ -39,21 +39,23 @@ const (
 	updateBytes = 1 << 20
 )
 
+// encodedRow is a row as tiers store it.
+type encodedRow struct {
+	stored     []byte
+	compressed bool
+}
+
 // updatePart encodes and publishes rows, and returns how many it published. Rows withdrawn on the way are recorded with the cause by.
 func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
 	rowBytes := t.Tier.RowBytes()
-	type encoded struct {
-		stored     []byte
-		compressed bool
-	}
-	all := make([]encoded, len(rows))
+	all := make([]encodedRow, len(rows))
 	var buf []byte
 	for i := range rows {
 		row := data[i*rowBytes:][:rowBytes]
-		all[i] = encoded{row, false}
+		all[i] = encodedRow{row, false}
 		if k := t.Tier.Codec(); k != nil {
 			bound := k.EncodeBound()
 			if cap(buf)-len(buf) < bound {
@@ -62,24 +64,29 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 			dst := buf[len(buf) : len(buf)+bound]
 			switch n, err := k.Encode(dst, row); {
 			case err == nil:
-				all[i] = encoded{dst[:n:n], true}
+				all[i] = encodedRow{dst[:n:n], true}
 				buf = buf[:len(buf)+n]
 			case !errors.Is(err, codec.ErrIncompressible):
 				return 0, err
 			}
 		}
 	}
-	if t.Cold != nil {
-		stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
-		for i, e := range all {
-			stored[i], compressed[i] = e.stored, e.compressed
-		}
-		defer t.Cold.Updating()()
-		if err := t.Cold.Log().Append(rows, stored, compressed); err != nil {
-			return 0, err
-		}
-		ctx = context.WithoutCancel(ctx) // what the log has is to be served
+	if t.Cold == nil {
+		return w.publishRows(ctx, t, table, rows, all, by)
 	}
+	stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
+	for i, e := range all {
+		stored[i], compressed[i] = e.stored, e.compressed
+	}
+	err = t.Cold.Commit(rows, stored, compressed, func() (err error) {
+		done, err = w.publishRows(context.WithoutCancel(ctx), t, table, rows, all, by) // what the log has is to be served
+		return err
+	})
+	return done, err
+}
+
+// publishRows puts encoded rows in the overlay and publishes them, as far as it has room, and waits for more. It returns how many it published.
+func (w *Writer) publishRows(ctx context.Context, t *read.Table, table int, rows []int64, all []encodedRow, by *observe.Cause) (done int, err error) {
 	longest := int64(0)
 	for done < len(rows) {
 		w.mu.Lock()

@@ -38,8 +38,9 @@ type StoreReads struct {
 
 // Log holds the newest versions of updated rows.
 type Log interface {
-	// Append takes new versions of rows. They are durable when it returns, if the log is.
-	Append(rows []int64, stored [][]byte, compressed []bool) error
+	// Append takes new versions of rows. finish returns when they are durable, if the log is. Find and Get find them then at the latest, and each row in the version of
+	// the last Append. finish must be called once, and stored must not change before it has returned. It is nil if there is an error.
+	Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error)
 	// Find says whether the log has a version of a row, and how many bytes it is stored in. It does not wait for a drive.
 	Find(row int64) (stored int, compressed, ok bool)
 	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later. It may take as long as a drive does.
@@ -97,7 +98,7 @@ type Table struct {
 	landings chan *Flight
 	waiting  atomic.Int64  // bytes of the flights in landings
 	logReads chan struct{} // has room for the reads of the log that are under way
-	updating sync.Mutex
+	commits  commits
 	stores   struct {
 		sync.Mutex
 		all    []StoreReads
@@ -154,12 +155,6 @@ func (t *Table) logFaults(r Reads) {
 	}
 }
 
-// Updating locks updates until done is called: rows must come to the overlay in the order in which the log has them.
-func (t *Table) Updating() (done func()) {
-	t.updating.Lock()
-	return t.updating.Unlock
-}
-
 // Counts are the counters of a Table.
 type Counts struct {
 	Rows, Pages, Bytes, Nanos, Reads, Failed atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
@@ -176,6 +171,8 @@ func New(source Source, o Options) *Table {
 	t := &Table{o: o, source: source, landings: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
 	t.life, t.end = context.WithCancelCause(context.Background())
 	t.flights.rows = map[int64]flightRow{}
+	t.commits.last = make(chan struct{})
+	close(t.commits.last)
 	return t
 }
 
