@@ -29,18 +29,21 @@ func (w *Writer) tryGrow(budget int64) error {
 	g.plan(budget)
 	err := g.allocate()
 	if err == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if err = w.publishLocked(); err == nil {
-			err = g.fill()
-		}
+		err = w.change(func() error {
+			if err := w.publishLocked(); err != nil {
+				return err
+			}
+			if err := g.fill(); err != nil {
+				return err
+			}
+			g.showLocked()
+			return nil
+		})
 	}
 	if err != nil {
 		g.free()
-		return err
 	}
-	g.showLocked()
-	return nil
+	return err
 }
 
 // growth is one run of grow.
