@@ -104,11 +104,10 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	err = errors.Join(err, failed)
 	watch.planned()
 	if budget != nil { // rows give way, whatever the policy does
-		shrink := w.shrink(ctx, p)
-		w.budget.Store(*budget) // only now: what is cached is never more than the budget
-		if shrink != nil || err != nil {
+		if shrink := w.shrink(ctx, p); shrink != nil {
 			return errors.Join(shrink, err)
 		}
+		w.budget.Store(*budget) // only now: what is cached is never more than the budget
 	}
 	if err != nil {
 		return err

@@ -228,6 +228,9 @@ func (w *Writer) endMove(ctx context.Context, table int, want []read.Span) error
 
 // dropUnused gives back the memory of ranges that no row is in, as words of batches that have begun from now on say.
 func (w *Writer) dropUnused(ctx context.Context, table int) error {
+	if err := w.Err(); err != nil { // devices may not have stored the words that name other ranges
+		return err
+	}
 	r := w.set.Tables[table].Resident
 	unused := map[int]*kernels.Range{}
 	for n := range buddy.MaxRanges {

@@ -134,7 +134,7 @@ func (w *Writer) nextGroup() *retired {
 	return group
 }
 
-// Pauses between attempts to wait for an epoch, about two seconds together.
+// Pauses between attempts to wait for an epoch, about a second together.
 const (
 	firstPause = time.Millisecond
 	lastPause  = time.Second
