@@ -85,10 +85,11 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 		defer r.last.Unlock()
 		r.last.err = err
 	}()
-	defer w.guard(&err)
 	if err := errors.Join(ctx.Err(), w.Err()); err != nil {
 		return err
 	}
+	w.learner.Drain()
+	defer w.guard(&err) // not before: callbacks of Drain may panic while nothing has changed
 	if budget != nil {
 		if err := w.limit(*budget); err != nil {
 			return err
@@ -96,7 +97,6 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	}
 	w.cycle.fetched, w.cycle.kept = map[uint64]fetched{}, 0
 	defer func() { w.cycle.fetched = nil }()
-	w.learner.Drain()
 	ranked, err := w.rank()
 	watch.ranked()
 	p, failed := w.plan(ranked)
