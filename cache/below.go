@@ -210,8 +210,8 @@ func (c *Cache) endCold() {
 	}
 }
 
-// closeCold closes what has the rows below the host tiers, once nothing reads them.
-func (c *Cache) closeCold() error {
+// closeCold closes what has the rows below the host tiers, once nothing reads them. If New has failed, the pages stay open: they are the caller's again.
+func (c *Cache) closeCold(failed bool) error {
 	var errs []error
 	for _, t := range c.set.Tables {
 		if t.Cold != nil {
@@ -219,8 +219,10 @@ func (c *Cache) closeCold() error {
 			errs = append(errs, t.Cold.Close())
 		}
 	}
-	for _, close := range c.below {
-		errs = append(errs, close())
+	if !failed {
+		for _, close := range c.below {
+			errs = append(errs, close())
+		}
 	}
 	c.below = nil
 	return errors.Join(errs...)

@@ -80,6 +80,9 @@ func EnqueueLate() (undo func()) {
 // IsPlaceholder reports whether a provider is recognised as OpenTelemetry's global placeholder.
 func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }
 
+// LetIn lets other processes in, as sharing a cache does.
+func LetIn(c *Cache, r read.Readers) { c.set.SetReaders(r) }
+
 // HoldEpoch begins a batch on the first device that ends when the returned function is called.
 func HoldEpoch(c *Cache) (end func()) { return c.set.Devices[0].HoldEpoch() }
 

@@ -127,6 +127,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
+		c.taken = append(c.taken, t.used)
 		// The table's share of all budgets, in proportion to its raw bytes.
 		share := budget * tableBytes(t) / raw
 		cost := admission.GPUCost(t.RowBytes(), c.opts.Link)
@@ -178,6 +179,11 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := t.source.(*sequential); ok {
+		if err := s.rewind(); err != nil {
+			return nil, err
+		}
 	}
 	var progress func(rows int64)
 	if tell := c.opts.Host.Progress; tell != nil {

@@ -17,7 +17,7 @@ import (
 
 // FromPages returns the table that lies in pages: in files, in a cluster, or both. New reads as many of its rows as slabs and host tier hold, and
 // encodes nothing. The other rows are absent there and are read from the pages when batches, [Cache.Prefetch] or refresh cycles ask for them.
-// The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New.
+// The pages are the cache's once New has succeeded: Cache.Close closes them, and before that Table.Close.
 //
 // Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is closed; further updates return
 // an error. WithLog keeps them in files, from which those of a table whose only store is a pages.Rewritable, such as a cluster, are merged into its pages.

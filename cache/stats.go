@@ -52,7 +52,8 @@ type Stats struct {
 	// Changes counts the changes since New.
 	Changes Changes
 	// PolicyError is the panic of the policy, after which no row is admitted any more. RefreshError is the error of the last cycle.
-	// ChangeError is the error of a device after which the cache serves on but cannot be changed any more. Each is "" if there is none.
+	// ChangeError is the error of a device, or the panic of a change, after which the cache serves on but cannot be changed any more: every change returns
+	// it. Each is "" if there is none.
 	PolicyError, RefreshError, ChangeError string
 	// RestoredRows is the number of rows that New admitted from AdmissionOptions.Restore. RestoreError is the reason why there are none,
 	// or "".

@@ -79,6 +79,9 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	o := r.options
 	o.Tables, o.Host.Progress = tables, tell
 	if s.cache, err = cache.NewContext(ctx, o); err != nil {
+		for _, t := range tables {
+			err = errors.Join(err, t.Close())
+		}
 		return nil, err
 	}
 	if err := r.training.err; err != nil { // it has learnt from a part

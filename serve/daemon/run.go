@@ -171,7 +171,7 @@ func (r *running) open(signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	opened := false
+	opened := false // New closes the tables unless it fails
 	defer func() {
 		if !opened {
 			for _, t := range tables {
@@ -212,9 +212,9 @@ func (r *running) open(signals <-chan os.Signal) error {
 	// Signals are read while the cache loads: an end ends the loading; a reload waits, as the config was read just now.
 	ctx, cancel := context.WithCancel(r.life)
 	loaded := make(chan struct{})
-	opened = true // New closes the tables
 	go func() {
 		r.cache, err = newCache(ctx, o)
+		opened = err == nil
 		close(loaded)
 	}()
 	defer cancel()

@@ -2,7 +2,7 @@
 //
 //	/            a page for a person, which needs nothing from elsewhere
 //	/healthz     200 while the process lives
-//	/readyz      200 while the cache serves, else 503 with the reason
+//	/readyz      200 while the cache serves and can be changed, else 503 with the reason
 //	/metrics     for Prometheus
 //	/stats       statistics, as JSON
 //	/history     hits and misses by reason over the last hour, as JSON
@@ -212,8 +212,12 @@ func (h *Handler) login(r *http.Request, want *[sha256.Size]byte) bool {
 
 func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
 	c, err := h.o.Cache()
+	var s cache.Stats
 	if err == nil {
-		_, err = c.Stats()
+		s, err = c.Stats()
+	}
+	if err == nil && s.ChangeError != "" {
+		err = errors.New(s.ChangeError)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -236,6 +236,64 @@ func TestHandler_NotReady(t *testing.T) {
 	}
 }
 
+// brokenContext panics when it is asked for the second time whether it has ended.
+type brokenContext struct {
+	context.Context
+	asked int
+}
+
+func (c *brokenContext) Err() error {
+	if c.asked++; c.asked > 1 {
+		panic("broken context")
+	}
+	return nil
+}
+
+// TestHandler_NotReadyAfterPanic: a change that has panicked is not reported as a cache that is ready, and leaves no lock behind. Reads go on.
+func TestHandler_NotReadyAfterPanic(t *testing.T) {
+	t.Parallel()
+	data := make([]byte, 1000*64)
+	for i := range data {
+		data[i] = byte(i / 64 * (i%64 + 1))
+	}
+	table, err := cache.FromBytes("x", dtype.Int32, data, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 64 << 10, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	if status, body := get(t, url+"/readyz"); status != http.StatusOK {
+		t.Fatalf("%d %q", status, body)
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != "broken context" {
+				t.Errorf("recovered: %v", p)
+			}
+		}()
+		c.SetBudget(&brokenContext{Context: context.Background()}, 32<<10)
+	}()
+	const why = "cache: changing what is cached: panic: broken context"
+	if status, body := get(t, url+"/readyz"); status != http.StatusServiceUnavailable || body != why+"\n" {
+		t.Errorf("after a panic: %d %q", status, body)
+	}
+	for name, err := range map[string]error{
+		"Update": c.Update(context.Background(), 0, []int64{1}, data[:64]), "SetBudget": c.SetBudget(context.Background(), 64<<10), "Refresh": c.Refresh(context.Background()),
+	} {
+		if err == nil || !strings.HasSuffix(err.Error(), why) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	out := make([]byte, 2*64)
+	if err := c.Gather(context.Background(), 0, []int64{7, 999}, out); err != nil || string(out) != string(data[7*64:8*64])+string(data[999*64:]) {
+		t.Errorf("Gather: %v, or other rows", err)
+	}
+}
+
 // TestHistory_Points: each has what happened in its stretch, and the oldest are dropped.
 func TestHistory_Points(t *testing.T) {
 	t.Parallel()

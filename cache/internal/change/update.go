@@ -89,34 +89,27 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 func (w *Writer) publishRows(ctx context.Context, t *read.Table, table int, rows []int64, all []encodedRow, by *observe.Cause) (done int, err error) {
 	longest := int64(0)
 	for done < len(rows) {
-		w.mu.Lock()
-		if w.mu.err != nil {
-			w.mu.Unlock()
-			return done, w.mu.err
-		}
-		w.setCauseLocked(by)
 		reached, wait := done, (<-chan struct{})(nil)
-		for reached < len(rows) {
-			var err error
-			if wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed); err != nil {
-				err = w.failLocked(err)
-				w.setCauseLocked(nil)
-				w.mu.Unlock()
-				return done, err
+		err := w.change(func() (err error) {
+			w.setCauseLocked(by)
+			defer w.setCauseLocked(nil)
+			for reached < len(rows) {
+				if wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed); err != nil {
+					return w.failLocked(err)
+				}
+				if wait != nil {
+					break
+				}
+				longest = max(longest, rows[reached]+1)
+				reached++
 			}
-			if wait != nil {
-				break
+			err = w.publishLocked()
+			if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
+				t.Tier.Grow(longest)
+				w.set.Lengthened(table)
 			}
-			longest = max(longest, rows[reached]+1)
-			reached++
-		}
-		w.setCauseLocked(nil)
-		err := w.publishLocked()
-		if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
-			t.Tier.Grow(longest)
-			w.set.Lengthened(table)
-		}
-		w.mu.Unlock()
+			return err
+		})
 		if err != nil {
 			return done, err
 		}
@@ -340,13 +333,12 @@ func (w *Writer) repackLocked(i int) error {
 
 // invalidatePart withdraws rows and publishes.
 func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	return w.change(func() error { return w.invalidateLocked(table, rows, by) })
+}
+
+func (w *Writer) invalidateLocked(table int, rows []int64, by *observe.Cause) error {
 	w.setCauseLocked(by)
 	defer w.setCauseLocked(nil)
-	if w.mu.err != nil {
-		return w.mu.err
-	}
 	if w.set.Tables[table].Resident != nil {
 		return nil // there is no other place to read the rows from
 	}

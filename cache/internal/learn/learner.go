@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // Learner feeds the admission policy, one call at a time, and contains its panics. After a panic it leaves the policy alone, and the
@@ -233,17 +234,25 @@ func (l *Learner) Drain() {
 // DrainIfIdle is Drain, but leaves the policy out while it is busy. Callbacks and the policy may call it: if there are callbacks, it reads nothing
 // while another goroutine reads.
 func (l *Learner) DrainIfIdle() {
-	if l.o.OnKeys == nil && l.o.Capture == nil {
-		l.reading.Lock()
-	} else if !l.reading.TryLock() {
+	if !l.readIfIdle() {
 		return
 	}
-	l.readLocked()
-	l.reading.Unlock()
 	if l.mu.TryLock() {
 		defer l.mu.Unlock()
 		l.observeLocked()
 	}
+}
+
+// readIfIdle is Read for DrainIfIdle. It returns false if it has read nothing.
+func (l *Learner) readIfIdle() bool {
+	if l.o.OnKeys == nil && l.o.Capture == nil {
+		l.reading.Lock()
+	} else if !l.reading.TryLock() {
+		return false
+	}
+	defer l.reading.Unlock()
+	l.readLocked()
+	return true
 }
 
 // Read empties the rings. It hands samples to Options.OnKeys and Options.Capture, and has them pend for the policy.
@@ -255,47 +264,20 @@ func (l *Learner) Read() {
 
 // readLocked is Read. REQUIRES: l.reading is locked.
 func (l *Learner) readLocked() {
-	tables := l.o.Set.Tables
 	if l.reading.keys == nil {
-		l.reading.keys = make([][]int64, len(tables))
+		l.reading.keys = make([][]int64, len(l.o.Set.Tables))
 	}
-	weighs := l.o.HitWeight > 1 && l.weighs.Load()
 	lookups, read, overwritten := l.lookups(), int64(0), int64(0)
 	for _, d := range l.o.Set.Devices {
 		if d.Ring == nil {
 			continue
 		}
-		samples, dropped := int64(0), int64(0)
-		into := l.pending.begin(len(tables), RingRecords(l.o.Set))
-		lost := d.Ring.Drain(func(key uint64, kept uint32) {
-			table, row := hashmap.SplitKey(key)
-			if table >= len(tables) || row >= tables[table].Tier.Capacity() {
-				return // a record of two halves, by a chance of 2^-30
-			}
-			samples++
-			if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
-				l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
-			}
-			counts := kept&(abi.SampledAccess|abi.SampledMiss) != 0
-			if l.o.HitWeight > 1 && !weighs { // misses that were sampled beside the share of all accesses are not for the policy
-				counts = kept&abi.SampledAccess != 0
-			}
-			if counts && !into.add(table, row, weighs && kept&abi.SampledMiss == 0) {
-				dropped++
-			}
-			if kept&abi.SampledKey != 0 {
-				l.estimate.access(key, l.o.SlotBytes(key))
-				if l.o.OnKeys != nil {
-					l.reading.keys[table] = append(l.reading.keys[table], row)
-				}
-			}
-		})
-		l.pending.end()
+		samples, dropped, lost := l.readRingLocked(d.Ring)
 		l.Samples.Add(samples - dropped)
-		l.Lost.Add(int64(lost) + dropped)
-		read, overwritten = read+samples, overwritten+int64(lost)
+		l.Lost.Add(lost + dropped)
+		read, overwritten = read+samples, overwritten+lost
 		if l.o.Capture != nil && (samples > 0 || lost > 0) {
-			l.o.Capture.Drained(int64(lost))
+			l.o.Capture.Drained(lost)
 		}
 	}
 	l.estimate.drained(lookups, read, overwritten)
@@ -305,6 +287,37 @@ func (l *Learner) readLocked() {
 			l.reading.keys[table] = keys[:0]
 		}
 	}
+}
+
+// readRingLocked empties a ring. It returns how many samples it has read, how many of these it has dropped, and how many the ring has lost.
+func (l *Learner) readRingLocked(ring *kernels.SampleRing) (samples, dropped, lost int64) {
+	tables, weighs := l.o.Set.Tables, l.o.HitWeight > 1 && l.weighs.Load()
+	into := l.pending.begin(len(tables), RingRecords(l.o.Set))
+	defer l.pending.end() // also if Capture panics
+	overwritten := ring.Drain(func(key uint64, kept uint32) {
+		table, row := hashmap.SplitKey(key)
+		if table >= len(tables) || row >= tables[table].Tier.Capacity() {
+			return // a record of two halves, by a chance of 2^-30
+		}
+		samples++
+		if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
+			l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
+		}
+		counts := kept&(abi.SampledAccess|abi.SampledMiss) != 0
+		if l.o.HitWeight > 1 && !weighs { // misses that were sampled beside the share of all accesses are not for the policy
+			counts = kept&abi.SampledAccess != 0
+		}
+		if counts && !into.add(table, row, weighs && kept&abi.SampledMiss == 0) {
+			dropped++
+		}
+		if kept&abi.SampledKey != 0 {
+			l.estimate.access(key, l.o.SlotBytes(key))
+			if l.o.OnKeys != nil {
+				l.reading.keys[table] = append(l.reading.keys[table], row)
+			}
+		}
+	})
+	return samples, dropped, int64(overwritten)
 }
 
 // Observe hands pending samples to the policy.
