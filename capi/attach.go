@@ -15,7 +15,7 @@ import (
 
 // attach attaches to the cache of another process.
 func attach(address string, o cache.AttachOptions) (*served, error) {
-	if err := startTelemetry(); err != nil {
+	if err := startTelemetry(&o.Telemetry); err != nil {
 		return nil, err
 	}
 	s := &served{}
