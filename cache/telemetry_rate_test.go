@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -81,6 +82,39 @@ func TestTrace_RateLimited(t *testing.T) {
 	}
 	if n := len(r.named("load")); n != 1 {
 		t.Errorf("%d spans of load, want 1", n)
+	}
+}
+
+// TestMetrics_TimedSome: so many Gathers that their histograms would cost much record them in part; all are counted, and every error.
+func TestMetrics_TimedSome(t *testing.T) {
+	r := newRecorder(t, sdktrace.NeverSample())
+	c, _ := tracedCache(t, r.options(), cache.RefreshOptions{})
+	const n = 30_000 // those of a second and more are recorded: 10,000 at once, and as many a second
+	out := make([]byte, 128)
+	begun := time.Now()
+	for range n {
+		if err := c.Gather(ctx, 0, []int64{5}, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := 10_000 * (1 + time.Since(begun).Seconds())
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for range 100 {
+		if c.Gather(ended, 0, []int64{5}, out) == nil {
+			t.Fatal("a context that has ended is not heeded")
+		}
+	}
+	v := r.collect(t)
+	timed := v["tensorcache.gather.duration{tensorcache.device.index=0,tensorcache.table.name=x}"]
+	if timed < min(n, 10_000) || timed > most || timed != v["tensorcache.gather.rows{tensorcache.device.index=0,tensorcache.table.name=x}"] {
+		t.Errorf("%v Gathers are timed, want 10000 to %v", timed, most)
+	}
+	if got := v["tensorcache.gathers{tensorcache.table.name=x}"]; got < n {
+		t.Errorf("%v Gathers are counted, want %d", got, n)
+	}
+	if got := v["tensorcache.errors{error.type=canceled,tensorcache.operation=gather}"]; got != 100 {
+		t.Errorf("%v errors are counted, want 100: %v", got, v)
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 type Gather struct {
 	telemetry *Telemetry
 	ctx       context.Context // with the span
-	metering  *metering       // nil if there are no metrics
-	begun     time.Time       // zero if there are neither metrics nor a span
+	metering  *metering       // nil if no histogram is recorded
+	counted   bool            // errors are counted
+	begun     time.Time       // zero if there are neither histograms nor a candidate
 	span      *batchSpan      // nil if the call is not recorded
 	device    int
 	table     int
@@ -28,7 +29,8 @@ type Gather struct {
 // trace where traces are limited has no span before it ends: see limit.
 func (t *Telemetry) Gather(ctx context.Context, device, table, rows int) Gather {
 	g := Gather{telemetry: t, ctx: ctx, device: device, table: table, rows: rows}
-	if m := t.meters(); m != nil {
+	m := t.meters()
+	if g.counted = m != nil; g.counted && t.timed.take(0) {
 		g.metering, g.begun = m, time.Now()
 	}
 	tr := t.tracer()
@@ -42,7 +44,7 @@ func (t *Telemetry) Gather(ctx context.Context, device, table, rows int) Gather 
 		if g.begun.IsZero() {
 			g.begun = time.Now()
 		}
-		g.span = newBatchSpan(t, ctx, nil, tr, g.metering, table, device, rows)
+		g.span = newBatchSpan(t, ctx, nil, tr, m, table, device, rows)
 		g.span.begun = g.begun
 		return g
 	}
@@ -51,7 +53,7 @@ func (t *Telemetry) Gather(ctx context.Context, device, table, rows int) Gather 
 		span.End()
 		return g
 	}
-	g.ctx, g.span = spanned, newBatchSpan(t, spanned, span, tr, g.metering, table, device, rows)
+	g.ctx, g.span = spanned, newBatchSpan(t, spanned, span, tr, m, table, device, rows)
 	return g
 }
 
@@ -75,7 +77,7 @@ func (g *Gather) Trace() *read.Trace {
 // Watcher returns a watcher that ends the observation when the batch ends; End must not be called then. It returns nil if nothing observes
 // the batch.
 func (g *Gather) Watcher() read.Watcher {
-	if g.metering == nil && g.span == nil {
+	if !g.counted && g.span == nil {
 		return nil
 	}
 	return &watcher{*g}
@@ -105,18 +107,16 @@ func (g *Gather) End(err error) { g.endAt(err, time.Time{}) }
 
 // endAt is End for a Gather that finished at the given time. The zero time stands for now.
 func (g *Gather) endAt(err error, at time.Time) {
-	if m := g.metering; m != nil {
-		if err != nil {
-			g.telemetry.Failed(g.ctx, "gather", err)
-		} else {
-			took := time.Since(g.begun)
-			if !at.IsZero() {
-				took = at.Sub(g.begun)
-			}
-			with := m.gather[g.table][g.device]
-			m.gatherDuration.Record(g.ctx, took.Seconds(), with...)
-			m.gatherRows.Record(g.ctx, int64(g.rows), with...)
+	if err != nil {
+		g.telemetry.Failed(g.ctx, "gather", err)
+	} else if m := g.metering; m != nil {
+		took := time.Since(g.begun)
+		if !at.IsZero() {
+			took = at.Sub(g.begun)
 		}
+		with := m.gather[g.table][g.device]
+		m.gatherDuration.Record(g.ctx, took.Seconds(), with...)
+		m.gatherRows.Record(g.ctx, int64(g.rows), with...)
 	}
 	if g.span != nil {
 		g.span.end(err, at)

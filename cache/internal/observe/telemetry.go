@@ -53,6 +53,7 @@ type Telemetry struct {
 	asking  *asking              // nil unless the cache is attached
 	limit   *limit               // of the traces that begin in the cache, nil if there is none
 	release func()               // makes the name available to other caches
+	timed   bucket               // of the Gathers that record histograms
 	set     *read.Set
 	sources Sources
 	// gauges makes the instruments that are read on collection, and returns the function that reads them.
@@ -77,6 +78,7 @@ type Sources interface {
 // New returns the Telemetry of a cache that is being opened. Before Serve it makes spans and logs, but no metrics.
 func New(o Options, set *read.Set) *Telemetry {
 	t := &Telemetry{opts: o, kinds: o.Errors, name: o.Name, release: func() {}, set: set, limit: newLimit(o.TraceRate)}
+	t.timed.set(timedRate)
 	if t.name == "" {
 		t.name, t.release = takeName()
 	}
