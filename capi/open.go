@@ -59,7 +59,7 @@ type opening struct {
 
 // open opens what is requested. tell may be nil.
 func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)) (*served, error) {
-	if err := startTelemetry(); err != nil {
+	if err := startTelemetry(&r.options.Telemetry); err != nil {
 		return nil, err
 	}
 	if err := r.checkGPUs(); err != nil {

@@ -79,6 +79,10 @@ func (c *connection) serve() {
 			c.cancel(m)
 			continue
 		}
+		if m.Method == wire.Ping {
+			c.answer(m.ID, nil, nil)
+			continue
+		}
 		ctx, end, err := c.begin(life, m.ID)
 		if err != nil {
 			c.answer(m.ID, nil, err)

@@ -549,7 +549,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (c *cache.Cache, err
 	if err != nil {
 		return nil, err
 	}
-	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
+	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), TraceRate: r.cfg.TraceRate, Logger: r.cfg.Logger}
 	if r.silent {
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}

@@ -81,6 +81,8 @@ func TestConfig_BadInput(t *testing.T) {
 		{[]string{"--features", features(t, "2024.npy", 2, 2), "--resp", ":0"}, `--table: name of table 0 ("2024") must not be a number: a key would name another table by it; name=… gives another`},
 		{[]string{"--features", "/nowhere.npy", "--resp", ":0"}, "npy: "},
 		{append(good, "--table", "file"), `invalid argument "file" for "--table" flag: "file" must be key=value`},
+		{append(good, "--table", ""), `invalid argument "" for "--table" flag: a table's description must not be empty: it is key=value,…, such as file=FILE`},
+		{append(good, "--table", "file="), `invalid argument "file=" for "--table" flag: value of key "file" must not be empty`},
 		{append(good, "--table", "file=a,file=b"), `invalid argument "file=a,file=b" for "--table" flag: key "file" must be given once`},
 		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy`},
 		{append(good, "--table", "name=a"), `invalid argument "name=a" for "--table" flag: a table must have a file, or else name, dtype, columns and capacity`},

@@ -54,7 +54,7 @@ type Stats struct {
 	Refresh       Refresh           `json:"refresh"`
 	Updates       Updates           `json:"updates"`
 	RestoredRows  int64             `json:"restored_rows"`
-	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner"
+	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner", and of tensorcached "telemetry"
 	Tables        []Table           `json:"tables"`
 	Devices       []Device          `json:"devices"`
 	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled, or none of them has been looked up.

@@ -56,7 +56,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None) -> Any: ...
+def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None, timeout: Optional[float] = None) -> Any: ...
 
 
 @overload
@@ -94,12 +94,13 @@ def open(
     listen: Optional[str] = None,
     wait: float = 0,
     scratch: Optional[Size] = None,
+    timeout: Optional[float] = None,
 ) -> Union[Table, Cache]:
     """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
 
     ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
-    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait`` and
-    ``scratch`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait``,
+    ``scratch`` and ``timeout`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
@@ -173,6 +174,9 @@ def open(
     scratch
         Only for attaching: most memory of each GPU that this process allocates for its reads, at least ``"1MiB"``. An owner that allows less refuses the
         process. None: what the owner allows.
+    timeout
+        Only for attaching: seconds for which ``open``, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, hangs, or
+        has no file descriptors left. ``OwnerError`` then names it. What an owner is at work on may take longer. At least 0.1; None: 10.
 
     It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
 
@@ -193,7 +197,9 @@ def open(
             "listen": (listen, None),
         }  # fmt: skip
         memory = 0 if scratch is None else parse_size(scratch, 0, "scratch")
-        return attach(source, _text(name), *threads, _seconds(wait), memory, given)
+        return attach(source, _text(name), *threads, _seconds(wait), memory, _timeout(timeout), given)
+    if timeout is not None:
+        raise ArgumentError(f"tensorcache: timeout ({timeout!r}) must only be given for the address of another process's cache (unix:PATH)")
     if scratch is not None:
         raise ArgumentError(f"tensorcache: scratch ({scratch!r}) must only be given for the address of another process's cache (unix:PATH)")
     if wait:
@@ -341,6 +347,14 @@ def _seconds(wait: Any) -> float:
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait < 1e9:
         raise ArgumentError(f"tensorcache: wait ({wait!r}) must be 0 to 1e9 seconds")
     return float(wait)
+
+
+def _timeout(timeout: Any) -> float:
+    if timeout is None:
+        return 0.0
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0.1 <= timeout < 1e9:
+        raise ArgumentError(f"tensorcache: timeout ({timeout!r}) must be 0.1 to 1e9 seconds")
+    return float(timeout)
 
 
 def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:

@@ -149,7 +149,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.Telemetry.Protocol, "otlp-protocol", "", "by http/protobuf or grpc (default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf)")
 	f.StringVar(&c.Telemetry.Traces, "traces-exporter", "", "where traces go: otlp, console (stderr) or none (default: OTEL_TRACES_EXPORTER, else otlp if there is an endpoint)")
 	f.StringVar(&c.Telemetry.Metrics, "metrics-exporter", "", "where metrics go besides --http: otlp, console (stderr) or none (default: OTEL_METRICS_EXPORTER, else otlp if there is an endpoint)")
-	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of the traces that begin here which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
+	f.StringVar(&c.Telemetry.Rate, "trace-rate", "", "most traces a second that begin here, reads with misses first; 0: no limit (default: TENSORCACHE_TRACE_RATE, else 10)")
+	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of those which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
 	f.StringVar(&c.Name, "name", "tensorcached", "name of the cache in metrics and traces")
 	f.BoolVar(&c.Force, "force", false, "go on where the memory is estimated not to suffice")
 	c.set = f

@@ -68,7 +68,7 @@ func (c *Config) values() error {
 
 // telemetryFlags are the names of settings of package telemetry.
 var telemetryFlags = map[string]string{
-	"Traces": "--traces-exporter", "Metrics": "--metrics-exporter", "Endpoint": "--otlp-endpoint", "Protocol": "--otlp-protocol", "Ratio": "--trace-ratio",
+	"Traces": "--traces-exporter", "Metrics": "--metrics-exporter", "Endpoint": "--otlp-endpoint", "Protocol": "--otlp-protocol", "Ratio": "--trace-ratio", "Rate": "--trace-rate",
 }
 
 // fields returns what package cache finds wrong with the options, apart from the tables, by the names of flags.

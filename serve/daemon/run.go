@@ -43,7 +43,8 @@ type running struct {
 	log    *slog.Logger
 	level  slog.LevelVar
 
-	cache *cache.Cache
+	observed *telemetry.Telemetry
+	cache    *cache.Cache
 	// opened is the cache once it is loaded. serving is the cache while the program takes new work; nil before and after. why is then the reason.
 	opened, serving atomic.Pointer[cache.Cache]
 	why             atomic.Pointer[string]
@@ -105,10 +106,11 @@ func Run(c *Config, p Program) (err error) {
 	r.level.Set(level)
 	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
 	r.unready("loading the tables")
-	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Console: p.Stderr})
+	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Logger: r.log, Console: p.Stderr})
 	if err != nil {
 		return err
 	}
+	r.observed = observed
 	defer func() {
 		if err := observed.Close(); err != nil { // the program ends well all the same
 			r.log.Warn("telemetry not delivered", slog.Any("error", err))
@@ -193,7 +195,7 @@ func (r *running) open(signals <-chan os.Signal) error {
 	if o.Admission.Policy, err = c.policy(); err != nil {
 		return err
 	}
-	o.Telemetry = cache.TelemetryOptions{Name: c.Name, Logger: r.log}
+	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
 	r.unix.share(c, &o)
 	if !c.Force {
 		p, err := c.Check()
@@ -413,6 +415,14 @@ func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error
 			}
 		}
 	}
+}
+
+// errors says what went wrong in the background besides what the cache says.
+func (r *running) errors() map[string]string {
+	if lost := r.observed.Losses().String(); lost != "" {
+		return map[string]string{"telemetry": lost}
+	}
+	return nil
 }
 
 // leave logs what did not end in time.
