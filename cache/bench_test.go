@@ -209,3 +209,32 @@ func BenchmarkGather_Misses(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkNew_EqualRows opens tables of 512-byte rows in which each content is that of a number of rows, scattered over the table, with and without the search for
+// equal rows. The budget is half of the table.
+func BenchmarkNew_EqualRows(b *testing.B) {
+	const rows, rowBytes = 1 << 20, 512
+	for _, contents := range []int{rows, rows / 2, rows / 10, rows / 1000, 1} {
+		data := normalTable(contents, rowBytes/4, 1)
+		table := make([]byte, rows*rowBytes)
+		for row := range rows {
+			copy(table[row*rowBytes:], data[row%contents*rowBytes:][:rowBytes])
+		}
+		for _, codec := range []cache.Codec{"none", "ibp4"} {
+			for _, apart := range []bool{true, false} {
+				b.Run(fmt.Sprintf("contents=%d/codec=%s/shared=%t", contents, codec, !apart), func(b *testing.B) {
+					b.SetBytes(rows * rowBytes)
+					for b.Loop() {
+						c := newCache(b, cache.Options{
+							Tables: []cache.Table{fromBytes(b, "x", table, rowBytes)}, Budget: rows * rowBytes / 2, Codec: codec,
+							Host: cache.HostOptions{NoEqualRows: apart}, Devices: cache.DeviceOptions{Backend: "host"},
+						})
+						b.StopTimer()
+						c.Close()
+						b.StartTimer()
+					}
+				})
+			}
+		}
+	}
+}
