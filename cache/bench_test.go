@@ -3,6 +3,7 @@ package cache_test
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -245,5 +246,38 @@ func BenchmarkGather_Misses(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkNew_EqualRows opens tables of 1 M rows with equal rows.
+func BenchmarkNew_EqualRows(b *testing.B) { benchmarkEqualRows(b, cache.BackendHost, 1<<20) }
+
+// benchmarkEqualRows opens tables of 512-byte rows in which each content is that of a number of rows, scattered over the table, with and without the search for
+// equal rows. The budget is half of the table.
+func benchmarkEqualRows(b *testing.B, backend cache.Backend, rows int) {
+	const rowBytes, drawn = 512, 4096
+	data, table := normalTable(drawn, rowBytes/4, 1), make([]byte, rows*rowBytes)
+	for _, contents := range []int{rows, rows / 2, rows / 10, rows / 1000, 1} {
+		for row := range rows {
+			content := row % contents
+			copy(table[row*rowBytes:], data[content%drawn*rowBytes:][:rowBytes])
+			binary.LittleEndian.PutUint32(table[row*rowBytes:], uint32(content)) // no two contents are equal
+		}
+		for _, codec := range []cache.Codec{"none", "ibp4", cache.CodecAuto} {
+			for _, apart := range []bool{true, false} {
+				b.Run(fmt.Sprintf("contents=%d/codec=%s/shared=%t", contents, codec, !apart), func(b *testing.B) {
+					b.SetBytes(int64(len(table)))
+					for b.Loop() {
+						c := newCache(b, cache.Options{
+							Tables: []cache.Table{fromBytes(b, "x", table, rowBytes)}, Budget: int64(len(table) / 2), Codec: codec,
+							Host: cache.HostOptions{NoEqualRows: apart}, Devices: cache.DeviceOptions{Backend: backend},
+						})
+						b.StopTimer()
+						c.Close()
+						b.StartTimer()
+					}
+				})
+			}
+		}
 	}
 }

@@ -119,7 +119,7 @@ type TableStats struct {
 	// RawBytes and StoredBytes are the lengths of all rows, uncompressed and as stored.
 	RawBytes, StoredBytes int64
 	// EqualRows are rows that are stored in the same bytes as others, of those that were found when the table was loaded. In a packed host tier they share a place. Rows that
-	// Update writes leave the others; the last one still counts. EqualBytes is the memory that says which rows are equal, for tables whose rows lie in place.
+	// Update writes leave the others; the last one still counts. EqualBytes is the host memory that says which rows are equal, and which slots they share.
 	EqualRows, EqualBytes int64
 	// SlotsSaved is how many cached rows have no slot of their own, because the slot of an equal row serves them.
 	SlotsSaved int64
@@ -344,7 +344,7 @@ func (c *Cache) tableStats(s *Stats) {
 		one := TableStats{
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
 			Rows: total.Rows, Capacity: t.Tier.Capacity(), RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
-			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes(), SlotsSaved: c.store.Shared.Saved(i),
+			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes() + c.store.Shared.Bytes(i), SlotsSaved: c.store.Shared.Saved(i),
 		}
 		one.count(done)
 		one.Tiers = tierStats(t)

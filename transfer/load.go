@@ -472,10 +472,10 @@ func (t *Tier) pack(workers interruptible) error {
 			slots += int64(slab.SlotBytes(locations[r].Stored(t.rowBytes)))
 		}
 	}
-	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, equal.rows, equal.n, slots
+	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, newSharers(workers.Workers, equal.places, locations), equal.n, slots
 	t.sharedBytes = equal.bytes
-	for _, rows := range equal.rows {
-		t.sharing.Add(rows, equal.bytes/int64(len(equal.rows)))
+	for _, rows := range t.sharers.rows {
+		t.sharing.Add(rows, equal.bytes/int64(len(t.sharers.rows)))
 	}
 	t.shares.Store(equal.n > 0 || t.capacity > t.rows)
 	size = t.spare(locations, size, false)
