@@ -13,6 +13,7 @@ import torch
 
 from ._bag_tensors import BagRequest, embedding_bags, keyed_bags
 from ._elements import element
+from ._tensors import seen
 from .errors import ArgumentError, GradientError
 from .table import Table
 
@@ -136,7 +137,7 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
 
     def _bags(self, names: list[str], ids: list[Any], offsets: list[Any], modes: list[str], weights: list[Any]) -> list[torch.Tensor]:
         """Reduces the bags of some features, of one cache."""
-        if _operators([*ids, *offsets, *weights]):
+        if seen(*ids, *offsets, *weights):
             keys = [self._keys[name] for name in names]
             result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, self.dtype)
             return result
@@ -159,7 +160,7 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         parts: dict[str, torch.Tensor] = {}
         for names in self._groups:
             first, modes = [keys.index(name) * samples for name in names], [self.modes[name] for name in names]
-            if _operators([values, offsets, weights]):
+            if seen(values, offsets, weights):
                 of = [self._keys[name] for name in names]
                 joined = torch.ops.tensorcache.keyed_bags(values, offsets, of, first, samples, modes, weights, self.dtype)
             else:
@@ -174,11 +175,6 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         return "\n".join(f"{name}: {self.modes[name]} of {table!r}" for name, table in self.tables.items())
-
-
-def _operators(tensors: list[Any]) -> bool:
-    """Whether a call must go through an operator: in programs that are being compiled, and of tensors that are not plain ones."""
-    return torch.compiler.is_compiling() or any(isinstance(x, torch.Tensor) and type(x) is not torch.Tensor for x in tensors)
 
 
 def _of_torchrec(name: str) -> Any:

@@ -159,7 +159,8 @@ class Table:
         shape or device, ``ClosedError`` for a closed cache.
         """
         torch = sys.modules.get("torch")
-        if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor)):
+        # Proxies of torch.fx are no tensors.
+        if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor) or hasattr(type(ids), "__torch_function__")):
             return self._reads().gather(ids, out, dtype)
         if hasattr(ids, "__cuda_array_interface__"):
             from ._device_arrays import gather
@@ -291,11 +292,13 @@ class Table:
         """
         if getattr(rows, "requires_grad", False):
             raise GradientError("tensorcache: rows (a tensor that requires a gradient) must be constants: pass rows.detach()")
-        numbers = host_ids(ids, self._rows)
         torch = sys.modules.get("torch")
-        if torch is not None and isinstance(rows, torch.Tensor):
-            from ._tensors import host_array
+        if torch is not None:
+            from ._tensors import host_array, refuse_recording
 
+            refuse_recording("update", self._name)
+        numbers = host_ids(ids, self._rows)
+        if torch is not None and isinstance(rows, torch.Tensor):
             values = host_array(rows, self._element)
         else:
             values = np.asarray(rows)
@@ -321,8 +324,13 @@ class Table:
         Reads that follow soon find them in host memory. Other tables have every row in host memory: there it only checks the numbers.
 
         CUDA tensors are copied to the host in the order of the current stream, and a thread prefetches their rows when they are there. While a graph is captured they
-        are ignored, as are CUDA arrays of other libraries.
+        are ignored, as are CUDA arrays of other libraries, and tensors of programs that torch compiles, traces or transforms.
         """
+        if hasattr(type(ids), "__torch_function__"):
+            from ._tensors import seen
+
+            if seen(ids):
+                return
         if getattr(ids, "is_cuda", False):
             if self.paged:
                 self._reads().prefetch(ids)
