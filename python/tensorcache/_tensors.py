@@ -45,7 +45,12 @@ _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictio
 
 def watched() -> bool:
     """Whether torch must see what is done, though nothing is being compiled: a program is traced, a mode is active, or a function transformed."""
-    return _is_tracing() or _function_modes() > 0 or _dispatch_modes() > 0 or _transform() is not None
+    return _is_tracing() or _function_modes() > 0 or _dispatch_modes() > 0 or _transform() is not None or _before_dispatch()
+
+
+def _before_dispatch() -> bool:
+    """Whether operators are traced before they are dispatched. A mode of functions says so, too, but not while it hands a table one of its functions."""
+    return bool(torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch))
 
 
 def seen(*values: Any) -> bool:
@@ -108,7 +113,7 @@ class TensorReads:
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids``."""
-        # seen(ids), without the calls of Python.
+        # seen(ids), without calls of Python functions.
         if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or _function_modes() or _dispatch_modes() or _transform() is not None:
             result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key)
             return result
@@ -310,7 +315,7 @@ def _embedding(
         raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
     if scale_grad_by_freq or sparse:
         raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
-    return weight[input]
+    return weight.gather(input) if seen(input) else weight[input]
 
 
 def _embedding_bag(

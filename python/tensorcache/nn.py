@@ -139,6 +139,8 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         """Reduces the bags of some features, of one cache."""
         if seen(*ids, *offsets, *weights):
             keys = [self._keys[name] for name in names]
+            if torch.jit.is_tracing():  # its programs have no lists of tensors that may be None
+                return [torch.ops.tensorcache.embedding_bag(*of, at is not None, None, self.dtype) for of, at in zip(zip(ids, offsets, keys, modes, weights), offsets)]
             result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, self.dtype)
             return result
         return embedding_bags([
