@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _abi, _plan
 from ._elements import Element
+from ._graph_data import refuse_tables
 from ._ids import host_ids, id_type
 from ._library import check, forked, forward_logs, library, take_json
 from ._resident import target_bytes
@@ -53,6 +54,7 @@ class Table:
         self._of_parts: Optional[str] = None
         if self._uses_torch:
             self._reads()
+        refuse_tables()
 
     # ---- what it is
 
@@ -145,7 +147,8 @@ class Table:
         """Returns the rows ``ids``: an array of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
         ``ids`` are integers of any shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
-        or an array of booleans, one for each row. Negative numbers count from the end in ints and slices only.
+        or an array of booleans, one for each row. Row numbers are 0 to ``len(table) - 1`` in each of these forms: a negative one is outside the
+        table. The bounds of a slice are Python's, ``table[-5:]`` are the last five rows.
 
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
@@ -438,4 +441,4 @@ class Table:
     def __reduce__(self) -> Any:
         from ._elsewhere import Elsewhere
 
-        return Elsewhere, (self._name, os.getpid())
+        return Elsewhere, (f"table {self._name!r}", os.getpid())
