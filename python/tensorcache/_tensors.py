@@ -282,14 +282,14 @@ def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
 
 def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.embedding``, ``torch.nn.functional.embedding`` and ``torch.index_select`` of a table."""
-    # By name, as other packages replace these functions by their own (torch_geometric does).
+    # By name, as other packages replace these functions by their own: torch_geometric has _new_index_select.
     name = getattr(function, "__name__", "")
     if name == "embedding":
         call = _embedding if getattr(function, "__module__", "") == "torch.nn.functional" else _aten_embedding
         return call(*args, **kwargs)
     if name == "embedding_bag" and getattr(function, "__module__", "") == "torch.nn.functional":
         return _embedding_bag(*args, **kwargs)
-    if name == "index_select":
+    if name in ("index_select", "_new_index_select"):
         return _index_select(*args, **kwargs)
     return NotImplemented
 
@@ -367,6 +367,8 @@ def _one_by_one(function: Any, information: Any, in_dims: Any, *arguments: Any, 
     """The rule of ``torch.vmap`` for an operator: calls it for each element of the mapped axis, and stacks the results."""
     from torch.utils import _pytree as pytree
 
+    if information.batch_size == 0:
+        raise ArgumentError("tensorcache: the axis that torch.vmap maps (0 elements) must have at least one, to read bags")
     leaves, structure = pytree.tree_flatten(list(arguments))
     dims = pytree._broadcast_to_and_flatten(list(in_dims), structure, lambda x: x is None or isinstance(x, int))
     results = [

@@ -143,6 +143,9 @@ def test_vmap_of_bags(table: Any) -> None:
         one = torch.vmap(lambda i, w: x.embedding_bag(i, offsets[0], "sum", w), (None, 0))(numbers[0], factors)
         bags = nn.CachedEmbeddingBagCollection({"a": x, "b": cache["b"]})
         several = torch.vmap(lambda i: bags({"a": i.view(2, 4), "b": (i, torch.tensor([0, 8]))}))(numbers)
+        with pytest.raises(tensorcache.ArgumentError, match="0 elements"):
+            torch.vmap(lambda i: x.embedding_bag(i.view(1, 8)))(numbers[:0])
+        assert torch.vmap(lambda i: x[i])(numbers[:0]).shape == (0, 8, 32)
         for k in range(3):
             assert same(got[k], x.embedding_bag(numbers[k], offsets[k], "sum", factors[k]))
             assert same(one[k], x.embedding_bag(numbers[0], offsets[0], "sum", factors[k]))
