@@ -141,6 +141,19 @@ class Cache(Mapping[str, "Table"]):
         tables = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in self._described.items())
         return f"<tensorcache.Cache of {tables} on {', '.join(self.device_names)}: {stats['rows_cached']:,} rows cached, {format_size(stats['host_taken_bytes'])} of host memory>"
 
+    # ---- copies and other processes
+
+    def __copy__(self) -> Cache:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Cache:
+        return self
+
+    def __reduce__(self) -> Any:
+        from ._elsewhere import Elsewhere
+
+        return Elsewhere, (f"the cache of {', '.join(map(repr, self._described))}", os.getpid())
+
     def __eq__(self, other: object) -> bool:
         return self is other
 
