@@ -118,7 +118,7 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 //
 // The batch runs after the work enqueued on the stream so far, and before work enqueued later. GatherDevice does not wait for the device,
 // except that the first batches of a size allocate memory, and that it waits for another batch if twice GOMAXPROCS batches are under way
-// on the device. ctx bounds that waiting.
+// on the device, not counting up to 128 that wait for rows of a table of [FromPages]. ctx bounds that waiting.
 //
 // Row numbers are checked on the device. Rows for numbers outside the table are zeroed, and Wait reports them. The error of GatherDevice
 // wraps ErrOutput for an output of the wrong size. rows and out must stay allocated until the Batch is done, and only work enqueued later on

@@ -119,7 +119,7 @@ func (d *Device) SetView(v *View) {
 // View returns what batches that begin now read.
 func (d *Device) View() *View { return d.view.Load() }
 
-// MaxLanes is how many batches one device serves at once. More wait.
+// MaxLanes is how many batches one device serves at once, beside those that wait for absent rows. More wait.
 func MaxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Serve lets batches in, once the device holds everything else.
