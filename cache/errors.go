@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	// ErrClosed is returned by every call on a cache after Close.
-	ErrClosed = errors.New("cache: closed")
+	// ErrClosed is returned by every call on a cache after Close, and by batches under way some of whose rows Close has kept from being read from below the
+	// host tier. Those rows are zeroed.
+	ErrClosed = read.ErrClosed
 	// ErrOptions is wrapped by New's error for options out of range. The text names all of them.
 	ErrOptions = errors.New("cache: bad options")
 	// ErrPolicy is wrapped by New's, Refresh's and SetBudget's error when the admission policy has panicked. The cache serves on.

@@ -544,7 +544,8 @@ TC_API tc_status tc_batch_error(tc_batch *batch);
 TC_API void tc_batch_destroy(tc_batch *batch);
 
 /* What was wrong with finished batches, of tc_gather and of replays, since the last call: TC_ERROR_ROWS with the table and the count, or
- * TC_OK. Batches that tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. */
+ * TC_OK. Batches that tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. With wait 0 what was
+ * wrong with a replay is returned some milliseconds after its end. */
 TC_API tc_status tc_check(tc_cache *cache, int32_t wait);
 
 /* ---- changing ---- */

@@ -58,7 +58,7 @@ type Log interface {
 var (
 	// ErrCold is wrapped by errors of batches some of whose rows cannot be read from the tiers below the host.
 	ErrCold = errors.New("cache: rows below the host tier cannot be read")
-	// ErrEnded is the error of reads while the cache closes.
+	// ErrEnded is the error of reads while the cache closes: what package cache returns of calls on a closed cache.
 	ErrEnded = errors.New("cache: closed")
 )
 
