@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from .table import Table
 
 _is_compiling = torch.compiler.is_compiling
-# Each is a call of C, and takes some 60 ns: whether torch.jit.trace records, the modes that see functions and operators, the transforms of torch.func.
+# Each is a call of C, and takes some 40 ns: whether torch.jit.trace records, the modes that see functions and operators, the transforms of torch.func, and
+# whether operators are traced before they are dispatched. A mode of functions says the last, too, but not while it hands a table one of its functions.
 _is_tracing = torch._C._is_tracing
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
+_is_included, _before_dispatch = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
 _cpu = torch.device("cpu")
 _INTEGERS = tuple(
@@ -45,17 +47,17 @@ _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictio
 
 def watched() -> bool:
     """Whether torch must see what is done, though nothing is being compiled: a program is traced, a mode is active, or a function transformed."""
-    return _is_tracing() or _function_modes() > 0 or _dispatch_modes() > 0 or _transform() is not None or _before_dispatch()
-
-
-def _before_dispatch() -> bool:
-    """Whether operators are traced before they are dispatched. A mode of functions says so, too, but not while it hands a table one of its functions."""
-    return bool(torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch))
+    return _is_tracing() or _function_modes() > 0 or _dispatch_modes() > 0 or _transform() is not None or _is_included(_before_dispatch)
 
 
 def seen(*values: Any) -> bool:
     """Whether a call with such arguments must go through an operator, as torch would otherwise take its result for memory that nothing writes."""
-    return _is_compiling() or watched() or any(type(x) is not _Tensor and hasattr(type(x), "__torch_function__") for x in values)
+    if _is_compiling() or watched():
+        return True
+    for x in values:  # without a generator, which would take as long as the rest
+        if x is not None and type(x) is not _Tensor and hasattr(type(x), "__torch_function__"):
+            return True
+    return False
 
 
 def refuse_recording(what: str, name: str) -> None:
