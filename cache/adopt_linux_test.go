@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/foreign"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
@@ -413,5 +417,56 @@ func TestAdopt_Shared(t *testing.T) {
 	const want = "cache: table x: must not be adopted by a cache with Shared, as other processes cannot map the caller's memory: FromBytes or FromSlice copies it to memory that they can"
 	if !errors.Is(err, cache.ErrOptions) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestFromBytes_FileShrinks: rows in memory of a mapped file that becomes shorter before or while New copies them are an error, and the process goes on.
+func TestFromBytes_FileShrinks(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // so that parts are left when the first progress is told
+	const rows, rowBytes = 200_000, 132             // several parts, of rows that are copied to places of another length
+	for _, codec := range []cache.Codec{"none", "ibp4"} {
+		for name, progress := range map[string]bool{"before": false, "while": true} {
+			t.Run(fmt.Sprintf("%s/%s", codec, name), func(t *testing.T) {
+				f, err := os.Create(filepath.Join(t.TempDir(), "mapped"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				if err := f.Truncate(rows * rowBytes); err != nil {
+					t.Fatal(err)
+				}
+				mem, err := unix.Mmap(int(f.Fd()), 0, rows*rowBytes, unix.PROT_READ, unix.MAP_SHARED)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Munmap(mem)
+				var once sync.Once
+				shrink := func() {
+					once.Do(func() {
+						if err := f.Truncate(10_000); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				o := cache.Options{Budget: 1 << 20, Codec: codec, Devices: cache.DeviceOptions{Backend: cache.BackendHost}}
+				if progress {
+					o.Host.Progress = func(int, int64, int64) { shrink() }
+				} else {
+					shrink()
+				}
+				table, err := cache.FromBytes("x", dtype.Float32, mem, rowBytes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Tables = []cache.Table{table}
+				c, err := cache.New(o)
+				if err == nil {
+					c.Close()
+				}
+				if !errors.Is(err, foreign.ErrFault) || !strings.HasPrefix(err.Error(), "cache: table x: transfer: source at rows from ") {
+					t.Errorf("error %v", err)
+				}
+			})
+		}
 	}
 }

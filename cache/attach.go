@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/attach"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -31,6 +32,10 @@ type AttachOptions struct {
 	Threads int
 	// Wait is how long Attach tries to reach an owner that is not there yet. Default: one attempt. A refusal ends it at once.
 	Wait time.Duration
+	// Timeout is how long Attach, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, hangs, or has no
+	// file descriptors left. The error then wraps ErrOwner and names the owner. A request that an owner is at work on may take longer. At least 100 ms.
+	// Default 10 s.
+	Timeout time.Duration
 	// Telemetry configures tracing, metrics and logs of this process. Telemetry.Name is Name by default.
 	Telemetry TelemetryOptions
 }
@@ -42,9 +47,12 @@ const clientStage = 32 << 20
 // minScratch is the least memory in bytes that a client may be bounded to on a device.
 const minScratch = 1 << 20
 
+// minTimeout is the least that an owner may be given for a sign of life: a machine under load delays it.
+const minTimeout = 100 * time.Millisecond
+
 // Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve). Gathers read the owner's memory with
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Retarget, Snapshot, Cached and Explain are requests
-// to the owner.
+// to the owner, none of which waits longer than Timeout for an owner that gives no sign of life. It may still do what it was asked for when it goes on.
 //
 // The owner must be of the same user and release. The error wraps ErrOwner if the owner cannot be reached or refuses.
 //
@@ -65,6 +73,12 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if o.Lanes < 0 || o.Workers < 0 {
 		faults = append(faults, fmt.Sprintf("cache: Lanes (%d) and Workers (%d) must not be negative", o.Lanes, o.Workers))
 	}
+	if o.Timeout == 0 {
+		o.Timeout = wire.DefaultTimeout
+	}
+	if o.Timeout < minTimeout {
+		faults = append(faults, fmt.Sprintf("cache: Timeout (%v) must be 0, for %v, or at least %v", o.Timeout, wire.DefaultTimeout, minTimeout))
+	}
 	if o.Scratch != 0 && o.Scratch < minScratch {
 		faults = append(faults, fmt.Sprintf("cache: Scratch (%d B) must be 0, for what the owner allows, or at least %d", o.Scratch, minScratch))
 	}
@@ -81,7 +95,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if fewer {
 		o.Lanes = read.MaxLanes()
 	}
-	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Scratch: o.Scratch, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
+	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Timeout: o.Timeout, Scratch: o.Scratch, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
 	r.options.Absent = r.absentees
 	first, err := r.open(ctx, o.Wait)
 	if err != nil {

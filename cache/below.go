@@ -15,18 +15,24 @@ import (
 
 // below is what has all rows of a table, in the form in which tiers store them, and what is known of them.
 type below struct {
-	source cold.Source
-	name   Codec       // of codec
-	codec  codec.Codec // nil if all rows are raw
-	mean   int         // stored length of a row
-	memory int64       // host memory that finding rows takes
-	pageOf func(row int64) uint32
+	source  cold.Source
+	name    Codec       // of codec
+	codec   codec.Codec // nil if all rows are raw
+	mean    int         // stored length of a row
+	memory  int64       // host memory that finding rows takes
+	buffers int64       // most host memory that buffers of reads take
+	pageOf  func(row int64) uint32
 	// The log of updates is in the folder logDir; "": in memory.
 	paged   *paged
 	logDir  string
 	durable bool
 	close   func() error
 }
+
+// belowError is an error of the log of a table of pages, or of its generations, as it was given: it wraps ErrCold beside what it wraps.
+type belowError struct{ error }
+
+func (e belowError) Unwrap() []error { return []error{e.error, ErrCold} }
 
 // fromBelow returns a table whose rows are read from below the host tier when they are needed.
 func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (Table, error) {
@@ -52,10 +58,10 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	if b.logDir != "" {
 		var err error
 		if log, err = openUpdates(b.paged, b.logDir, b.durable, c.opts.Telemetry.Logger); err != nil {
-			return nil, err
+			return nil, belowError{err}
 		}
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Restored: b.paged.restored})
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Buffers: b.buffers, Restored: b.paged.restored, Logger: c.watch.Log})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
 		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
 	})
@@ -130,10 +136,11 @@ type TierStats struct {
 }
 
 // StoreStats say what was read from one store of a table of pages, such as its files or a cluster. Reads is the number of calls that asked it for pages, which it took Nanos
-// together to answer. FailedPages were not delivered, or were damaged.
+// together to answer. FailedPages were not delivered, or were damaged: Fault is why the latest of them was not, with the page's number.
 type StoreStats struct {
 	Name                                            string
 	Reads, PagesRead, BytesRead, FailedPages, Nanos int64
+	Fault                                           string
 }
 
 // sub returns s with the counters of earlier statistics subtracted.
@@ -177,7 +184,11 @@ func tierStats(t *read.Table) (s TierStats) {
 	s.RowsRead, s.PagesRead, s.BytesRead, s.Reads, s.ReadNanos = n.Rows.Load(), n.Pages.Load(), n.Bytes.Load(), n.Reads.Load(), n.Nanos.Load()
 	s.LogRows, s.LogReads, s.LogNanos, s.FlightRows = n.FromLog.Load(), n.LogReads.Load(), n.LogNanos.Load(), n.FromFlight.Load()
 	for _, one := range t.Cold.Stores() {
-		s.Stores = append(s.Stores, StoreStats{one.Name, one.Reads, one.Pages, one.Bytes, one.Failed, int64(one.Took)})
+		of := StoreStats{Name: one.Name, Reads: one.Reads, PagesRead: one.Pages, BytesRead: one.Bytes, FailedPages: one.Failed, Nanos: int64(one.Took)}
+		if one.Fault != nil {
+			of.Fault = one.Fault.Error()
+		}
+		s.Stores = append(s.Stores, of)
 	}
 	s.PrefetchedRows, s.UsedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), t.Tier.UsedAhead(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
@@ -199,8 +210,8 @@ func (c *Cache) endCold() {
 	}
 }
 
-// closeCold closes what has the rows below the host tiers, once nothing reads them.
-func (c *Cache) closeCold() error {
+// closeCold closes what has the rows below the host tiers, once nothing reads them. If New has failed, the pages stay open: they are the caller's again.
+func (c *Cache) closeCold(failed bool) error {
 	var errs []error
 	for _, t := range c.set.Tables {
 		if t.Cold != nil {
@@ -208,8 +219,10 @@ func (c *Cache) closeCold() error {
 			errs = append(errs, t.Cold.Close())
 		}
 	}
-	for _, close := range c.below {
-		errs = append(errs, close())
+	if !failed {
+		for _, close := range c.below {
+			errs = append(errs, close())
+		}
 	}
 	c.below = nil
 	return errors.Join(errs...)

@@ -2,10 +2,15 @@ package cache_test
 
 import (
 	"cmp"
+	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -37,6 +42,40 @@ func BenchmarkUpdate(b *testing.B) {
 				b.ReportMetric(float64(stats(b, c).Changes.UpdateWaits)/float64(b.N), "waits/op")
 			})
 		}
+	}
+}
+
+// BenchmarkUpdate_Durable updates single rows of a table of pages, by goroutines, with a log on a drive whose sync takes a millisecond.
+func BenchmarkUpdate_Durable(b *testing.B) {
+	const rowBytes = 64
+	for _, goroutines := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			var syncs atomic.Int64
+			syncWith(b, func(*os.File) error {
+				syncs.Add(1)
+				time.Sleep(time.Millisecond)
+				return nil
+			})
+			c := openDirectory(b, packedFiles(b, normalTable(4096, 16, 1), rowBytes), true)
+			row, left := make([]byte, rowBytes), atomic.Int64{}
+			left.Store(int64(b.N))
+			syncs.Store(0)
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for range goroutines {
+				all.Go(func() {
+					for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+						if err := c.Update(context.Background(), 0, []int64{n % 4096}, row); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "updates/s")
+			b.ReportMetric(float64(syncs.Load())/float64(b.N), "syncs/update")
+		})
 	}
 }
 
@@ -207,5 +246,38 @@ func BenchmarkGather_Misses(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkNew_EqualRows opens tables of 1 M rows with equal rows.
+func BenchmarkNew_EqualRows(b *testing.B) { benchmarkEqualRows(b, cache.BackendHost, 1<<20) }
+
+// benchmarkEqualRows opens tables of 512-byte rows in which each content is that of a number of rows, scattered over the table, with and without the search for
+// equal rows. The budget is half of the table.
+func benchmarkEqualRows(b *testing.B, backend cache.Backend, rows int) {
+	const rowBytes, drawn = 512, 4096
+	data, table := normalTable(drawn, rowBytes/4, 1), make([]byte, rows*rowBytes)
+	for _, contents := range []int{rows, rows / 2, rows / 10, rows / 1000, 1} {
+		for row := range rows {
+			content := row % contents
+			copy(table[row*rowBytes:], data[content%drawn*rowBytes:][:rowBytes])
+			binary.LittleEndian.PutUint32(table[row*rowBytes:], uint32(content)) // no two contents are equal
+		}
+		for _, codec := range []cache.Codec{"none", "ibp4", cache.CodecAuto} {
+			for _, apart := range []bool{true, false} {
+				b.Run(fmt.Sprintf("contents=%d/codec=%s/shared=%t", contents, codec, !apart), func(b *testing.B) {
+					b.SetBytes(int64(len(table)))
+					for b.Loop() {
+						c := newCache(b, cache.Options{
+							Tables: []cache.Table{fromBytes(b, "x", table, rowBytes)}, Budget: int64(len(table) / 2), Codec: codec,
+							Host: cache.HostOptions{NoEqualRows: apart}, Devices: cache.DeviceOptions{Backend: backend},
+						})
+						b.StopTimer()
+						c.Close()
+						b.StartTimer()
+					}
+				})
+			}
+		}
 	}
 }

@@ -37,17 +37,18 @@ type Cache struct {
 	restoredErr error // why New could not use the snapshot
 	gate        gate
 	below       []func() error // close the pages of tables
+	taken       []*atomic.Bool // Table.used of the tables that New has taken
 }
 
 // New loads the tables into the host tier, trains the admission policy on the training batches, and fills the data store. Most of the
-// time goes to reading and encoding every row. New closes the tables, and after an error it has freed everything.
+// time goes to reading and encoding every row. New closes the tables. After an error it has freed everything that it has made, and the tables are as they
+// were: give them to New again, or close them.
 func New(o Options) (*Cache, error) { return NewContext(context.Background(), o) }
 
 // NewContext is New that ends early, with the context's error, once ctx has ended. It looks at ctx between parts of all that it does, which take
 // milliseconds, but not while the system page-locks memory, a codec is trained, a policy starts or ranks, or a driver loads kernels. Spans of
 // loading are children of ctx's span.
 func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
-	defer func() { err = errors.Join(err, closeTables(o.Tables)) }()
 	o.EnsureDefaults()
 	o.Admission.Training = until(ctx, o.Admission.Training)
 	c := &Cache{opts: o, gate: newGate(), stopTraining: func() {}}
@@ -64,8 +65,12 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 		c.reportLoad(load, begun, err)
 	}()
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.release(true))
+		if err == nil {
+			return
+		}
+		err = errors.Join(err, c.release(true))
+		for _, used := range c.taken {
+			used.Store(false)
 		}
 	}()
 	if err := o.Validate(); err != nil {
@@ -83,7 +88,14 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	if err := c.fill(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.serve(ctx)
+	if err := c.serve(ctx); err != nil {
+		return nil, err
+	}
+	if err := closeTables(o.Tables); err != nil {
+		return nil, err
+	}
+	c.warnTaken()
+	return c, nil
 }
 
 // Close makes later calls return ErrClosed, waits for calls and batches under way, and frees all memory. Further calls of Close only wait
@@ -142,16 +154,17 @@ func (c *Cache) release(failed bool) error {
 		t.Tier.Close()
 		t.Resident.Free()
 	}
-	errs = append(errs, c.closeCold())
+	errs = append(errs, c.closeCold(failed))
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// Rows returns the number of rows of a table, including those that Update has inserted. It panics if the table index is out of range.
+// Rows returns the number of rows of a table, including those that Update has inserted. It panics, with an error that wraps ErrTable, if the
+// table index is out of range.
 func (c *Cache) Rows(table int) int64 {
-	t := c.set.Tables[table].Tier
+	t := c.mustTable(table).Tier
 	if c.remote == nil {
 		return t.Rows()
 	}
@@ -161,18 +174,33 @@ func (c *Cache) Rows(table int) int64 {
 		return t.Rows()
 	}
 	defer c.gate.leave()
-	_, pinned := c.pin()
-	defer unpin(pinned)
-	return t.Rows()
+	return c.length(table)
 }
 
-// RowBytes returns the length of a table's rows in bytes. It panics if the table index is out of range.
-func (c *Cache) RowBytes(table int) int { return c.set.Tables[table].Tier.RowBytes() }
+// length is Rows of a call that has entered.
+func (c *Cache) length(table int) int64 {
+	if c.remote != nil {
+		_, pinned := c.pin()
+		defer unpin(pinned)
+	}
+	return c.set.Tables[table].Tier.Rows()
+}
+
+// RowBytes returns the length of a table's rows in bytes. It panics as Rows does.
+func (c *Cache) RowBytes(table int) int { return c.mustTable(table).Tier.RowBytes() }
+
+// mustTable returns a table. It panics with an error that wraps ErrTable if there is none.
+func (c *Cache) mustTable(table int) *read.Table {
+	if err := c.checkTable(table); err != nil {
+		panic(err)
+	}
+	return c.set.Tables[table]
+}
 
 // Devices returns the number of devices.
 func (c *Cache) Devices() int { return len(c.set.Devices) }
 
-// DeviceInfo returns the kind, name and address of device i.
+// DeviceInfo returns the kind, name and address of device i, 0 ≤ i < Devices(). It panics for other i.
 func (c *Cache) DeviceInfo(i int) device.Info { return c.set.Devices[i].Device.Info() }
 
 // reportLoad ends New's span and logs the result.

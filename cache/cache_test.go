@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -9,6 +10,8 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -543,4 +546,125 @@ func TestNew_LoadFails(t *testing.T) {
 	}
 	o.Tables, o.Codec = []cache.Table{fromBytes(t, "x", data, rowBytes)}, "ibp4"
 	newCache(t, o)
+}
+
+// TestNew_FailedLeavesTables: a table of any source can be given to New again when New has failed, early or late, and is the cache's once it has succeeded.
+func TestNew_FailedLeavesTables(t *testing.T) {
+	const rows, columns = 300, 16
+	values := make([]float32, rows*columns)
+	for i := range values {
+		values[i] = float32(i) * 1.37
+	}
+	dir := t.TempDir()
+	write := func(name string, fortran bool, archive bool) string {
+		order, data := "False", cache.AsBytes(values)
+		if fortran {
+			order, data = "True", nil
+			for c := range columns {
+				for r := range rows {
+					data = append(data, cache.AsBytes(values[r*columns+c:][:1])...)
+				}
+			}
+		}
+		file := append(fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", fmt.Sprintf("{'descr': '<f4', 'fortran_order': %s, 'shape': (%d, %d), }", order, rows, columns)), data...)
+		path := filepath.Join(dir, name)
+		if archive {
+			var b bytes.Buffer
+			w := zip.NewWriter(&b)
+			f, err := w.Create("x.npy") // deflated
+			if err == nil {
+				_, err = f.Write(file)
+			}
+			if err = errors.Join(err, w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			file = b.Bytes()
+		}
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	closed := 0
+	for name, open := range map[string]func() (cache.Table, error){
+		"slice": func() (cache.Table, error) { return cache.FromSlice("x", values, columns) },
+		"reader": func() (cache.Table, error) {
+			return cache.FromReader("x", dtype.Float32, rows, 4*columns, func(row int64, dst []byte) error {
+				copy(dst, cache.AsBytes(values[row*columns:]))
+				return nil
+			}, func() error { closed++; return nil })
+		},
+		"npy":           func() (cache.Table, error) { return cache.Open(write("a.npy", false, false)) },
+		"Fortran order": func() (cache.Table, error) { return cache.Open(write("b.npy", true, false)) },
+		"deflated":      func() (cache.Table, error) { return cache.Open(write("c.npz", false, true)) },
+		"pages":         func() (cache.Table, error) { return cache.Open(packedFiles(t, cache.AsBytes(values), 4*columns)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []cache.Options{
+				{Tables: []cache.Table{table}, Budget: -1},         // before the tables are read
+				{Tables: []cache.Table{table}, Budget: 100},        // after
+				{Tables: []cache.Table{table, table}, Budget: 1e6}, // between
+				{Tables: []cache.Table{table}, Budget: 1e6, Admission: cache.AdmissionOptions{Training: batches(0, []int64{rows})}}, // row out of range
+			} {
+				o.Host.Memory = 1 << 20
+				if _, err := cache.New(o); err == nil || strings.Contains(err.Error(), "twice") != (len(o.Tables) > 1) {
+					t.Fatalf("%d tables, budget %d: %v", len(o.Tables), o.Budget, err)
+				}
+			}
+			c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 1 << 16, Host: cache.HostOptions{Memory: 1 << 20}})
+			gatherAll(t, c, cache.AsBytes(values))
+			if _, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 1 << 16}); err == nil || !strings.Contains(err.Error(), "must not be given to New twice") {
+				t.Errorf("given again while a cache has it: %v", err)
+			}
+			gatherAll(t, c, cache.AsBytes(values))
+		})
+	}
+	if closed != 1 {
+		t.Errorf("the reader was closed %d times", closed)
+	}
+}
+
+// TestOpen_FileChangedBeforeNewAgain: what New reads again must be of the same shape.
+func TestOpen_FileChangedBeforeNewAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.npy")
+	write := func(rows int) {
+		file := append(fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", fmt.Sprintf("{'descr': '<f4', 'fortran_order': True, 'shape': (%d, 2), }", rows)), make([]byte, rows*8)...)
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(5)
+	table, err := cache.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if _, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 10}); !errors.Is(err, cache.ErrBudget) {
+		t.Fatal(err)
+	}
+	os.Remove(path)
+	write(6)
+	if _, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 4096}); err == nil ||
+		!strings.Contains(err.Error(), "file has become 6 rows of 8 bytes of float32: it must have the 5 rows of 8 bytes of float32 that it was opened with") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCache_RowsOfNoTable: the panic names the table and what there is.
+func TestCache_RowsOfNoTable(t *testing.T) {
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", noise(10, 64, 1), 64)}, Budget: 4096})
+	for name, call := range map[string]func(){"Rows": func() { c.Rows(9) }, "RowBytes": func() { c.RowBytes(-1) }} {
+		func() {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, cache.ErrTable) || !strings.HasSuffix(err.Error(), "must be 0 to 0") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}()
+			call()
+		}()
+	}
 }

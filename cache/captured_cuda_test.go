@@ -475,3 +475,62 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 	}
 	t.Logf("%d Gathers, %d hits, %d misses, changes %+v", s.Tables[0].Gathers, s.Tables[0].Hits, s.Tables[0].Misses, s.Changes)
 }
+
+// TestGPU_ReadsBesideCaptures: a captured batch costs other reads no call of the driver, and what was wrong with a replay is known without waiting.
+func TestGPU_ReadsBesideCaptures(t *testing.T) {
+	gpu := gputest.Open(t)
+	defer cache.LookForReplays(time.Hour)()
+	const rows, rowBytes, reads = 3000, 256, 50
+	data := normalTable(rows, rowBytes/4, 1)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data) / 3), Codec: "ibp4", Devices: cache.DeviceOptions{Backend: "cuda"},
+	})
+	ids := []int64{1, 2, 3, 4}
+	b := putBatch(t, gpu, ids, rowBytes)
+	// calls are those of the driver for some reads, each with a Check before it, as Python makes them.
+	calls := func() uint64 {
+		t.Helper()
+		before := emulator.Calls()
+		for range reads {
+			if err := c.Check(false); err != nil {
+				t.Fatal(err)
+			}
+			batch, err := c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: b.rows, DeviceOut: b.out})
+			if err == nil {
+				err = batch.Wait()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return emulator.Calls() - before
+	}
+	calls()
+	without := calls()
+	graph := captureBatch(t, c, gpu, ids, rowBytes)
+	checkRows(t, data, rowBytes, ids, graph.replay(t, ids))
+	if err := c.Check(false); err != nil { // looks for replays: no other call does, for an hour
+		t.Fatal(err)
+	}
+	cache.AwaitLooks(c)
+	if with := calls(); with != without {
+		t.Errorf("%d reads make %d calls of the driver with a captured batch, %d without", reads, with, without)
+	}
+	checkRows(t, data, rowBytes, ids, b.read(t))
+}
+
+// TestGPU_CheckOfReplays: Check without waiting returns what was wrong with a replay, soon after it has ended.
+func TestGPU_CheckOfReplays(t *testing.T) {
+	gpu := gputest.Open(t)
+	data := normalTable(1000, 64, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 256)}, Budget: 1 << 16, Devices: cache.DeviceOptions{Backend: "cuda"}})
+	graph := captureBatch(t, c, gpu, []int64{1, 2, 3, 4}, 256)
+	graph.replay(t, []int64{1, 1000, -1, 4})
+	var err error
+	for until := time.Now().Add(time.Minute); err == nil && time.Now().Before(until); time.Sleep(time.Millisecond) {
+		err = c.Check(false)
+	}
+	if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "2 of 4 are not 0 to 999 of table x") {
+		t.Errorf("Check after a replay with row numbers out of range: %v", err)
+	}
+}

@@ -2,8 +2,10 @@ package cache_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -185,5 +187,42 @@ func TestRefresh_EqualRows(t *testing.T) {
 			t.Errorf("%d rows and %d slots saved, restored %d and %d", before.CachedRows, before.SlotsSaved, now.CachedRows, now.SlotsSaved)
 		}
 		again.Close()
+	}
+}
+
+// TestNew_EqualRowsTakeNoMemoryEach: what opening a table allocates for groups of equal rows does not grow with their number but by a few bytes each, and no object.
+func TestNew_EqualRowsTakeNoMemoryEach(t *testing.T) {
+	const rows, rowBytes = 40_000, 512
+	open := func(contents int, apart bool) (objects, bytes float64) {
+		data := make([]byte, rows*rowBytes)
+		for row := range rows {
+			r := rand.New(rand.NewPCG(uint64(row%contents), 1))
+			for i := 0; i < rowBytes; i += 8 {
+				binary.LittleEndian.PutUint64(data[row*rowBytes+i:], r.Uint64())
+			}
+		}
+		table := fromBytes(t, "x", data, rowBytes)
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{table}, Budget: 2 * rows * rowBytes, Codec: "none", Host: cache.HostOptions{NoEqualRows: apart}, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		})
+		runtime.ReadMemStats(&after)
+		if saved := stats(t, c).Tables[0].SlotsSaved; !apart && saved < (rows-int64(contents))*9/10 {
+			t.Errorf("%d contents: %d slots saved", contents, saved)
+		}
+		c.Close()
+		return float64(after.Mallocs - before.Mallocs), float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	for _, contents := range []int{rows / 2, rows / 10, rows / 1000, 1} {
+		objects, bytes := open(contents, false)
+		plainObjects, plainBytes := open(contents, true)
+		if objects-plainObjects > rows/20 {
+			t.Errorf("%d contents of %d rows: %.0f objects more than without groups", contents, rows, objects-plainObjects)
+		}
+		if more := bytes - plainBytes; more > 400*float64(contents)+40*rows {
+			t.Errorf("%d contents of %d rows: %.0f bytes more than without groups", contents, rows, more)
+		}
 	}
 }

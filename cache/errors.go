@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	// ErrClosed is returned by every call on a cache after Close.
-	ErrClosed = errors.New("cache: closed")
+	// ErrClosed is returned by every call on a cache after Close, and by batches under way some of whose rows Close has kept from being read from below the
+	// host tier. Those rows are zeroed.
+	ErrClosed = read.ErrClosed
 	// ErrOptions is wrapped by New's error for options out of range. The text names all of them.
 	ErrOptions = errors.New("cache: bad options")
 	// ErrPolicy is wrapped by New's, Refresh's and SetBudget's error when the admission policy has panicked. The cache serves on.
@@ -44,7 +45,8 @@ var (
 	// long. The text names the client.
 	ErrHeld = share.ErrHeld
 	// ErrCold is wrapped by errors of batches some of whose rows are in no slab and not in the host tier, and could not be read from below it. The
-	// text names tier, page and cause. Those rows are zeroed, and the other rows are written. Later batches try again.
+	// text names tier, page and cause. Those rows are zeroed, and the other rows are written. Later batches try again. Errors of New wrap it if no row of a table
+	// of pages can be read, or its log of updates cannot be opened, and those of Update if that is so.
 	ErrCold = read.ErrCold
 	// ErrCorrupt is wrapped by the errors of Gather and Batch.Wait if a row does not decode, which is a fault of memory or of this
 	// package. The output is undefined then.

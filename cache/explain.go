@@ -67,7 +67,9 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 	}
 	all := make([]Explanation, len(rows))
 	places := c.writer.Where(table, rows)
-	c.measurePaged(table, rows, places)
+	if err := c.measurePaged(table, rows, places); err != nil {
+		return nil, err
+	}
 	for i, w := range places {
 		e := &all[i]
 		*e = Explanation{
@@ -100,8 +102,8 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 	return all, nil
 }
 
-// measurePaged reads the rows that lie in pages, for their lengths.
-func (c *Cache) measurePaged(table int, rows []int64, places []change.Where) {
+// measurePaged reads the rows that lie in pages, for their lengths. The error is ErrClosed if the cache has begun to close meanwhile.
+func (c *Cache) measurePaged(table int, rows []int64, places []change.Where) error {
 	var numbers []int64
 	var at []int
 	for i, w := range places {
@@ -110,9 +112,11 @@ func (c *Cache) measurePaged(table int, rows []int64, places []change.Where) {
 		}
 	}
 	if len(numbers) == 0 {
-		return
+		return nil
 	}
-	c.set.Tables[table].Cold.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
+	below := c.set.Tables[table].Cold
+	below.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
 		places[at[i]].Stored, places[at[i]].Compressed = stored, compressed
 	})
+	return context.Cause(below.Life())
 }

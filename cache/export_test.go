@@ -77,8 +77,17 @@ func EnqueueLate() (undo func()) {
 	return func() { read.SetEnqueuedLate(nil) }
 }
 
+// LookForReplays has Check without waiting look for replays once in such a time, until undo is called. AwaitLooks waits for a look under way.
+func LookForReplays(every time.Duration) (undo func()) { return read.SetPauseLooks(every) }
+
+// AwaitLooks is documented at LookForReplays.
+func AwaitLooks(c *Cache) { c.set.Devices[0].AwaitLooks() }
+
 // IsPlaceholder reports whether a provider is recognised as OpenTelemetry's global placeholder.
 func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }
+
+// LetIn lets other processes in, as sharing a cache does.
+func LetIn(c *Cache, r read.Readers) { c.set.SetReaders(r) }
 
 // HoldEpoch begins a batch on the first device that ends when the returned function is called.
 func HoldEpoch(c *Cache) (end func()) { return c.set.Devices[0].HoldEpoch() }

@@ -22,6 +22,8 @@ type faulty struct {
 	// kind, if not "", is what the devices say they are. launched, if not nil, is called when a device has run a kernel.
 	kind     string
 	launched func(device int, kernel string)
+	// refused, if not nil, returns an error of a launch that does not make the device fail for good.
+	refused func(device int, kernel string) error
 }
 
 var errScriptedLoss = errors.New("scripted to be lost")
@@ -119,6 +121,11 @@ type faultyStream struct {
 func (s faultyStream) Launch(k device.Kernel) error {
 	if err := s.d.Err(); err != nil {
 		return err
+	}
+	if f := s.d.all.refused; f != nil {
+		if err := f(s.d.index, k.Name()); err != nil {
+			return err
+		}
 	}
 	if hold := s.d.all.stores.Load(); hold != nil && k.Name() == "store" {
 		<-*hold

@@ -455,3 +455,9 @@ func BenchmarkGPU_Adopt(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkGPU_NewEqualRows is BenchmarkNew_EqualRows with 10 M rows on a GPU.
+func BenchmarkGPU_NewEqualRows(b *testing.B) {
+	gputest.Require(b)
+	benchmarkEqualRows(b, cache.BackendCUDA, 10_000_000)
+}

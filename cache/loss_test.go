@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -246,6 +247,46 @@ func TestLoss_BesideUpdates(t *testing.T) {
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestLoss_CannotBeWithdrawn: when the rows of a lost device cannot be taken out of the maps of the others, no batch may find them: all return an error.
+func TestLoss_CannotBeWithdrawn(t *testing.T) {
+	const rows, rowBytes = 600, 64
+	for _, before := range []bool{false, true} { // the writer has failed before the device is lost
+		f := openFaulty(t, nil)
+		var refusing atomic.Bool
+		f.refused = func(device int, kernel string) error {
+			if device == 1 && kernel == "store" && refusing.Load() {
+				return errScripted
+			}
+			return nil
+		}
+		data := noise(rows, rowBytes, 1)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 30_000, Devices: cache.DeviceOptions{Count: 3, Backend: "host"},
+		})
+		refusing.Store(true)
+		if before {
+			if err := c.Update(ctx, 0, []int64{5}, data[5*rowBytes:6*rowBytes]); !errors.Is(err, errScripted) {
+				t.Fatal(err)
+			}
+			gatherAll(t, c, data)
+		}
+		f.lose(2)
+		f.spoil(2)
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		out := make([]byte, rows*rowBytes)
+		for i := range 3 {
+			err := c.On(i%2).Gather(limited, cache.Request{Rows: allRows(rows), Out: out})
+			if !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 2: ") {
+				t.Errorf("writer failed before: %v: %v", before, err)
+			}
+		}
+		cancel()
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

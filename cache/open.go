@@ -127,6 +127,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
+		c.taken = append(c.taken, t.used)
 		// The table's share of all budgets, in proportion to its raw bytes.
 		share := budget * tableBytes(t) / raw
 		cost := admission.GPUCost(t.RowBytes(), c.opts.Link)
@@ -178,6 +179,11 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := t.source.(*sequential); ok {
+		if err := s.rewind(); err != nil {
+			return nil, err
+		}
 	}
 	var progress func(rows int64)
 	if tell := c.opts.Host.Progress; tell != nil {
@@ -234,7 +240,7 @@ func codecName(t *read.Table) string {
 func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
-		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), Workers: o.Host.Workers, OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
+		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), Workers: o.Host.Workers, OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Policy: c.policyMemory(), Training: o.Admission.Training,
 		Cold: o.Admission.Cold, Inclusive: o.Host.Inclusive, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil

@@ -130,6 +130,7 @@ type HostOptions struct {
 	// Memory is the most host memory, in bytes, for the rows and indices of the host tiers of all tables. Tables of FromPages keep as many rows
 	// there as fit, and read the others from their pages; other tables must fit, resident ones too, as they are
 	// loaded there. A table of pages needs 12.1 bytes for each of its rows, and an eighth of the rest is for rows read lately or by Prefetch. Default: no limit.
+	// What the cache takes on top is in Stats.HostTakenBytes, and logged if it is much.
 	Memory int64
 	// Inclusive keeps rows that a slab holds in the host tier, too. By default, of a table of FromPages that does not fit in Memory, they give
 	// way to rows that no slab holds.

@@ -17,7 +17,7 @@ import (
 
 // FromPages returns the table that lies in pages: in files, in a cluster, or both. New reads as many of its rows as slabs and host tier hold, and
 // encodes nothing. The other rows are absent there and are read from the pages when batches, [Cache.Prefetch] or refresh cycles ask for them.
-// The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New.
+// The pages are the cache's once New has succeeded: Cache.Close closes them, and before that Table.Close.
 //
 // Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is closed; further updates return
 // an error. WithLog keeps them in files, from which those of a table whose only store is a pages.Rewritable, such as a cluster, are merged into its pages.
@@ -33,14 +33,14 @@ func FromPages(t *pages.Table) (Table, error) {
 		}
 	}
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
-		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(),
+		source: p, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(), buffers: t.BufferBytes(),
 		pageOf: p.pageOf, paged: p, close: p.close,
 	})
 }
 
 // openPages opens a directory of page files. Its log of updates is in the folder delta.
 func openPages(dir string) (Table, error) {
-	p, err := pages.Open(dir, pages.FileOptions{})
+	p, err := pages.Open(dir, pages.FileOptions{Incomplete: true})
 	if err != nil {
 		return Table{}, err
 	}
@@ -178,7 +178,7 @@ func (p *paged) ReadRows(ctx context.Context, rows []int64, visit func(i int, st
 		all.Bytes += one.Bytes
 		if one.Pages+one.Failed > 0 {
 			all.Stores = append(all.Stores, cold.StoreReads{
-				Name: one.Name, Reads: 1, Pages: one.Pages, Bytes: one.Bytes, Failed: one.Failed, Took: time.Duration(one.Seconds * float64(time.Second)),
+				Name: one.Name, Reads: 1, Pages: one.Pages, Bytes: one.Bytes, Failed: one.Failed, Took: time.Duration(one.Seconds * float64(time.Second)), Fault: one.Fault,
 			})
 		}
 	}
@@ -278,20 +278,26 @@ func (u *updates) open(withTable bool) (*delta.Log, error) {
 }
 
 // Append implements cold.Log.
-func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error {
+func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error) {
 	l, err := u.open(false)
 	if err != nil {
-		return err
+		return nil, belowError{err}
 	}
 	all := make([]delta.Row, len(rows))
 	for i, row := range rows {
 		all[i] = delta.Row{Row: row, Stored: stored[i], Compressed: compressed[i]}
 	}
-	if err := l.Append(all); err != nil {
-		return err
+	wait, err := l.AppendAsync(all)
+	if err != nil {
+		return nil, err
 	}
-	u.appended(l.Stats())
-	return nil
+	return func() error {
+		if err := wait(); err != nil {
+			return err
+		}
+		u.appended(l.Stats())
+		return nil
+	}, nil
 }
 
 // Find implements cold.Log.

@@ -31,11 +31,12 @@ func TestGPU_FromPages(t *testing.T) {
 		test func(t *testing.T)
 	}{
 		{"ServesAllRows", TestFromPages_ServesAllRows}, {"AllFits", TestFromPages_AllFits}, {"PageFails", TestFromPages_PageFails},
-		{"SlowPage", TestFromPages_SlowPage}, {"CloseWhileReading", TestFromPages_CloseWhileReading}, {"Prefetch", TestFromPages_Prefetch},
+		{"SlowPage", TestFromPages_SlowPage}, {"CloseWhileReading", TestFromPages_CloseWhileReading}, {"CloseUnderReaders", TestFromPages_CloseUnderReaders}, {"Prefetch", TestFromPages_Prefetch},
 		{"PrefetchUnderWay", TestFromPages_PrefetchUnderWay}, {"Updates", TestFromPages_Updates}, {"ManyBatches", TestFromPages_ManyBatches},
 		{"Pooled", TestFromPages_Pooled}, {"HoldsWhatBothHold", TestExclusive_HoldsWhatBothHold},
 		{"OtherTablesBeside", TestFromPages_OtherTablesBeside}, {"UpdatesSurvive", TestOpen_UpdatesOfPagesSurvive},
 		{"EvictedRowGoesBack", TestExclusive_EvictedRowGoesBack}, {"KilledWhileUpdating", TestOpen_KilledWhileUpdating},
+		{"DamagedPage", TestOpen_DamagedPage}, {"NoPageLeft", TestOpen_NoPageLeft},
 	} {
 		t.Run(one.name, one.test)
 	}
@@ -44,6 +45,8 @@ func TestGPU_FromPages(t *testing.T) {
 // TestGPU_FromPages_ManyRounds: batches whose absent rows pass in up to 16 rounds, with their misses read in the order of addresses.
 func TestGPU_FromPages_ManyRounds(t *testing.T) {
 	onGPU(t)
+	pagesGPU = gputest.Open(t)
+	defer func() { pagesGPU = nil }()
 	defer cache.ServeInRounds(1 << 10)()
 	t.Run("rows", TestFromPages_ServesAllRows)
 	t.Run("page fails", TestFromPages_PageFails)
@@ -53,12 +56,11 @@ func TestGPU_FromPages_ManyRounds(t *testing.T) {
 // TestGPU_FromPages_DriverReturnsLate: absent rows are read before the calls of the driver that enqueue their batch have returned. A call that frees memory
 // for another batch can hold these up until the GPU is idle, which waits for the rows.
 func TestGPU_FromPages_DriverReturnsLate(t *testing.T) {
-	c, data, _, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Minute}})
+	c, data, gpu, _ := deviceCache(t, &faults{}, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Minute}})
+	pagesGPU = gpu
+	defer func() { pagesGPU = nil }()
 	defer cache.EnqueueLate()()
-	out := make([]byte, len(data))
-	if err := c.Gather(ctx, cache.Request{Rows: allOf(pagedRows), Out: out}); err != nil || !bytes.Equal(out, data) {
-		t.Errorf("rows differ: %v", err)
-	}
+	check(t, c, data, allOf(pagedRows))
 	if s := stats(t, c); s.Tables[0].Tiers.AbsentRows == 0 {
 		t.Error("no row was absent")
 	}
@@ -250,7 +252,7 @@ func TestGPU_FromPages_CloseBesideBatch(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("Close waits for pages")
 	}
-	if err := batch.Wait(); !errors.Is(err, cache.ErrCold) {
+	if err := batch.Wait(); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("the batch under way: %v", err)
 	}
 }

@@ -153,7 +153,7 @@ func (u *addUp) run(phase string) {
 		}
 	case "update":
 		for range 10 {
-			rows := []int64{u.rng.Int64N(addUpRows), u.rng.Int64N(addUpRows), addUpRows + u.rng.Int64N(50)}
+			rows := []int64{u.rng.Int64N(addUpRows), u.rng.Int64N(addUpRows), min(u.c.Rows(0), addUpRows+49)}
 			if err == nil {
 				err = c.Update(ctx, 0, rows, noise(len(rows), addUpBytes, u.rng.Uint64()))
 			}

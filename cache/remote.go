@@ -271,6 +271,8 @@ func (r *remote) failed(err error) error {
 		return &remoteError{of.Text, ErrOwner, of.Done}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, wire.ErrSilent): // it names the address
+		return fmt.Errorf("%w: %w", ErrOwner, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrOwner, r.address, err)
 }
@@ -392,10 +394,8 @@ func (r *remote) snapshot(path string) error {
 
 // stats returns the owner's statistics, or the last that it gave, with the reason.
 func (r *remote) stats() (*Stats, error) {
-	ctx, cancel := context.WithTimeout(r.life, statsWait)
-	defer cancel()
 	s := new(Stats)
-	err := r.call(ctx, wire.Stats, nil, nil, s)
+	err := r.call(r.life, wire.Stats, nil, nil, s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
@@ -403,6 +403,3 @@ func (r *remote) stats() (*Stats, error) {
 	}
 	return r.mu.last, err
 }
-
-// statsWait is how long Stats waits for the owner.
-const statsWait = 5 * time.Second

@@ -43,10 +43,20 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 		}
 	}
 	part := max(1, min(requestRows, wire.AbsentBytes/n))
+	var silent error // the owner is not asked again
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
 		var answer wire.AbsentRows
-		err := a.remote.call(ctx, wire.Absent, wire.RowsRequest{Table: a.table, Rows: rows[from:to]}, nil, &answer)
+		err := silent
+		if err == nil {
+			err = a.remote.call(ctx, wire.Absent, wire.RowsRequest{Table: a.table, Rows: rows[from:to]}, nil, &answer)
+		}
+		switch {
+		case errors.Is(err, wire.ErrSilent):
+			silent = err
+		case errors.Is(err, ErrClosed): // the owner's cache, not this one
+			err = fmt.Errorf("%w: %s: it closes", ErrOwner, a.remote.address)
+		}
 		if err == nil && len(answer.Data) != (to-from)*n {
 			err = fmt.Errorf("%w: answered with %d bytes for %d rows", ErrOwner, len(answer.Data), to-from)
 		}

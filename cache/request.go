@@ -249,7 +249,7 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 //
 // They run after the work enqueued on the stream so far, and before work enqueued later. Enqueue does not wait for the device,
 // except that the first batches of a size allocate memory, and that it waits for another batch if twice GOMAXPROCS batches are under way
-// on the device. ctx bounds that waiting. On GPUs requests that sum or convert rows share one launch for all tables whose rows have one type, codec and, roughly, length.
+// on the device, not counting up to 128 that wait for rows of a table of [FromPages]. ctx bounds that waiting. On GPUs requests that sum or convert rows share one launch for all tables whose rows have one type, codec and, roughly, length.
 //
 // Row numbers and offsets are checked on the device, and Wait reports bad ones, those of the first request that failed. Rows for numbers outside the table are zeroed;
 // sums leave them out. If offsets are bad, the output is undefined. The error of Enqueue wraps ErrOutput for an output of the wrong size, and ErrPooling as that of Gather;

@@ -70,7 +70,11 @@ func readsInRanges(t *testing.T, codec cache.Codec, rowBytes, devices int, more 
 		}
 		update(ids)
 	}
-	update([]int64{int64(rows - 1), int64(capacity - 1)})
+	ids := []int64{int64(rows - 1)}
+	for id := capacity - 1; id >= rows; id-- { // in any order
+		ids = append(ids, int64(id))
+	}
+	update(ids)
 	checkResidentStats(t, c, model, rowBytes)
 	for _, target := range []int{buddy.MinTarget * (1 + r.IntN(buddy.MaxTarget(rowBytes)/buddy.MinTarget)), 0} {
 		if err := c.Retarget(ctx, 0, target); err != nil {

@@ -298,21 +298,24 @@ func TestResident_BesideACachedTable(t *testing.T) {
 	}
 }
 
-// Rows that Update inserts up to the capacity are read, and those between that nobody gave are zeros.
+// Rows that Update appends up to the capacity are read. A gap is an error, and changes nothing.
 func TestResident_Grows(t *testing.T) {
 	const rowBytes = 64
 	c := openResident(t, bytes.Repeat([]byte{1, 2, 3, 4}, 10*rowBytes/4), rowBytes, "ibp", cache.ResidentOptions{Target: 32}, 3, func(o *cache.Options) {
 		o.Tables[0] = o.Tables[0].WithCapacity(100)
 	})
 	row := bytes.Repeat([]byte{9, 9, 9, 9}, rowBytes/4)
-	if err := c.Update(context.Background(), 0, []int64{40}, row); err != nil {
+	want := bytes.Repeat([]byte{1, 2, 3, 4}, 10*rowBytes/4)
+	err := c.Update(context.Background(), 0, []int64{3, 11}, append(bytes.Clone(row), row...))
+	if text := "cache: row numbers out of range: row number (11) must be at most 10, the row after the last one of table features: rows are appended without a gap"; err == nil || err.Error() != text {
+		t.Errorf("a gap: %v", err)
+	}
+	checkModel(t, c, want, rowBytes)
+	want = append(want, bytes.Repeat(row, 31)...)
+	if err := c.Update(context.Background(), 0, allRows(41)[10:], want[10*rowBytes:]); err != nil {
 		t.Fatal(err)
 	}
-	want := append(append(bytes.Repeat([]byte{1, 2, 3, 4}, 10*rowBytes/4), make([]byte, 30*rowBytes)...), row...)
-	out := make([]byte, 41*rowBytes)
-	if err := c.Gather(context.Background(), cache.Request{Rows: allRows(41), Out: out}); err != nil || !bytes.Equal(out, want) {
-		t.Fatalf("wrong rows: %v", err)
-	}
+	checkModel(t, c, want, rowBytes)
 	checkResidentStats(t, c, want, rowBytes)
 	if err := c.Gather(context.Background(), cache.Request{Rows: []int64{41}, Out: make([]byte, rowBytes)}); !errors.Is(err, cache.ErrRows) {
 		t.Errorf("a row behind the end: %v", err)
@@ -327,11 +330,11 @@ func TestResident_BeginsEmpty(t *testing.T) {
 	const rowBytes = 64
 	c := openResident(t, nil, rowBytes, "ibp", cache.ResidentOptions{}, 2, func(o *cache.Options) { o.Tables[0] = o.Tables[0].WithCapacity(50) })
 	row := bytes.Repeat([]byte{3, 1, 4, 1}, rowBytes/4)
-	if err := c.Update(ctx, 0, []int64{2}, row); err != nil {
+	if err := c.Update(ctx, 0, []int64{2, 0, 1}, bytes.Repeat(row, 3)); err != nil {
 		t.Fatal(err)
 	}
 	out := make([]byte, 3*rowBytes)
-	if err := c.Gather(ctx, cache.Request{Rows: allRows(3), Out: out}); err != nil || !bytes.Equal(out, append(make([]byte, 2*rowBytes), row...)) {
+	if err := c.Gather(ctx, cache.Request{Rows: allRows(3), Out: out}); err != nil || !bytes.Equal(out, bytes.Repeat(row, 3)) {
 		t.Fatalf("wrong rows: %v", err)
 	}
 	s, err := c.Stats()

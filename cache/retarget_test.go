@@ -155,11 +155,11 @@ func TestRetarget_ReadsAsAnArray(t *testing.T) {
 				}
 				checkModel(t, c, model, rowBytes)
 				if capacity > rows { // the rows behind the end have moved, too
-					fresh := residentRows(1, rowBytes, r)
-					if err := c.Update(ctx, 0, []int64{int64(capacity) - 1}, fresh); err != nil {
+					fresh := residentRows(capacity-rows, rowBytes, r)
+					if err := c.Update(ctx, 0, allRows(capacity)[rows:], fresh); err != nil {
 						t.Fatal(err)
 					}
-					model = append(append(model, make([]byte, (capacity-rows-1)*rowBytes)...), fresh...)
+					model = append(model, fresh...)
 					checkModel(t, c, model, rowBytes)
 				}
 				if err := c.Retarget(ctx, 0, 16); err != nil {
@@ -172,7 +172,7 @@ func TestRetarget_ReadsAsAnArray(t *testing.T) {
 	}
 }
 
-// A table becomes longer while rows beyond its end, which nobody has written, are on their way to another target: they are zeros.
+// A table becomes longer while places beyond its end, which nobody has written, are on their way to another target.
 func TestRetarget_TableBecomesLonger(t *testing.T) {
 	const rows, rowBytes = 10, 64
 	capacity := gputest.Few(6000, 3000)
@@ -198,9 +198,10 @@ func TestRetarget_TableBecomesLonger(t *testing.T) {
 		}
 	})
 	for len(model)/rowBytes+50 <= capacity {
-		fresh := residentRows(1, rowBytes, r)
-		model = append(append(model, make([]byte, r.IntN(50)*rowBytes)...), fresh...)
-		if err := c.Update(ctx, 0, []int64{int64(len(model)/rowBytes - 1)}, fresh); err != nil {
+		fresh := residentRows(1+r.IntN(50), rowBytes, r)
+		length := len(model) / rowBytes
+		model = append(model, fresh...)
+		if err := c.Update(ctx, 0, allRows(len(model) / rowBytes)[length:], fresh); err != nil {
 			t.Error(err)
 			break
 		}

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -31,6 +32,10 @@ type Stats struct {
 	// HostBytes is the memory of the host tiers, and of the overflow places of resident tables there. HostMemory has the memory nodes where it lies.
 	HostBytes  int64
 	HostMemory HostMemory
+	// HostTakenBytes is about how much host memory the cache takes in all: the host tiers with their indexes and what else they have for each row, the policy
+	// if it is an admission.Sizer, the overlay, the copy of the hashmap, the row bits, and the longest buffers that reads of pages get; on the host backend also
+	// what is device memory elsewhere.
+	HostTakenBytes int64
 	// LoadPeakBytes is how much more of the process's memory was in physical memory at a time until New returned than when it was called.
 	// It includes page-locked memory, and the device memory of the host backend. It is too high if the process had more before New, and 0
 	// if the system does not report it.
@@ -47,7 +52,8 @@ type Stats struct {
 	// Changes counts the changes since New.
 	Changes Changes
 	// PolicyError is the panic of the policy, after which no row is admitted any more. RefreshError is the error of the last cycle.
-	// ChangeError is the error of a device after which the cache serves on but cannot be changed any more. Each is "" if there is none.
+	// ChangeError is the error of a device, or the panic of a change, after which the cache serves on but cannot be changed any more: every change returns
+	// it. Each is "" if there is none.
 	PolicyError, RefreshError, ChangeError string
 	// RestoredRows is the number of rows that New admitted from AdmissionOptions.Restore. RestoreError is the reason why there are none,
 	// or "".
@@ -113,7 +119,7 @@ type TableStats struct {
 	// RawBytes and StoredBytes are the lengths of all rows, uncompressed and as stored.
 	RawBytes, StoredBytes int64
 	// EqualRows are rows that are stored in the same bytes as others, of those that were found when the table was loaded. In a packed host tier they share a place. Rows that
-	// Update writes leave the others; the last one still counts. EqualBytes is the memory that says which rows are equal, for tables whose rows lie in place.
+	// Update writes leave the others; the last one still counts. EqualBytes is the host memory that says which rows are equal, and which slots they share.
 	EqualRows, EqualBytes int64
 	// SlotsSaved is how many cached rows have no slot of their own, because the slot of an equal row serves them.
 	SlotsSaved int64
@@ -227,6 +233,7 @@ func (c *Cache) Stats() (Stats, error) {
 	s.Placement = c.placement(w.CopiedRows)
 	maps := c.deviceStats(&s, w)
 	c.tableStats(&s)
+	s.HostTakenBytes = c.hostTaken(&s)
 	s.Clients = c.shares.clients()
 	if e := c.learner.Estimate(s.BudgetBytes, s.MetadataBytes-maps, s.PayloadBytes+s.FreeBytes); e != nil {
 		s.Estimate = &Estimate{Accesses: e.Accesses, Keys: e.Keys, Rate: e.Rate}
@@ -278,6 +285,58 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	return maps
 }
 
+// heapShare: the Go heap, where buffers of reads lie, keeps about as much memory free as is in use.
+const heapShare = 2
+
+// hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
+func (c *Cache) hostTaken(s *Stats) (bytes int64) {
+	const slotBytes = 4 // what the writer keeps for each slot of the hashmap
+	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes + slotBytes*c.store.Space.Load().Layout.Slots()
+	for i, t := range c.set.Tables {
+		if t.Cold != nil {
+			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*(t.Tier.ListBytes()+t.Cold.BufferBytes())
+		} else {
+			bytes += t.Tier.IndexBytes()
+		}
+		bytes += read.BitsetBytes(t.Tier.Capacity())
+	}
+	if onHost := c.DeviceInfo(0).Kind == "host"; onHost {
+		bytes += s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.IndexBytes + s.ScratchBytes
+	} else if len(c.set.Devices) > 0 {
+		bytes += c.set.Devices[0].View().Map.Size()
+	}
+	return bytes
+}
+
+// mostUnsaid is how much more host memory than Options.Host.Memory a cache may take before that is logged, beside overlay and buffers.
+const mostUnsaid = 16 << 20
+
+// warnTaken logs it if tables of pages have the cache take more host memory than Options.Host.Memory says.
+func (c *Cache) warnTaken() {
+	limit := c.opts.Host.Memory
+	if limit == 0 || c.policyMemory() == 0 {
+		return
+	}
+	s, err := c.Stats()
+	if err != nil {
+		return
+	}
+	taken, index := s.HostTakenBytes-s.OverlayCapacity, int64(0)
+	for _, t := range c.set.Tables {
+		if t.Cold != nil {
+			taken -= heapShare * t.Cold.BufferBytes()
+		}
+	}
+	if c.DeviceInfo(0).Kind == "host" { // the budgets are given apart
+		index = s.IndexBytes
+		taken -= s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.ScratchBytes
+	}
+	if taken > limit+mostUnsaid {
+		c.watch.Log.Warn("more host memory is taken than Host.Memory: give less, longer rows, or a GPU for the copy of the index", slog.Int64("memory", limit), slog.Int64("taken", taken),
+			slog.Int64("host_tiers", s.HostBytes), slog.Int64("copies_of_indexes", index), slog.Int64("policy", c.learner.PolicyBytes()))
+	}
+}
+
 // tableStats fills in the statistics of the tables.
 func (c *Cache) tableStats(s *Stats) {
 	for i, t := range c.set.Tables {
@@ -285,7 +344,7 @@ func (c *Cache) tableStats(s *Stats) {
 		one := TableStats{
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
 			Rows: total.Rows, Capacity: t.Tier.Capacity(), RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
-			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes(), SlotsSaved: c.store.Shared.Saved(i),
+			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes() + c.store.Shared.Bytes(i), SlotsSaved: c.store.Shared.Saved(i),
 		}
 		one.count(done)
 		one.Tiers = tierStats(t)

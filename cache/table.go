@@ -16,13 +16,14 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Table is an array of rank ≥ 2 whose last axis is the row, to be served by a cache. New reads it once and closes it.
+// Table is an array of rank ≥ 2 whose last axis is the row, to be served by a cache. New reads it and closes it. If New fails, the table is as it was: it
+// can be given to New again, and must be closed with Close otherwise.
 type Table struct {
 	name   string
 	dtype  dtype.Type
 	source transfer.Source
 	close  func() error
-	used   *atomic.Bool // New has taken it
+	used   *atomic.Bool // New has taken it, and has not failed
 
 	capacity int64  // rows; 0 for the number of rows
 	codec    Codec  // "": Options.Codec
@@ -71,7 +72,7 @@ func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, er
 }
 
 // FromReader returns a table whose rows read delivers: it fills dst, a whole number of rows long, with the rows from number row on. New calls it
-// for every row once, in any order, from several goroutines at once. closed, if not nil, is called when New has read the table, or by Table.Close.
+// for every row once, in any order, from several goroutines at once. closed, if not nil, is called when New has succeeded, or by Table.Close.
 func FromReader(name string, of dtype.Type, rows int64, rowBytes int, read func(row int64, dst []byte) error, closed func() error) (Table, error) {
 	if rows < 0 || rows > hashmap.MaxRows {
 		return Table{}, fmt.Errorf("cache: table %s: rows (%d) must be 0 to 2^50 - 2", name, rows)
@@ -129,7 +130,7 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 // of parts (dtype.RowOf), as have tensors of a .safetensors file that are joined by a plus between their names ("f.safetensors:values+scales"). Of a checkpoint of several .safetensors files, a folder with its index, the rows of
 // tensors that match a pattern follow each other ("folder:model.*.weight+model.*.scale"). Elements of .npy files
 // that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. New reads
-// and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
+// and closes the table. A table that no New has succeeded with must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
@@ -140,10 +141,47 @@ func Open(path string) (Table, error) {
 		return Table{}, err
 	}
 	t := Table{name: f.Name(), dtype: f.DType(), source: f, close: f.Close, used: new(atomic.Bool)}
+	if _, ranged := f.(transfer.Ranged); !ranged {
+		s := &sequential{File: f, path: path}
+		t.source, t.close = s, s.Close
+	}
 	if err := t.validate(); err != nil {
 		return Table{}, errors.Join(err, f.Close())
 	}
 	return t, nil
+}
+
+// sequential is a file whose rows can only be read one after the other.
+type sequential struct {
+	tablefile.File
+	path string
+	read bool // some rows have been read
+}
+
+func (s *sequential) Read(dst []byte) (rows int, err error) {
+	s.read = true
+	return s.File.Read(dst)
+}
+
+func (s *sequential) Close() error { return s.File.Close() }
+
+// rewind has Read begin with the first row. It opens the file again if a New that has failed has read rows.
+func (s *sequential) rewind() error {
+	if !s.read {
+		return nil
+	}
+	f, err := tablefile.Open(s.path)
+	if err != nil {
+		return err
+	}
+	if f.Rows() != s.Rows() || f.RowBytes() != s.RowBytes() || f.DType() != s.File.DType() {
+		err := fmt.Errorf("file has become %d rows of %d bytes of %v: it must have the %d rows of %d bytes of %v that it was opened with",
+			f.Rows(), f.RowBytes(), f.DType(), s.Rows(), s.RowBytes(), s.File.DType())
+		return errors.Join(err, f.Close())
+	}
+	err = s.File.Close()
+	s.File, s.read = f, false
+	return err
 }
 
 // Name returns the table's name, for reports and errors.
@@ -199,7 +237,7 @@ func (t Table) RestoreOnClose() Table {
 // DType returns the element type.
 func (t Table) DType() dtype.Type { return t.dtype }
 
-// Close releases a table that is not given to New.
+// Close releases a table that no New has succeeded with.
 func (t Table) Close() error { return t.close() }
 
 func (t Table) validate() error {

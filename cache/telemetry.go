@@ -2,6 +2,7 @@ package cache
 
 import (
 	"log/slog"
+	"math"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"go.opentelemetry.io/otel/metric"
@@ -20,6 +21,10 @@ type TelemetryOptions struct {
 	MeterProvider metric.MeterProvider
 	// MissEvents is the most misses of a sampled batch that become events of its span, up to 1024. Default 32. Negative: none.
 	MissEvents int
+	// TraceRate is the most Gathers a second that begin a trace, and the most Updates and Invalidates. Gathers with misses or errors come first. The
+	// others cost neither a span nor an allocation, so that no exporter can slow them down. Calls under a caller's span are not counted. The provider's
+	// sampler is asked only about those that TraceRate lets through. Default 0: no limit, the sampler alone decides.
+	TraceRate float64
 	// HostLink is the rate, in bytes a second, at which a device can read host memory, for the gauge tensorcache.host_link.utilization.
 	// Default: the rate that the device reports. If it reports none, there is no such gauge.
 	HostLink int64
@@ -45,6 +50,9 @@ func (o *TelemetryOptions) validate(fault func(string, ...any)) {
 	if o.MissEvents > maxMissEvents {
 		fault("cache: Telemetry.MissEvents (%d) must be at most %d", o.MissEvents, maxMissEvents)
 	}
+	if !(o.TraceRate >= 0) || math.IsInf(o.TraceRate, 1) {
+		fault("cache: Telemetry.TraceRate (%v traces a second) must be 0, for no limit, or more", o.TraceRate)
+	}
 	if o.HostLink < 0 {
 		fault("cache: Telemetry.HostLink (%d B/s) must not be negative", o.HostLink)
 	}
@@ -53,8 +61,8 @@ func (o *TelemetryOptions) validate(fault func(string, ...any)) {
 // observe returns the options as package observe takes them.
 func (o *TelemetryOptions) observe() observe.Options {
 	return observe.Options{
-		Name: o.Name, TracerProvider: o.TracerProvider, MeterProvider: o.MeterProvider, MissEvents: o.MissEvents, Logger: o.Logger,
-		Errors: errorKinds,
+		Name: o.Name, TracerProvider: o.TracerProvider, MeterProvider: o.MeterProvider, MissEvents: o.MissEvents, TraceRate: o.TraceRate,
+		Logger: o.Logger, Errors: errorKinds,
 	}
 }
 

@@ -44,6 +44,14 @@ func untraced(t testing.TB) map[string]func() (context.Context, *cache.Cache) {
 			o.MeterProvider = metricnoop.NewMeterProvider()
 			return parent, open(o)
 		},
+		"above TraceRate": func() (context.Context, *cache.Cache) {
+			o := sdk(1)
+			o.MeterProvider, o.TraceRate = metricnoop.NewMeterProvider(), 1e-6
+			c := open(o)
+			for cache.Observe(ctx, c) { // until all that may begin with has been taken
+			}
+			return ctx, c
+		},
 	}
 }
 

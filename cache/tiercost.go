@@ -240,6 +240,17 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 	return all, nil
 }
 
+// policyMemory is the most host memory that the policy may take, 0 for any: a part of Options.Host.Memory, if tables of pages are to share that. Otherwise the
+// policy of a table of short rows would take many times the memory of the rows that it ranks.
+func (c *Cache) policyMemory() int64 {
+	if !slices.ContainsFunc(c.set.Tables, func(t *read.Table) bool { return t.Cold != nil }) {
+		return 0
+	}
+	return c.opts.Host.Memory / policyShare
+}
+
+const policyShare = 8
+
 // hostSpare is how much longer than all rows a tier's memory is taken to be, for the ring and for holes.
 const hostSpare = 1.2
 

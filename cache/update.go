@@ -1,8 +1,10 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
@@ -15,13 +17,17 @@ import (
 // A Gather that begins after Update has returned sees the new rows. A Gather under way sees either version of each row, never a
 // mixture. data must not change until Update returns.
 //
-// Row numbers from Rows(table) up to the table's capacity insert rows. The table becomes as long as the highest one needs, and rows in
-// between that were never given are zeros. For row numbers beyond the capacity the error wraps ErrRows, and nothing changes.
+// Row numbers from Rows(table) on append rows, up to the table's capacity. Appended rows must follow the last row without a gap, in any order within one call:
+// so every row below Rows(table) has been written by somebody. For a gap, and for row numbers beyond the capacity, the error wraps ErrRows, and nothing
+// changes. Of two callers that append rows 10 and 11 of a table of 10 rows, the second may be told that row 10 is missing: it is to try again.
 //
 // Updated rows lie in the overlay until they are written to the host tier. If the overlay is full, Update waits until earlier rows have
 // left it, which takes as long as the longest batch under way. ctx bounds the waiting. The error then has the number of updated rows,
 // which are the first ones given. If a client of a shared cache is what Update waits for, the error wraps ErrHeld after a time that the server
 // sets. On an attached cache that loses its owner meanwhile, more rows may be updated than the number says.
+//
+// Updates of a table of pages are written to its log and, if that is durable, synced before they are served. Updates of several goroutines share syncs. Rows that the log has are
+// served whatever becomes of ctx. If a sync fails, the updates that it was for fail, and the table takes no others until it is opened again.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -37,18 +43,64 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	if len(data) != len(rows)*rowBytes {
 		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.Name, len(rows)*rowBytes)
 	}
+	// Parts of an Update are published one after the other, so appended rows must ascend for the table never to have a gap.
+	var of []int
+	length := c.length(table)
+	appended := slices.ContainsFunc(rows, func(r int64) bool { return r >= length })
+	if appended && !slices.IsSorted(rows) {
+		rows, data, of = inOrder(rows, data, rowBytes)
+	}
 	if c.remote == nil {
+		if appended { // the owner of an attached cache has the length
+			if err := checkDense(t, rows); err != nil {
+				return err
+			}
+		}
 		done, err := c.writer.Update(ctx, table, rows, data, watch.Cause())
 		if err != nil {
-			return &updateError{t.Name, done, len(rows), err}
+			return &updateError{t.Name, given(of, done), len(rows), err}
 		}
 		return nil
 	}
 	done, begun, err := c.remote.update(ctx, table, rows, data)
 	if err != nil && begun {
-		return &updateError{t.Name, done, len(rows), err}
+		return &updateError{t.Name, given(of, done), len(rows), err}
 	}
 	return err
+}
+
+// checkDense returns an error if some of rows, which ascend, are to be appended to a table and do not follow its last row without a gap.
+func checkDense(t *read.Table, rows []int64) error {
+	next := t.Tier.Rows() // may grow meanwhile, which closes gaps and makes none
+	for _, r := range rows {
+		if r > next {
+			return fmt.Errorf("%w: row number (%d) must be at most %d, the row after the last one of table %s: rows are appended without a gap", ErrRows, r, next, t.Name)
+		}
+		next = max(next, r+1)
+	}
+	return nil
+}
+
+// inOrder returns rows in ascending order, those of one number in the order in which they are given, with their data, and the position of each in the order given.
+func inOrder(rows []int64, data []byte, rowBytes int) (ascending []int64, of []byte, positions []int) {
+	positions = make([]int, len(rows))
+	for i := range positions {
+		positions[i] = i
+	}
+	slices.SortStableFunc(positions, func(a, b int) int { return cmp.Compare(rows[a], rows[b]) })
+	ascending, of = make([]int64, len(rows)), make([]byte, 0, len(data))
+	for i, at := range positions {
+		ascending[i], of = rows[at], append(of, data[at*rowBytes:][:rowBytes]...)
+	}
+	return ascending, of, positions
+}
+
+// given returns how many of the first rows given are updated if the first done of those that inOrder has returned are.
+func given(positions []int, done int) int {
+	if positions == nil || done == len(positions) {
+		return done
+	}
+	return slices.Min(positions[done:])
 }
 
 // updateError is the error of an Update that has begun.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,8 +118,8 @@ func TestUpdate_RowsThatGrowShrinkAndTurnRaw(t *testing.T) {
 	}
 }
 
-// TestUpdate_InsertsUpToTheCapacity: rows that were never given are zeros.
-func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
+// TestUpdate_AppendsUpToTheCapacity: appended rows follow the last row without a gap. A gap changes nothing.
+func TestUpdate_AppendsUpToTheCapacity(t *testing.T) {
 	const rows, capacity, rowBytes = 100, 1000, 36
 	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
 		for _, codec := range []string{"none", "ibp4"} {
@@ -134,13 +135,32 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 				t.Errorf("a row that is not there: %v", err)
 			}
 			more := noise(capacity, rowBytes, 5)
-			for _, id := range []int64{150, 101, 400, 120, 999, 150} {
-				row := more[int(id)*rowBytes:][:rowBytes]
-				if err := c.Update(ctx, 0, []int64{id}, row); err != nil {
+			rowsOf := func(ids []int64) (b []byte) {
+				for _, id := range ids {
+					b = append(b, more[int(id)*rowBytes:][:rowBytes]...)
+				}
+				return b
+			}
+			for _, gap := range [][]int64{{101}, {5, 999}, {100, 102}, {103, 100, 101}} {
+				err := c.Update(ctx, 0, gap, rowsOf(gap))
+				if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "of table x: rows are appended without a gap") {
+					t.Errorf("Update of rows %d of %d: %v", gap, rows, err)
+				}
+				gatherAll(t, c, data)
+			}
+			order := make([]int64, 0, capacity)
+			for _, i := range rand.New(rand.NewPCG(3, 3)).Perm(capacity - 300) {
+				order = append(order, 300+int64(i))
+			}
+			for _, ids := range [][]int64{{100}, {102, 7, 101, 102}, rowsFrom(103, 300), order, {150}} {
+				if err := c.Update(ctx, 0, ids, rowsOf(ids)); err != nil {
 					t.Fatal(err)
 				}
-				data = append(data, make([]byte, max(0, int(id+1)*rowBytes-len(data)))...)
-				copy(data[int(id)*rowBytes:], row)
+				longest := int(slices.Max(ids)+1) * rowBytes
+				data = append(data, make([]byte, max(0, longest-len(data)))...)
+				for _, id := range ids {
+					copy(data[int(id)*rowBytes:], more[int(id)*rowBytes:][:rowBytes])
+				}
 				gatherAll(t, c, data)
 			}
 			settle(t, c)
@@ -157,6 +177,66 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 				}
 			}
 			gatherAll(t, c, data)
+		}
+	}
+}
+
+// rowsFrom returns the row numbers of a range.
+func rowsFrom(from, to int64) (ids []int64) {
+	for id := from; id < to; id++ {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// TestUpdate_AppendersInAnyOrder: goroutines that append rows of one table, many parts at a time, never leave a row that nobody has written, also if some
+// of the Updates end half-way. Whoever comes too early is told so, and no reader sees a table that is longer than what was written.
+func TestUpdate_AppendersInAnyOrder(t *testing.T) {
+	const rows, capacity, rowBytes = 10, 6000, 16
+	full := bytes.Repeat([]byte{0xa5}, rowBytes)
+	for _, resident := range []bool{false, true} {
+		table := fromBytes(t, "x", bytes.Repeat(full, rows), rowBytes).WithCapacity(capacity)
+		if resident {
+			table = table.ResidentWith(cache.ResidentOptions{Target: rowBytes})
+		}
+		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 2 << 20, Codec: "none", Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Overlay: 64 << 10}})
+		var refused atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(g), 4))
+				for length := c.Rows(0); length < capacity; length = c.Rows(0) {
+					ids := rowsFrom(length+r.Int64N(3), min(capacity, length+1+r.Int64N(1500)))
+					r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+					some, cancel := context.WithCancel(ctx)
+					if r.IntN(4) == 0 {
+						go cancel()
+					}
+					err := c.Update(some, 0, ids, bytes.Repeat(full, len(ids)))
+					cancel()
+					switch {
+					case errors.Is(err, cache.ErrRows):
+						refused.Add(1)
+					case err != nil && !errors.Is(err, context.Canceled):
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for seen := int64(0); seen < capacity && !t.Failed(); {
+			seen = c.Rows(0)
+			out := make([]byte, seen*rowBytes)
+			if err := c.Gather(ctx, cache.Request{Rows: allRows(int(seen)), Out: out}); err != nil {
+				t.Fatal(err)
+			}
+			if at := bytes.IndexByte(out, 0); at >= 0 {
+				t.Fatalf("resident %v: row %d of %d was never written", resident, at/rowBytes, seen)
+			}
+		}
+		wg.Wait()
+		if refused.Load() == 0 {
+			t.Error("no gap was refused")
 		}
 	}
 }

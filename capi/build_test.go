@@ -163,3 +163,43 @@ func TestLicences(t *testing.T) {
 		t.Errorf("%d modules in the library, and a licence of Go: %v", n, bytes.Contains(text, []byte("\nGo go1.")))
 	}
 }
+
+// TestCompiler_LeavesOutFoldersOfOthers: the compiler of make capi gets the system's CUDA folders from cgo, in which it must find nothing, and of which zig warns where
+// they are missing.
+func TestCompiler_LeavesOutFoldersOfOthers(t *testing.T) {
+	rules, err := os.ReadFile("capi.mk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	makefile := "CURDIR := " + dir + "\nGOARCH := amd64\nGO := go\n" + strings.Replace(string(rules), "capi/capi.mk\n\t@mkdir", "\n\t@mkdir", 1)
+	if err := os.WriteFile(filepath.Join(dir, "Makefile"), []byte(makefile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// In zig's place a program that prints its arguments.
+	zig := filepath.Join(dir, "build", "zig-"+between(t, makefile, "ZIG_VERSION := ", "\n"), "ziglang", "zig")
+	if err := os.MkdirAll(filepath.Dir(zig), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(zig, []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	compiler := filepath.Join(filepath.Dir(filepath.Dir(zig)), "cc-amd64")
+	if out, err := exec.Command("make", "-C", dir, compiler).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(compiler, "-L/usr/local/cuda/lib64", "-L/opt/cuda/lib", "-I/opt/cuda/include", "-L"+filepath.Join(dir, "missing"), "-L"+dir, "-L", dir, "-lcuda", "a b.c").Output()
+	if want := "cc -target x86_64-linux-gnu.2.17 -L" + dir + " -L " + dir + " -lcuda a b.c\n"; err != nil || string(out) != want {
+		t.Errorf("arguments %q, %v, want %q", out, err, want)
+	}
+}
+
+func between(t *testing.T, text, before, after string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(text, before)
+	found, _, more := strings.Cut(rest, after)
+	if !ok || !more {
+		t.Fatalf("no %q", before)
+	}
+	return found
+}

@@ -40,7 +40,8 @@ capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so
 	$(CAPI_ENV) capi/licenses.sh $(CAPI_TAGS) ./capi >$(CAPI_OUT)/THIRD_PARTY_LICENSES.new
 	mv $(CAPI_OUT)/THIRD_PARTY_LICENSES.new $(CAPI_OUT)/THIRD_PARTY_LICENSES
 
-# A compiler for the target, which leaves out the system's folders that gorgonia.org/cu names: what is there is for another glibc.
+# A compiler for the target, which leaves out the system's folders that gorgonia.org/cu names: what is there is for another glibc. It leaves out library folders that
+# are missing, too, of each of which zig warns.
 $(CAPI_CC): capi/capi.mk
 	@mkdir -p $(CAPI_ZIG)
 	@if [ -x $(CAPI_ZIG)/ziglang/zig ] || python3 -m pip install -q --disable-pip-version-check --no-deps --target $(CAPI_ZIG) ziglang==$(ZIG_VERSION); then \
@@ -49,7 +50,7 @@ $(CAPI_CC): capi/capi.mk
 		echo "capi: zig $(ZIG_VERSION) cannot be installed: the library will need this machine's glibc" >&2; compiler='$(CC)'; \
 	fi; \
 	printf '%s\n' '#!/bin/bash' 'args=()' \
-		'for a in "$$@"; do case "$$a" in -I/usr/*|-I/opt/*|-L/usr/*|-L/opt/*) ;; *) args+=("$$a") ;; esac; done' \
+		'for a in "$$@"; do case "$$a" in -I/usr/*|-I/opt/*|-L/usr/*|-L/opt/*) ;; -L?*) [ ! -d "$${a#-L}" ] || args+=("$$a") ;; *) args+=("$$a") ;; esac; done' \
 		'case "$$*" in -print-prog-name=*) echo "$${1#*=}"; exit;; esac' \
 		"exec $$compiler \"\$${args[@]}\"" >$@.new
 	@chmod +x $@.new && mv $@.new $@

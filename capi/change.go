@@ -103,7 +103,7 @@ func tcgo_merge_updates(h C.uintptr_t, table C.int32_t) (st status) {
 	if !ok {
 		return result(caches.missing(handle(h)))
 	}
-	return result(s.cache.MergeUpdates(context.Background(), int(table)))
+	return result(as(C.TC_ERROR_FILE, s.cache.MergeUpdates(context.Background(), int(table))))
 }
 
 //export tcgo_set_gpu_memory

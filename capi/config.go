@@ -18,13 +18,15 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/foreign"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 )
 
 // request is what tc_open and tc_open_begin ask for, copied from C's structures. Memory of tables and of training remains C's.
 type request struct {
-	options cache.Options
-	tables  []tableRequest
+	options  cache.Options
+	tables   []tableRequest
+	training *training
 }
 
 type tableRequest struct {
@@ -87,15 +89,15 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 	if err != nil {
 		return nil, argument("config.policy (%q): %w", name, err)
 	}
-	training, err := trainingOf(unsafe.Slice(c.training, c.training_batches), len(tables))
+	training, err := newTraining(unsafe.Slice(c.training, c.training_batches), len(tables))
 	if err != nil {
 		return nil, err
 	}
-	r := &request{options: cache.Options{
+	r := &request{training: training, options: cache.Options{
 		Budget: int64(c.gpu_memory), Shared: c.shared != 0, Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
 		Devices:   cache.DeviceOptions{Backend: backend, Count: int(c.devices)},
 		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay), Memory: int64(c.host_memory), NoEqualRows: c.no_equal_rows != 0},
-		Admission: cache.AdmissionOptions{Policy: policy, Training: training, Cold: c.cold != 0, Restore: text(c.restore)},
+		Admission: cache.AdmissionOptions{Policy: policy, Training: training.rows(), Cold: c.cold != 0, Restore: text(c.restore)},
 		Refresh: cache.RefreshOptions{
 			Interval: time.Duration(float64(c.refresh_interval) * float64(time.Second)), MaxChurn: float64(c.refresh_churn),
 			MaxBytes: int64(c.refresh_bytes), Accesses: float64(c.refresh_accesses),
@@ -229,8 +231,13 @@ func elementsOf(t C.int32_t) (dtype.Type, error) {
 // The numbers of tc_dtype are those of package dtype.
 var _ = [1]struct{}{}[C.TC_FLOAT16-int(dtype.Float16)+C.TC_FLOAT8_E8M0-int(dtype.Float8E8M0FNU)]
 
-// trainingOf returns the batches of training. Their row numbers stay in C's memory until they are read.
-func trainingOf(batches []C.tc_training, tables int) (admission.Training, error) {
+// training is the batches of training. Their row numbers stay in C's memory until they are read.
+type training struct {
+	batches []C.tc_training
+	err     error // set by who reads rows, if C's memory cannot be read
+}
+
+func newTraining(batches []C.tc_training, tables int) (*training, error) {
 	batches = slices.Clone(batches)
 	for i, b := range batches {
 		switch {
@@ -242,16 +249,39 @@ func trainingOf(batches []C.tc_training, tables int) (admission.Training, error)
 			return nil, argument("training batch %d: n (%d) must be 0 to 2^31 - 1, the number of ids (%p)", i, b.n, b.ids)
 		}
 	}
-	if len(batches) == 0 {
-		return nil, nil
+	return &training{batches: batches}, nil
+}
+
+// rows yields copies of the row numbers: those who read them are not guarded against memory that goes away, such as that of a mapped file.
+func (t *training) rows() admission.Training {
+	if len(t.batches) == 0 {
+		return nil
 	}
 	return func(yield func(int, []int64) bool) {
-		for _, b := range batches {
-			if !yield(int(b.table), wide(unsafe.Pointer(b.ids), b.id_type, int64(b.n))) {
+		for i, b := range t.batches {
+			rows := make([]int64, b.n)
+			if err := foreign.Read(func() { copyIDs(rows, unsafe.Pointer(b.ids), b.id_type) }); err != nil {
+				t.err = failure{C.TC_ERROR_FILE, fmt.Errorf("tensorcache: training batch %d: %w", i, err)}
+				return
+			}
+			if !yield(int(b.table), rows) {
 				return
 			}
 		}
-	}, nil
+	}
+}
+
+// copyIDs copies row numbers from C's memory.
+func copyIDs(to []int64, ids unsafe.Pointer, idType C.int32_t) {
+	switch {
+	case len(to) == 0:
+	case idType == C.TC_INT64:
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&to[0])), len(to)*8), unsafe.Slice((*byte)(ids), len(to)*8))
+	default:
+		for i, id := range narrow(ids, int64(len(to))) {
+			to[i] = int64(id)
+		}
+	}
 }
 
 // wide returns row numbers in C's memory as 64-bit ones: in place where they are and are aligned, else copied.

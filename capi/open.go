@@ -59,7 +59,7 @@ type opening struct {
 
 // open opens what is requested. tell may be nil.
 func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)) (*served, error) {
-	if err := startTelemetry(); err != nil {
+	if err := startTelemetry(&r.options.Telemetry); err != nil {
 		return nil, err
 	}
 	if err := r.checkGPUs(); err != nil {
@@ -79,7 +79,13 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	o := r.options
 	o.Tables, o.Host.Progress = tables, tell
 	if s.cache, err = cache.NewContext(ctx, o); err != nil {
+		for _, t := range tables {
+			err = errors.Join(err, t.Close())
+		}
 		return nil, err
+	}
+	if err := r.training.err; err != nil { // it has learnt from a part
+		return nil, errors.Join(err, s.cache.Close())
 	}
 	stats, err := s.cache.Stats()
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/foreign"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"golang.org/x/sys/unix"
 )
@@ -81,6 +82,7 @@ var statuses = []struct {
 	{cache.ErrPolicy, C.TC_ERROR_POLICY},
 	{cache.ErrDevice, C.TC_ERROR_DEVICE},
 	{context.Canceled, C.TC_ERROR_CANCELLED},
+	{foreign.ErrFault, C.TC_ERROR_FILE},
 	{cuda.ErrUnsupported, C.TC_ERROR_DEVICE},
 }
 

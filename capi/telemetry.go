@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/bench/telemetry"
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 var (
@@ -21,21 +22,24 @@ var (
 	exportersBegun sync.Mutex
 )
 
-// startTelemetry sets up what the environment asks for, at the first opening of the process. After an error the next opening tries again.
-func startTelemetry() error {
+// startTelemetry sets up what the environment asks for, at the first opening of the process, whose logger then gets what cannot be delivered. After an
+// error the next opening tries again. It sets the cache's limit of traces.
+func startTelemetry(o *cache.TelemetryOptions) error {
 	exportersBegun.Lock()
 	defer exportersBegun.Unlock()
-	if exporters.Load() != nil {
+	if t := exporters.Load(); t != nil {
+		o.TraceRate = t.TraceRate()
 		return nil
 	}
 	copyEnvironment()
 	t, err := telemetry.Start(context.Background(), telemetry.Options{
-		Service: "tensorcache", MetricsAddr: os.Getenv("TENSORCACHE_METRICS_ADDR"), Console: os.Stderr,
+		Service: "tensorcache", MetricsAddr: os.Getenv("TENSORCACHE_METRICS_ADDR"), Logger: o.Logger, Console: os.Stderr,
 	})
 	if err != nil {
 		return failure{C.TC_ERROR_ARGUMENT, err}
 	}
 	exporters.Store(t)
+	o.TraceRate = t.TraceRate()
 	return nil
 }
 

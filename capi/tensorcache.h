@@ -198,7 +198,7 @@ typedef struct tc_config {
 	int32_t log_level;   /* tc_log_level from which tc_logs_json has the cache's messages; default TC_LOG_WARNING */
 	/* Not 0: equal rows of a table that is not host_packed have slots of their own. 0: they share slots, if a sample says that there are enough of them. */
 	int32_t no_equal_rows;
-	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; default: no limit */
+	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; what comes on top: docs/tiers.md, host_taken_bytes of tc_stats_json; default: no limit */
 	int32_t shared;      /* not 0: other processes can attach, see tc_listen. Linux only, and not with TC_MEMORY_ADOPT */
 	int32_t reserved;    /* 0 */
 } tc_config;
@@ -214,7 +214,8 @@ typedef struct tc_table {
 	 * (TENSORCACHE_CLUSTER_PASSWORD_FILE and others: docs/cluster.md). */
 	const char *path;
 
-	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
+	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended. If it is of a mapped
+	 * file that becomes shorter, the opening fails with TC_ERROR_FILE.
 	 *
 	 * TC_MEMORY_ADOPT: until tc_close has returned the memory is the cache's; nobody else may read, write, unmap or unlock it. It must
 	 * begin at a page (4,096 bytes) and be anonymous or shared memory, for example of mmap, aligned_alloc or a pinned tensor, and
@@ -228,7 +229,7 @@ typedef struct tc_table {
 	int32_t gpu;       /* TC_MEMORY_CUDA: ordinal of the GPU that has the memory */
 	int32_t restore;   /* TC_MEMORY_ADOPT, not 0: tc_close puts the rows back into the memory, with all updates. 0: it leaves what is there */
 
-	int64_t capacity;  /* rows for which there is room, so that tc_update can append; default: rows */
+	int64_t capacity;  /* rows for which there is room, so that tc_update can append behind the last row; default: rows */
 	const char *codec; /* default: the config's */
 
 	/* Not 0: all rows lie in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond lies where resident_buddy says.
@@ -343,6 +344,9 @@ typedef struct tc_attach_config {
 	int32_t log_level;    /* as in tc_config */
 	int64_t scratch;      /* most bytes of each GPU's memory that this process allocates for its reads, at least 1 MiB: the owner refuses more than it allows;
 	                       * default: what it allows */
+	double timeout;       /* seconds for which tc_attach, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped,
+	                       * hangs, or has no file descriptors left. They then return TC_ERROR_OWNER with a text that names the owner. What an owner is at work
+	                       * on may take longer. At least 0.1; default 10 */
 } tc_attach_config;
 
 static inline void tc_attach_config_default(tc_attach_config *config)
@@ -540,15 +544,16 @@ TC_API tc_status tc_batch_error(tc_batch *batch);
 TC_API void tc_batch_destroy(tc_batch *batch);
 
 /* What was wrong with finished batches, of tc_gather and of replays, since the last call: TC_ERROR_ROWS with the table and the count, or
- * TC_OK. Batches that tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. */
+ * TC_OK. Batches that tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. With wait 0 what was
+ * wrong with a replay is returned some milliseconds after its end. */
 TC_API tc_status tc_check(tc_cache *cache, int32_t wait);
 
 /* ---- changing ---- */
 
 /* Replaces row ids[i] by the bytes at rows + i x row_stride, all in host memory; row_stride 0 means the length of a row. If a row number
  * occurs twice, the last one counts. tc_gather calls that begin after the return see the new rows, those under way either version, never
- * a mixture. Row numbers up to the table's capacity append rows; rows in between are zeros. It may wait until batches under way have
- * ended. */
+ * a mixture. Row numbers up to the table's capacity append rows. These must follow the last row without a gap, in any order within a call:
+ * otherwise TC_ERROR_ROWS, and nothing changes. It may wait until batches under way have ended. */
 TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, const void *rows,
 	int64_t row_stride);
 

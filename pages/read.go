@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type StoreStats struct {
 	Name string
 	// Pages are those that were delivered and sound, with so many Bytes. Failed were not delivered or corrupt.
 	Pages, Bytes, Failed int64
+	// Fault is why one of those that failed did, a PageError; nil if none has, or the caller gave up.
+	Fault error
 	// Seconds is how long at least one page of the call was waited for.
 	Seconds float64
 }
@@ -43,6 +46,7 @@ func (s *ReadStats) Add(o ReadStats) {
 		to.Pages += from.Pages
 		to.Bytes += from.Bytes
 		to.Failed += from.Failed
+		to.Fault = cmp.Or(from.Fault, to.Fault)
 		to.Seconds += from.Seconds
 	}
 }
@@ -205,7 +209,9 @@ func (c *call) read(wanted []wantedPage, into [][]byte) (reusable bool) {
 				again = append(again, i)
 			}
 		}
-		c.failed(s, len(again))
+		if len(again) > 0 {
+			c.failed(s, len(again), fault[slices.IndexFunc(fault, func(err error) bool { return err != nil })])
+		}
 		if left = again; len(left) == 0 {
 			return reusable
 		}
@@ -271,10 +277,13 @@ func (c *call) fail(p wantedPage, err error) {
 	c.stats.Failed += int64(len(p.refs))
 }
 
-func (c *call) failed(store, pages int) {
+func (c *call) failed(store, pages int, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stats.Stores[store].Failed += int64(pages)
+	of := &c.stats.Stores[store]
+	if of.Failed += int64(pages); !errors.Is(c.ctx.Err(), context.Canceled) {
+		of.Fault = why
+	}
 }
 
 func (c *call) began(store int) {

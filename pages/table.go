@@ -116,6 +116,11 @@ func (t *Table) Stores() []Store { return t.stores }
 // MemoryBytes returns the memory that index and order take. Buffers of reads come on top: at most 64 MiB.
 func (t *Table) MemoryBytes() int64 { return t.index.memoryBytes() + int64(len(t.order)) }
 
+// BufferBytes returns the most memory that buffers of reads take together.
+func (t *Table) BufferBytes() int64 {
+	return min(maxWindows*int64(t.windows.buffers)*int64(t.windows.bufferBytes), maxWindows*max(t.manifest.PageTotal, int64(t.windows.bufferBytes)))
+}
+
 // Position returns where a row lies in the order of the pages. REQUIRES: 0 ≤ row < Rows.
 func (t *Table) Position(row int64) int64 {
 	if len(t.order) == 0 {

@@ -303,11 +303,15 @@ func TestAttach_ScratchAsked(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = cache.Attach(ctx, s.Address(), cache.AttachOptions{Scratch: 7})
+	if _, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{Timeout: time.Millisecond}); !errors.Is(err, cache.ErrOptions) ||
+		!strings.Contains(err.Error(), "cache: Timeout (1ms) must be 0, for 10s, or at least 100ms") {
+		t.Errorf("time-out of 1 ms: %v", err)
+	}
 	if !errors.Is(err, cache.ErrOptions) || !strings.Contains(err.Error(), "cache: Scratch (7 B) must be 0, for what the owner allows, or at least 1048576") {
 		t.Error(err)
 	}
 	for _, least := range []int64{-1, 7} { // what another program may send
-		peer, _, err := wire.Dial(ctx, s.Address(), "other", nil)
+		peer, _, err := wire.Dial(ctx, s.Address(), "other", wire.DefaultTimeout, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

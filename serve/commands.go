@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -130,6 +131,9 @@ func (s *Server) Status() (*Status, error) {
 	}
 	status := &Status{Attached: s.clients(), Process: s.reception().Process, Stats: *stats}
 	status.Clients = len(status.Attached)
+	if s.o.Commands.Errors != nil {
+		maps.Copy(status.Errors, s.o.Commands.Errors())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status.Draining = s.mu.draining

@@ -41,6 +41,8 @@ const (
 	// greetingWait is how long a client may take to greet, and greetingBytes the most bytes of a greeting.
 	greetingWait  = 10 * time.Second
 	greetingBytes = 64 << 10
+	// refusalWait is how long the greeting of a client that is refused is waited for. No other client is accepted meanwhile.
+	refusalWait = 100 * time.Millisecond
 	// maxRequests is the most requests of one client under way.
 	maxRequests = 64
 )
@@ -77,6 +79,10 @@ func (c *connection) serve() {
 			c.cancel(m)
 			continue
 		}
+		if m.Method == wire.Ping {
+			c.answer(m.ID, nil, nil)
+			continue
+		}
 		ctx, end, err := c.begin(life, m.ID)
 		if err != nil {
 			c.answer(m.ID, nil, err)
@@ -87,6 +93,16 @@ func (c *connection) serve() {
 			result, err := c.handle(ctx, m)
 			c.answer(m.ID, result, err)
 		})
+	}
+}
+
+// refuse answers the greeting of a client that cannot be served.
+func (c *connection) refuse(err error) {
+	c.server.refused.Record(c.server.o.Logger, slog.LevelWarn, "client refused", slog.Any("error", err))
+	c.wire.Socket().SetReadDeadline(time.Now().Add(refusalWait))
+	if m, bad := c.wire.Read(greetingBytes); bad == nil {
+		m.CloseFiles()
+		c.answer(m.ID, nil, err)
 	}
 }
 

@@ -13,7 +13,7 @@ type Control struct{ peer *wire.Peer }
 
 // Dial connects to the owner at an address "unix:PATH". name is how the owner's log calls this program.
 func Dial(ctx context.Context, address, name string) (*Control, error) {
-	p, _, err := wire.Dial(ctx, address, name, nil)
+	p, _, err := wire.Dial(ctx, address, name, wire.DefaultTimeout, nil)
 	if err != nil {
 		return nil, fmt.Errorf("serve: %s: %w", address, err)
 	}

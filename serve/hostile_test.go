@@ -37,7 +37,7 @@ const (
 func attachHostile(t *testing.T, s *serve.Server) (*hostile, error) {
 	t.Helper()
 	h, files := &hostile{}, map[uint64]*wire.Message{}
-	peer, _, err := wire.Dial(ctx, s.Address(), "hostile", func(m *wire.Message) {
+	peer, _, err := wire.Dial(ctx, s.Address(), "hostile", wire.DefaultTimeout, func(m *wire.Message) {
 		var n wire.MemoryNotice
 		if wire.Decode(m.Body, &n) != nil {
 			return

@@ -102,12 +102,12 @@ func versionOf(row []byte) int64 {
 func (m *model) update(c *cache.Cache, r *rand.Rand) error {
 	var rows []int64
 	var data []byte
-	limit := int64(modelRows)
-	if r.IntN(20) == 0 {
-		limit = modelCapacity // inserts
-	}
-	for range 1 + r.IntN(16) {
-		row := r.Int64N(limit)/modelProcesses*modelProcesses + int64(m.process)
+	next := c.Rows(0)
+	for i := range 1 + r.IntN(16) {
+		row := r.Int64N(modelRows)/modelProcesses*modelProcesses + int64(m.process)
+		if i == 0 && next < modelCapacity && next%modelProcesses == int64(m.process) {
+			row = next // append it: the rows behind it are other processes'
+		}
 		if slices.Contains(rows, row) {
 			continue
 		}

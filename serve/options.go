@@ -42,6 +42,8 @@ type Commands struct {
 	SetBudget func(ctx context.Context, bytes int64) error
 	// Snapshot writes a snapshot to a file; for path "", to the file that the program is configured with. By default path must not be "".
 	Snapshot func(path string) error
+	// Errors says what else went wrong in the background, by what it is of. Status adds it to the cache's own. By default there is nothing.
+	Errors func() map[string]string
 	// Drain prepares the end of the program. By default, no further client can attach, and Drain returns when the last one has left.
 	Drain func(context.Context) error
 }

@@ -251,9 +251,10 @@ func TestGPU_OwnerKilledWithPages(t *testing.T) {
 	killOwnerOfPages(t, "cuda")
 }
 
-func killOwnerOfPages(t *testing.T, backend string) {
-	const rows = 20_000
-	dir := filepath.Join(t.TempDir(), "rows.tc")
+// packed returns a directory of pages with so many rows of 64 bytes.
+func packed(t *testing.T, rows int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "rows.tc")
 	w, err := pages.CreateFiles(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -262,6 +263,12 @@ func killOwnerOfPages(t *testing.T, backend string) {
 	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &writtenRows{rows: rows, rowBytes: 64, write: counted}, nil }, w, o); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+func killOwnerOfPages(t *testing.T, backend string) {
+	const rows = 20_000
+	dir := packed(t, rows)
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
 	owner := start(t, "own-pages", address, backend, dir)
 	owner.expect("ready")

@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
+	"github.com/tensorcache/tensorcache/internal/throttle"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -26,6 +29,8 @@ type Server struct {
 	life   context.Context // ends with Close
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup
+	// refused records clients that cannot be served.
+	refused throttle.Log
 
 	mu struct {
 		sync.Mutex
@@ -107,13 +112,19 @@ func (s *Server) accept() {
 		wait = firstWait
 		c := &connection{server: s, wire: wire.NewConn(socket)}
 		c.mu.running = map[uint64]context.CancelFunc{}
+		refusal := spare(socket)
 		s.mu.Lock()
-		full := len(s.mu.all) >= maxConnections
-		if !full {
+		if n := len(s.mu.all); n >= maxConnections {
+			refusal = fmt.Errorf("serve: connections (%d) must be at most %d", n+1, maxConnections)
+		}
+		if refusal == nil {
 			s.mu.all[c] = struct{}{}
 		}
 		s.mu.Unlock()
-		if full || s.life.Err() != nil {
+		if refusal != nil {
+			c.refuse(refusal)
+		}
+		if refusal != nil || s.life.Err() != nil {
 			s.forget(c)
 			continue
 		}
@@ -121,8 +132,33 @@ func (s *Server) accept() {
 	}
 }
 
-// maxConnections is the most connections at a time, attached or not.
-const maxConnections = maxClients + 64
+const (
+	// maxConnections is the most connections at a time, attached or not.
+	maxConnections = maxClients + 64
+	// spareFiles is how many files the process can open when it takes no further connections: for what attached clients and the cache need.
+	spareFiles = 16
+)
+
+// spare returns an error if a new connection has one of the last descriptors that the process may have. A new descriptor is the lowest that is free, so
+// that all below it are in use.
+func spare(socket *net.UnixConn) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return nil // no limit is known
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	last := false
+	if err := raw.Control(func(fd uintptr) { last = uint64(fd)+spareFiles >= limit.Cur }); err != nil {
+		return err
+	}
+	if last {
+		return fmt.Errorf("serve: open files of the owner must leave %d of %d (RLIMIT_NOFILE) for itself: it takes no further connections now", spareFiles, limit.Cur)
+	}
+	return nil
+}
 
 // forget ends a connection.
 func (s *Server) forget(c *connection) {

@@ -132,10 +132,11 @@ func Equal(ctx context.Context, rows []byte, rowBytes int, mode Mode, workers in
 	} else {
 		a.on.Store(true)
 	}
-	if err := a.finish(interruptible{host.Workers(workers), ctx}, sample); err != nil {
+	w := interruptible{host.Workers(workers), ctx}
+	if err := a.finish(w, sample); err != nil {
 		return nil, err
 	}
-	g := a.groups(least).groups
+	g := a.groups(w.Workers, least).groups
 	if g == nil {
 		return nil, nil
 	}

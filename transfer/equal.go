@@ -2,9 +2,14 @@ package transfer
 
 import (
 	"bytes"
+	"math/bits"
+	"slices"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -16,11 +21,10 @@ type equalRows struct {
 	equalSearch
 	hashes []uint64 // of the rows of a part
 	t      *Tier
-	places bitset          // rows whose place has several rows
-	copies bitset          // those of them but the first of each place
-	n      int64           // bits of places
-	rows   map[int64]int64 // at each place of several rows, by its offset
-	bytes  int64           // of the slots of these places
+	places bitset // rows whose place has several rows
+	copies bitset // those of them but the first of each place
+	n      int64  // bits of places
+	bytes  int64  // of the slots of these places
 }
 
 func (t *Tier) newEqualRows() *equalRows {
@@ -33,6 +37,9 @@ type bitset []uint64
 func (b bitset) has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }
 func (b bitset) set(row int64)      { b[row>>6] |= 1 << (row & 63) }
 func (b bitset) clear(row int64)    { b[row>>6] &^= 1 << (row & 63) }
+
+// setShared is set while other goroutines set rows.
+func (b bitset) setShared(row int64) { atomic.OrUint64(&b[row>>6], 1<<(row&63)) }
 
 func newBitset(rows int64) bitset { return make(bitset, (rows+63)/64) }
 
@@ -71,25 +78,76 @@ func (e *equalRows) place(row int64, length uint32, hash uint64, locations []sla
 // share notes that a row shares the place of an earlier one.
 func (e *equalRows) share(earlier, row int64, l slab.Location) {
 	if e.places == nil {
-		e.places, e.copies, e.rows = newBitset(e.t.capacity), newBitset(e.t.rows), map[int64]int64{}
+		e.places, e.copies = newBitset(e.t.capacity), newBitset(e.t.rows)
 	}
-	for _, r := range []int64{earlier, row} {
-		if !e.places.has(r) {
-			e.places.set(r)
-			e.n++
-			if e.rows[l.Offset()]++; e.rows[l.Offset()] == 1 {
-				e.bytes += int64(slab.SlotBytes(l.Stored(e.t.rowBytes)))
+	if !e.places.has(earlier) {
+		e.places.set(earlier)
+		e.n++
+		e.bytes += int64(slab.SlotBytes(l.Stored(e.t.rowBytes)))
+	}
+	e.places.set(row)
+	e.copies.set(row)
+	e.n++
+}
+
+// sharers says how many rows lie at each place of several rows of a packed tier. The zero value has no places.
+type sharers struct {
+	offsets []int64 // of the places, in ascending order
+	rows    []int64
+}
+
+// newSharers counts the rows of a set, which all lie at places of several rows. A place lies behind those of all rows before its first one.
+func newSharers(workers device.Workers, several bitset, locations []slab.Location) (s sharers) {
+	last := int64(-1)
+	eachRow(host.Workers(1), several, func(row int64) {
+		if at := locations[row].Offset(); at > last {
+			s.offsets, last = append(s.offsets, at), at
+		}
+	})
+	s.offsets = slices.Clip(s.offsets)
+	s.rows = make([]int64, len(s.offsets))
+	eachRow(workers, several, func(row int64) { atomic.AddInt64(&s.rows[s.number(locations[row])], 1) })
+	return s
+}
+
+// number returns the number of a place, from 0 on.
+func (s *sharers) number(l slab.Location) int {
+	n, _ := slices.BinarySearch(s.offsets, l.Offset())
+	return n
+}
+
+// of returns how many rows lie at a place.
+func (s *sharers) of(l slab.Location) int64 { return s.rows[s.number(l)] }
+
+// leave notes that one row less lies at a place, and returns how many do.
+func (s *sharers) leave(l slab.Location) int64 {
+	n := s.number(l)
+	s.rows[n]--
+	return s.rows[n]
+}
+
+// memory returns the bytes that s takes.
+func (s *sharers) memory() int64 { return int64(8*len(s.offsets) + 8*len(s.rows)) }
+
+// eachRow calls f for each row of a set, those of different parts at the same time.
+func eachRow(workers device.Workers, set bitset, f func(row int64)) {
+	workers.For(len(set), setGrain, func(from, to int) {
+		for w := from; w < to; w++ {
+			for word := set[w]; word != 0; word &= word - 1 {
+				f(int64(w)<<6 + int64(bits.TrailingZeros64(word)))
 			}
 		}
-	}
-	e.copies.set(row)
+	})
 }
 
 // Place names rows of a tier that are equal: those at one place of a packed tier, where it is the same for all of them until Repack, or a group of rows that lie in place.
-type Place struct {
-	pack   uint32
-	offset int64 // or the number of the group
-}
+//
+//	[63:38]  packed tiers: how many times the tier was packed anew
+//	[37:0]   packed tiers: the place's offset ÷ align; in place: the number of the group
+type Place uint64
+
+// packShift is the bits of a Place below the number of packs.
+const packShift = 38
 
 // Shared returns the place of a row that shares it with others, or the group of a row in place, and how many rows it has; ok is false for other rows. It is safe beside Write.
 func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
@@ -103,16 +161,16 @@ func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
 	}
 	if t.mode == InPlace {
 		id, rows := t.groups.of(row)
-		return Place{offset: int64(id)}, rows, id != 0
+		return Place(id), rows, id != 0
 	}
 	l := t.locations()[row]
 	if t.place(l, row) != 0 {
 		return p, 0, false
 	}
 	if rows = t.capacity - t.owned; row < t.owned {
-		rows = t.sharers[l.Offset()]
+		rows = t.sharers.of(l)
 	}
-	return Place{t.packs, l.Offset()}, rows, true
+	return Place(uint64(t.packs)<<packShift | uint64(l.Offset()/align)), rows, true
 }
 
 // Shares says whether there may be rows that Shared finds.
@@ -126,4 +184,4 @@ func (t *Tier) SharedBytes() int64 {
 }
 
 // Hash returns a number that spreads places.
-func (p Place) Hash() uint64 { return uint64(p.offset)<<16 ^ uint64(p.pack) }
+func (p Place) Hash() uint64 { return bits.RotateLeft64(uint64(p), 20) }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/hashmap"
 )
 
 // repeated returns rows of which most are one of a few: all zeros, one element throughout, or a row that was drawn once.
@@ -301,5 +302,55 @@ func TestWrite_Groups(t *testing.T) {
 				t.Fatalf("%+v, %d bytes of shared slots after all rows were written", total, tier.SharedBytes())
 			}
 		})
+	}
+}
+
+// TestEqualSearch_ComparesOnce: a row is compared with about one other, whatever number of rows have a content.
+func TestEqualSearch_ComparesOnce(t *testing.T) {
+	const rows, rowBytes = 1 << 16, 512
+	for _, contents := range []int{rows, rows / 2, rows / 10, rows / 1000, 1} {
+		s := newEqualSearch(rows*rowBytes, rows)
+		compared, found := 0, 0
+		for row := range rows {
+			content := uint64(row % contents)
+			_, _, ok := s.find(int64(row), hashmap.Hash(content+1), func(other int64) bool {
+				compared++
+				return uint64(other)%uint64(contents) == content
+			})
+			if ok {
+				found++
+			}
+		}
+		s.memory.Free()
+		if compared > rows+rows/50 || found < (rows-contents)*95/100 {
+			t.Errorf("%d contents of %d rows: %d compared, %d found", contents, rows, compared, found)
+		}
+	}
+}
+
+// TestTier_Groups: rows have the number of their group or place, from the one behind the given number on, and others none.
+func TestTier_Groups(t *testing.T) {
+	const rows, rowBytes = 20_000, 256
+	data := repeated(rows, rowBytes, 4)
+	for _, mode := range modes {
+		tier := load(t, data, rowBytes, Options{Codec: "ibp4", DType: dtype.Uint8, Mode: mode, EqualRows: true})
+		numbers := make([]uint32, rows)
+		last := tier.Groups(t.Context(), 7, numbers)
+		places := map[uint32]Place{}
+		for row, number := range numbers {
+			p, _, shared := tier.Shared(int64(row))
+			if shared != (number != 0) || shared && (number <= 7 || number > last) {
+				t.Fatalf("%v: row %d has number %d of 8 to %d, shared %t", mode, row, number, last, shared)
+			}
+			if was, ok := places[number]; shared && ok && was != p {
+				t.Fatalf("%v: row %d: number %d is of %v and %v", mode, row, number, was, p)
+			}
+			if shared {
+				places[number] = p
+			}
+		}
+		if len(places) != 3 || last != 10 {
+			t.Errorf("%v: %d groups, the last is %d, want 3, 10", mode, len(places), last)
+		}
 	}
 }

@@ -1,14 +1,21 @@
 package transfer
 
 import (
+	"context"
 	"math/bits"
-	"slices"
+	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// rankWords is the words of ranked.rows for which ranked.before has one.
-const rankWords = 8
+const (
+	// rankWords is the words of ranked.rows for which ranked.before has one.
+	rankWords = 8
+	// setGrain is the words of a set, or entries of the search, that a goroutine takes at a time.
+	setGrain = 1 << 12
+)
 
 // ranked is a set of rows that says how many of them are before one.
 type ranked struct {
@@ -91,72 +98,113 @@ type grouped struct {
 	of []int64
 }
 
-// groups makes groups of the rows that were found. Unless more than least rows need no slot of their own, they are those of frequent contents.
-func (a *alike) groups(least int64) (found grouped) {
+// groups makes groups of the rows that were found. Unless more than least rows need no slot of their own, they are those of frequent contents. What is found is no
+// longer known to the search afterwards.
+func (a *alike) groups(workers device.Workers, least int64) (found grouped) {
 	if !a.on.Load() {
 		return a.frequent
 	}
-	first, g := ranked{rows: newBitset(a.t.rows)}, &groups{sizes: []uint32{0}} // first: the row of each entry that others are equal to
-	for _, entry := range a.search.slots {
-		if entry&equalFound != 0 {
-			first.rows.set(rowOf(entry))
-		}
+	slots, g := a.search.slots, &groups{ranked: ranked{rows: newBitset(a.t.rows)}}
+	// each calls f for the entries that others are equal to.
+	each := func(f func(i int, row int64)) {
+		workers.For(len(slots), setGrain, func(from, to int) {
+			for i := from; i < to; i++ {
+				if x := slots[i]; x&equalFound != 0 {
+					f(i, rowOf(x))
+				}
+			}
+		})
 	}
-	entries := make([]uint32, first.rank()) // of these rows, in their order
-	g.rows = slices.Clone(first.rows)
-	for part, p := range a.parts {
-		for _, f := range p.found {
-			g.rows.set(int64(part)*a.rows + int64(f.row))
-		}
+	// eachFound calls f for the rows that others were found for, in ascending order in each part.
+	eachFound := func(f func(row int64, entry uint32, part int)) {
+		workers.For(len(a.parts), 1, func(from, to int) {
+			for part := from; part < to; part++ {
+				for _, r := range a.parts[part].found {
+					f(int64(part)*a.rows+int64(r.row), r.entry, part)
+				}
+			}
+		})
 	}
-	n, of := g.rank(), []int64(nil)
+	// Groups are numbered in the order of their first rows, so that the numbers do not depend on which goroutine came first. An entry gets the first row of its
+	// group, for the one that it has.
+	each(func(_ int, row int64) { g.rows.setShared(row) })
+	type moved struct {
+		row   int64
+		entry uint32
+	}
+	later := make([][]moved, len(a.parts)) // rows that entries had before
+	eachFound(func(row int64, entry uint32, part int) {
+		g.rows.setShared(row)
+		for {
+			x := atomic.LoadUint64(&slots[entry])
+			if rowOf(x) <= row {
+				return
+			}
+			if atomic.CompareAndSwapUint64(&slots[entry], x, equalFound|uint64(row+1)) {
+				later[part] = append(later[part], moved{rowOf(x), entry})
+				return
+			}
+		}
+	})
+	n := g.rank()
 	if n == 0 {
 		return found
 	}
-	// Groups are numbered in the order of their first rows, so that the numbers do not depend on which goroutine came first. From here on an entry is the number of
-	// its group.
-	for i, entry := range a.search.slots {
-		if entry&equalFound != 0 {
-			entries[first.at(rowOf(entry))] = uint32(i)
-			a.search.slots[i] = 0
+	first := ranked{rows: newBitset(a.t.rows)}
+	each(func(_ int, row int64) { first.rows.setShared(row) })
+	of := make([]int64, first.rank())
+	// From here on an entry is the number of its group.
+	g.group = make([]uint32, n)
+	each(func(i int, row int64) {
+		number := first.at(row) + 1
+		of[number-1], g.group[g.at(row)], slots[i] = row, uint32(number), uint64(number)
+	})
+	eachFound(func(row int64, entry uint32, _ int) { g.group[g.at(row)] = uint32(slots[entry]) })
+	for _, rows := range later {
+		for _, m := range rows {
+			g.group[g.at(m.row)] = uint32(slots[m.entry])
 		}
 	}
-	g.group = make([]uint32, 0, n)
-	next, part, i := 0, 0, 0
-	for w, word := range g.rows {
-		for ; word != 0; word &= word - 1 {
-			bit := bits.TrailingZeros64(word)
-			var entry uint32
-			if first.rows[w]>>bit&1 != 0 {
-				entry = entries[next]
-				next++
-			} else {
-				for i == len(a.parts[part].found) {
-					part, i = part+1, 0
-				}
-				entry = a.parts[part].found[i].entry
-				i++
-			}
-			number := a.search.slots[entry]
-			if number == 0 {
-				number = uint64(len(g.sizes))
-				a.search.slots[entry] = number
-				g.sizes, of = append(g.sizes, 0), append(of, int64(w)<<6+int64(bit))
-			}
-			g.group = append(g.group, uint32(number))
-			g.sizes[number]++
-		}
+	g.sizes = make([]uint32, len(of)+1)
+	for _, number := range g.group {
+		g.sizes[number]++
 	}
-	g.sizes = slices.Clip(g.sizes)
-	if found = (grouped{g, n, of}); n-int64(len(entries)) <= least {
+	if found = (grouped{g, n, of}); n-int64(len(of)) <= least {
 		found = found.frequent(a.t.rows)
 	}
 	return found
 }
 
+// Groups sets numbers to a number for each of the first rows that share slots with others: first + 1 and those that follow, the same for the rows of one place or
+// group. It leaves those of other rows alone, and returns the last number. All processors work. No Write or Repack may run.
+func (t *Tier) Groups(ctx context.Context, first uint32, numbers []uint32) (last uint32) {
+	workers := interruptible{host.Workers(0), ctx}
+	if t.mode == InPlace && t.groups != nil {
+		g := t.groups
+		workers.For(len(g.rows), setGrain, func(from, to int) {
+			at := g.before[from/rankWords] // setGrain is a multiple of rankWords
+			for w := from; w < to; w++ {
+				for word := g.rows[w]; word != 0; word &= word - 1 {
+					if id := g.group[at]; id != 0 {
+						numbers[w<<6+bits.TrailingZeros64(word)] = first + id
+					}
+					at++
+				}
+			}
+		})
+		return first + uint32(len(g.sizes)-1)
+	}
+	if t.mode == Packed && t.several != nil {
+		locations := t.locations()
+		eachRow(workers, t.several, func(row int64) { numbers[row] = first + 1 + uint32(t.sharers.number(locations[row])) })
+		return first + uint32(len(t.sharers.rows))
+	}
+	return first
+}
+
 // group notes the groups of the rows that were found, once rows are encoded, unless they are so few that sharing their slots does not pay.
 func (t *Tier) group(workers interruptible, a *alike) error {
-	found := a.groups((t.rows - 1) / groupedShare)
+	found := a.groups(workers.Workers, (t.rows-1)/groupedShare)
 	g, of := found.groups, found.of
 	if g == nil {
 		return workers.ctx.Err()

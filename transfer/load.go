@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/foreign"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -471,10 +472,10 @@ func (t *Tier) pack(workers interruptible) error {
 			slots += int64(slab.SlotBytes(locations[r].Stored(t.rowBytes)))
 		}
 	}
-	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, equal.rows, equal.n, slots
+	t.several, t.sharers, t.total.EqualRows, t.total.SlotBytes = equal.places, newSharers(workers.Workers, equal.places, locations), equal.n, slots
 	t.sharedBytes = equal.bytes
-	for _, rows := range equal.rows {
-		t.sharing.Add(rows, equal.bytes/int64(len(equal.rows)))
+	for _, rows := range t.sharers.rows {
+		t.sharing.Add(rows, equal.bytes/int64(len(t.sharers.rows)))
 	}
 	t.shares.Store(equal.n > 0 || t.capacity > t.rows)
 	size = t.spare(locations, size, false)
@@ -507,7 +508,7 @@ func (t *Tier) pack(workers interruptible) error {
 	return nil
 }
 
-// SourceOf returns a source of the rows that lie back to back in data.
+// SourceOf returns a source of the rows that lie back to back in data. Reading it is an error that wraps foreign.ErrFault where data is of a mapped file that has become shorter.
 func SourceOf(data []byte, rowBytes int) Source {
 	return &memory{data: slices.Clip(data), rowBytes: rowBytes}
 }
@@ -526,12 +527,13 @@ func (m *memory) Read(dst []byte) (int, error) {
 	if n == 0 {
 		return 0, io.EOF
 	}
-	m.ReadFrom(m.next, dst[:n*m.rowBytes])
+	if err := m.ReadFrom(m.next, dst[:n*m.rowBytes]); err != nil {
+		return 0, err
+	}
 	m.next += int64(n)
 	return n, nil
 }
 
 func (m *memory) ReadFrom(row int64, dst []byte) error {
-	copy(dst, m.data[row*int64(m.rowBytes):])
-	return nil
+	return foreign.Read(func() { copy(dst, m.data[row*int64(m.rowBytes):]) })
 }

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -43,7 +45,8 @@ type part struct {
 	held  atomic.Int64 // rows
 	bytes atomic.Int64 // of their slots
 	begun time.Time
-	since []uint32 // when each row came to the tier or left it, in seconds after begun
+	since []uint32 // when each row came to the tier or left it, in seconds after begun; outside the Go heap, which would keep as much again free
+	times *numa.Memory
 }
 
 // partRowBytes is what a Partial tier has for each row of the table, held or not: the index's word, the time, and a bit rounded up.
@@ -84,11 +87,12 @@ func LeastPart(rows int64, rowBytes int) int64 {
 // OpenPart returns a tier that holds no rows yet, and takes all its memory.
 func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows, shared: o.Shared}
-	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now(), since: make([]uint32, o.Rows)}
+	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now()}
 	t.part = p
 	if least := LeastPart(o.Rows, o.RowBytes); o.Memory < least {
 		return nil, fmt.Errorf("transfer: host memory (%d bytes) must hold the index of %d rows and three rows: %d bytes", o.Memory, o.Rows, least)
 	}
+	p.since, p.times = numa.Make[uint32](o.Rows)
 	slot := int64(slab.SlotBytes(o.RowBytes))
 	index, bits := o.Rows*8, partBits(o.Rows)
 	memory := o.Memory - partIndex(o.Rows)
@@ -168,6 +172,16 @@ func (t *Tier) MainBytes() (capacity, used int64) {
 // MemoryBytes returns the host memory of a Partial tier: rows, index and what else it has for each row.
 func (t *Tier) MemoryBytes() int64 {
 	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8)
+}
+
+// ListBytes returns the memory of the list of a Partial tier's ring, which is not of MemoryBytes.
+func (t *Tier) ListBytes() (bytes int64) {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	for _, rows := range t.part.ring.rows {
+		bytes += int64(cap(rows)) * int64(unsafe.Sizeof(ringRow{}))
+	}
+	return bytes
 }
 
 // InMain says whether a row lies in the main region of a Partial tier.

@@ -66,7 +66,7 @@ type Tier struct {
 	tail        *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
 	tailFrom    int64
 	several     bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
-	sharers     map[int64]int64              // packed: how many of these lie at each such place, by its offset
+	sharers     sharers                      // packed: how many of these lie at each such place
 	sharedBytes int64                        // of the slots of these places, or of groups
 	sharing     Sharing                      // of these places or groups when the tier was loaded
 	packs       uint32                       // packed: how often Repack has run
@@ -146,11 +146,11 @@ func (t *Tier) HostBytes() int64 {
 	return t.host.Mem.Size()
 }
 
-// EqualBytes returns the memory of what says which rows in place are equal, in bytes.
+// EqualBytes returns the memory of what says which rows are equal, in bytes.
 func (t *Tier) EqualBytes() int64 {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
-	return t.groups.memory()
+	return t.groups.memory() + int64(8*len(t.several)) + t.sharers.memory()
 }
 
 // IndexBytes returns the memory of a packed tier's index on each device, in bytes.
@@ -276,7 +276,7 @@ func (t *Tier) Vacate() {
 	t.home.Free(t.host.Compressed)
 	t.home.Free(t.host.Index)
 	t.host = kernels.HostRows{RowBytes: t.rowBytes}
-	t.lies, t.several, t.groups, t.tail, t.vacated = NodeMemory{}, nil, nil, nil, true
+	t.lies, t.several, t.sharers, t.groups, t.tail, t.vacated = NodeMemory{}, nil, sharers{}, nil, nil, true
 }
 
 // Replaced adds to the totals of a vacated tier what has changed of its rows. Rows and RawBytes are not added.
@@ -301,4 +301,8 @@ func (t *Tier) Close() {
 	t.home.Free(t.host.Compressed)
 	t.home.Free(t.host.Index)
 	t.host = kernels.HostRows{}
+	if t.part != nil {
+		t.part.times.Free()
+		t.part.since = nil
+	}
 }

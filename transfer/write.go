@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -36,7 +37,7 @@ func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 
 	return t.tailFrom + t.tail.Capacity()
 }
 
-// Grow extends the tier to at least the given number of rows, which must not exceed the capacity. New rows are zeros.
+// Grow extends the tier to at least the given number of rows, which must not exceed the capacity. New rows are zeros until Write has written them.
 func (t *Tier) Grow(rows int64) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -142,12 +143,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 // leave notes that a row, which has a new version, no longer lies at a place of several rows.
 func (t *Tier) leave(row int64, l slab.Location) {
 	t.several.clear(row)
-	t.sharers[l.Offset()]--
-	left := t.sharers[l.Offset()]
-	if left == 0 {
-		delete(t.sharers, l.Offset())
-	}
-	t.left(left, l.Stored(t.rowBytes))
+	t.left(t.sharers.leave(l), l.Stored(t.rowBytes))
 }
 
 // left notes that a row has left equal ones, of which so many stay, all of the given stored length.
@@ -191,7 +187,7 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	next := &Tier{mode: t.mode, rows: rows, rowBytes: t.rowBytes, capacity: t.capacity, host: kernels.HostRows{Index: index}}
 	to := next.locations()
 	size, slots, sharedBytes := int64(0), int64(0), int64(0)
-	places, sharers := map[int64]slab.Location{}, map[int64]int64{} // of several rows: where they come to lie, by their old offsets; how many there are
+	places := map[int64]slab.Location{} // of several rows: where they come to lie, by their old offsets
 	for r := range rows {
 		l := from[r]
 		shared := t.place(l, r) == 0
@@ -204,7 +200,6 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 		}
 		if at, ok := places[l.Offset()]; ok && shared {
 			to[r] = at
-			sharers[at.Offset()]++
 			continue
 		}
 		if l.Compressed() {
@@ -214,7 +209,6 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 		}
 		if shared {
 			places[l.Offset()] = to[r]
-			sharers[size]++
 			sharedBytes += int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 		}
 		size += roundUp(int64(l.Stored(t.rowBytes)))
@@ -233,9 +227,9 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.host.Mem, t.host.Index = mem, index
 	t.tail, t.tailFrom = next.tail, next.tailFrom
 	t.owned = next.owned
-	t.sharers, t.sharedBytes, t.total.SlotBytes = sharers, sharedBytes, slots
+	t.sharers, t.sharedBytes, t.total.SlotBytes = newSharers(host.Workers(0), t.several, to), sharedBytes, slots
 	t.packs++
-	t.shares.Store(len(sharers) > 0 || t.capacity > rows)
+	t.shares.Store(len(t.sharers.rows) > 0 || t.capacity > rows)
 	t.look()
 	return old, nil
 }

@@ -190,7 +190,7 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 		Admission: cache.AdmissionOptions{Training: training},
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, table.Close())
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
 	g := &Gathers{Device: o.Device, HostMemory: o.HostMemory, Budget: o.Budget, Rows: o.Rows, Batches: o.Batches, Skew: o.Skew, OpenSeconds: time.Since(start).Seconds()}

@@ -13,7 +13,7 @@ import (
 // Join attaches to the cache at Attach, which Run and RunTables then measure. leave must be called after them.
 func (c *Config) Join(ctx context.Context) (leave func() error, err error) {
 	attached, err := cache.Attach(ctx, c.Attach, cache.AttachOptions{
-		Name: "cachebench", Workers: c.Workers, Telemetry: cache.TelemetryOptions{Name: "cachebench", Logger: c.Logger},
+		Name: "cachebench", Workers: c.Workers, Telemetry: cache.TelemetryOptions{Name: "cachebench", TraceRate: c.TraceRate, Logger: c.Logger},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--attach (%s): %w", c.Attach, err)

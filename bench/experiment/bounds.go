@@ -9,9 +9,9 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 )
 
-// Bounds are the savings that no codec of a kind can pass on a table, in % of its bytes, however it stores what it counts. They are entropies of
-// the table's own elements, rows at even distances of at most 2^22 elements, with Miller and Madow's correction for short samples. A codec
-// that uses other dependences, such as repeats of several elements, can pass them.
+// Bounds are estimates of what codecs of four kinds save of a table, in % of its bytes, however they store what they count. They are entropies of
+// the table's own elements, rows at even distances of at most 2^22 elements, with Miller and Madow's correction for short samples. They are no limits for other kinds:
+// a codec saves more if it codes bits behind the 13 leading ones, or uses what elements have in common, such as repeats, differences of neighbours or classes of rows.
 type Bounds struct {
 	// Order0 is of codecs that code the leading bits of all elements alike, at most 13 bits, as many as suit the table best, and store the others
 	// as they are.
@@ -26,12 +26,15 @@ type Bounds struct {
 	Sparse float64 `json:"sparse"`
 }
 
+// highest returns the highest of the estimates.
+func (b *Bounds) highest() float64 { return max(b.Order0, b.Columns, b.HeldOut, b.Sparse) }
+
 const (
 	boundBits     = 13
 	boundElements = 1 << 22
 )
 
-// boundsOf computes the bounds of a table. Those of rows of parts are the parts', each by its share of the row.
+// boundsOf computes the estimates of a table. Those of rows of parts are the parts', each by its share of the row.
 func boundsOf(t *dataset.Table) (b Bounds) {
 	parts := t.DType.Parts()
 	if parts == nil {
@@ -52,7 +55,7 @@ func boundsOf(t *dataset.Table) (b Bounds) {
 	return b
 }
 
-// elementBounds computes the bounds of a table of elements of one type.
+// elementBounds computes the estimates of a table of elements of one type.
 func elementBounds(t *dataset.Table) Bounds {
 	size := t.DType.Size()
 	columns := t.RowBytes / size

@@ -33,7 +33,7 @@ type CompressConfig struct {
 	Seed  uint64
 	// Force goes on where the memory is estimated not to suffice.
 	Force bool
-	// Bounds asks for the entropy bounds of the table.
+	// Bounds asks for the entropy estimates of the table.
 	Bounds bool
 	// MinTime is how long each speed is measured for at least: small tables are gone through several times. Default 100 ms.
 	MinTime time.Duration
@@ -61,6 +61,8 @@ type CodecResult struct {
 	Held  Held       `json:"held"`
 	// Bounds are those of the table, the same in each result, if CompressConfig.Bounds asked for them.
 	Bounds *Bounds `json:"bounds,omitempty"`
+	// PassesBounds says that SavingPercent is more than the highest of Bounds.
+	PassesBounds bool `json:"passes_bounds,omitempty"`
 }
 
 // Held is how many times the rows that the same memory holds uncompressed, everything counted. Without rounding, indexes and hashmap it is CodecResult.Ratio.
@@ -149,7 +151,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	}
 	var bounds *Bounds
 	if cfg.Bounds {
-		progress.Stage("computing bounds", 0)
+		progress.Stage("estimating savings by entropy", 0)
 		b := boundsOf(table)
 		bounds = &b
 	}
@@ -172,6 +174,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 			return nil, fmt.Errorf("codec %s: %w", name, err)
 		}
 		res.Bounds = bounds
+		res.PassesBounds = bounds != nil && res.SavingPercent > bounds.highest()
 		results = append(results, res)
 		progress.Step()
 	}

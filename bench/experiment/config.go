@@ -122,6 +122,8 @@ type Config struct {
 	joined *joined // by Join; nil: none
 	// planned is not 0 if the run is for a plan: the most rows of a table that the plan has encoded all of.
 	planned int
+	// TraceRate is cache.TelemetryOptions.TraceRate.
+	TraceRate float64 `json:"-"`
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
 	Resident

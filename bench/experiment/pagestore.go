@@ -29,7 +29,7 @@ func openWriter(ctx context.Context, out, table string) (pages.Writer, error) {
 // openStore opens the table at a place.
 func openStore(ctx context.Context, from string) (pages.Store, error) {
 	if !cluster.IsAddress(from) {
-		return pages.OpenFiles(from, pages.FileOptions{})
+		return pages.OpenFiles(from, pages.FileOptions{Incomplete: true}) // reads of missing files name the pages
 	}
 	return OpenCluster(ctx, from, "")
 }

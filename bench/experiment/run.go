@@ -523,13 +523,21 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 }
 
 // open makes a cache that has learned from the training batches.
-func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error) {
+func (r *run) open(ctx context.Context, codec, tier string) (c *cache.Cache, err error) {
 	steps := r.trainLast - r.trainFirst
 	if r.cfg.Cold || r.training == nil {
 		steps = 0
 	}
 	r.progress.Stage("loading and training ("+codec+")", steps)
 	var tables []cache.Table
+	defer func() {
+		if err == nil {
+			return // New has closed them
+		}
+		for _, t := range tables {
+			t.Close()
+		}
+	}()
 	for _, t := range r.all() {
 		table, err := t.Open()
 		if err != nil {
@@ -541,7 +549,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error
 	if err != nil {
 		return nil, err
 	}
-	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
+	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), TraceRate: r.cfg.TraceRate, Logger: r.cfg.Logger}
 	if r.silent {
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
@@ -553,7 +561,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error
 	if err != nil {
 		return nil, err
 	}
-	c, err := cache.New(o)
+	c, err = cache.New(o)
 	if errors.Is(err, cache.ErrBudget) {
 		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
-// Settings take the place of OTEL_* variables, which Start sets for the process. Fields that are "" leave them as they are. There is none for credentials:
+// Settings take the place of OTEL_* variables and TENSORCACHE_TRACE_RATE, which Start sets for the process. Fields that are "" leave them as they are. There is none for credentials:
 // command lines and configuration files are read by others; OTEL_EXPORTER_OTLP_HEADERS has them.
 type Settings struct {
 	// Traces and Metrics are exporters: otlp, console or none. Default: otlp if there is an endpoint.
@@ -22,13 +22,16 @@ type Settings struct {
 	Protocol string
 	// Ratio is the share of the traces beginning in this process that are sampled, 0 to 1.
 	Ratio string
+	// Rate is the most traces a second that begin in a cache of this process, before Ratio is applied; 0: no limit. Default: TENSORCACHE_TRACE_RATE,
+	// else DefaultTraceRate.
+	Rate string
 }
 
 // variables are the settings that are given, by the variables that they set.
 func (s *Settings) variables() map[string]string {
 	set := map[string]string{
 		"OTEL_TRACES_EXPORTER": s.Traces, "OTEL_METRICS_EXPORTER": s.Metrics, "OTEL_EXPORTER_OTLP_ENDPOINT": s.Endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": s.Protocol,
-		"OTEL_TRACES_SAMPLER_ARG": s.Ratio,
+		"OTEL_TRACES_SAMPLER_ARG": s.Ratio, "TENSORCACHE_TRACE_RATE": s.Rate,
 	}
 	if s.Ratio != "" {
 		set["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio"
@@ -61,6 +64,11 @@ func (s *Settings) Validate(name func(field string) string) error {
 	if s.Ratio != "" {
 		r, err := strconv.ParseFloat(s.Ratio, 64)
 		f.If(err != nil || !(r >= 0 && r <= 1), "%s (%q) must be a share of the traces, 0 to 1", name("Ratio"), s.Ratio)
+	}
+	if s.Rate != "" {
+		if _, err := parseRate(s.Rate); err != nil {
+			f.Addf("%s %w", name("Rate"), err)
+		}
 	}
 	return f.Err()
 }

@@ -1,7 +1,7 @@
 // Package telemetry sets up OpenTelemetry for a command, by the standard OTEL_* environment variables and settings that replace them, and Prometheus's
 // endpoint.
 //
-// What cannot be delivered is dropped and counted. Exporters never fail a run, and a flush delays it by at most [Patience].
+// What cannot be delivered is dropped, counted and logged. Exporters never fail a run, and a flush delays it by at most [Patience].
 package telemetry
 
 import (
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -45,6 +46,8 @@ type Options struct {
 	// Prometheus has Metrics return a handler for Prometheus, without an address of its own.
 	Prometheus bool
 	Settings   Settings
+	// Logger receives what could not be delivered: at once, then at most once a minute. Default: none.
+	Logger *slog.Logger
 	// Console is where OTEL_TRACES_EXPORTER=console and OTEL_METRICS_EXPORTER=console write to.
 	Console io.Writer
 }
@@ -56,8 +59,12 @@ type Telemetry struct {
 	address       string
 	metrics       http.Handler
 
-	ended, delivered atomic.Int64 // sampled spans
-	mu               struct {
+	rate float64
+	logs logs
+	// Sampled spans: those that have ended, those on their way, and what has become of the others.
+	ended, queued, delivered, failedSpans, dropped atomic.Int64
+
+	mu struct {
 		sync.Mutex
 		patience time.Duration // how long the next flush waits: Patience, or a tenth of it after one that timed out
 		last     error         // of an exporter
@@ -102,12 +109,16 @@ func settings(signal string) string {
 func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 	t := &Telemetry{}
 	t.mu.patience = Patience
+	t.logs.logger, t.logs.losses = o.Logger, t.Losses
 	defer func() {
 		if err != nil {
 			t.Close()
 		}
 	}()
 	if err := o.Settings.apply(); err != nil {
+		return nil, err
+	}
+	if t.rate, err = traceRate(); err != nil {
 		return nil, err
 	}
 	traces, metrics := enabled("TRACES"), enabled("METRICS")
@@ -130,8 +141,7 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("telemetry: traces: %s: %w", settings("TRACES"), err)
 		}
-		batches := sdktrace.NewBatchSpanProcessor(&countingExporter{exporter, t})
-		traced := sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(&countingProcessor{batches, t}))
+		traced := sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(t.processor(exporter)))
 		otel.SetTracerProvider(traced)
 		t.tracer = traced
 	}
@@ -162,8 +172,13 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 			with = append(with, sdkmetric.WithReader(reader))
 		}
 		metered := sdkmetric.NewMeterProvider(with...)
-		otel.SetMeterProvider(metered)
 		t.meter = metered
+		if t.tracer != nil {
+			if err := t.observe(metered); err != nil {
+				return nil, err
+			}
+		}
+		otel.SetMeterProvider(metered)
 	}
 	return t, nil
 }
@@ -214,11 +229,15 @@ func (t *Telemetry) MetricsURL() string {
 	return "http://" + t.address + "/metrics"
 }
 
+// TraceRate is the value for cache.TelemetryOptions.TraceRate.
+func (t *Telemetry) TraceRate() float64 { return t.rate }
+
 // failed is told of exporters' errors.
 func (t *Telemetry) failed(err error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.mu.last = err
+	t.mu.Unlock()
+	t.logs.lost(err)
 }
 
 // Flush delivers the spans so far and the metrics as of now. It waits at most Patience, and a tenth of that once a flush has
@@ -269,38 +288,4 @@ func (t *Telemetry) Close() error {
 		errs = append(errs, fmt.Errorf("telemetry: an export failed: %w", t.mu.last))
 	}
 	return errors.Join(errs...)
-}
-
-// errQueue stands for spans that found the queue full.
-var errQueue = errors.New("the queue was full")
-
-// countingProcessor counts the spans that are to be delivered.
-type countingProcessor struct {
-	sdktrace.SpanProcessor
-	t *Telemetry
-}
-
-func (p *countingProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
-	if s.SpanContext().IsSampled() {
-		p.t.ended.Add(1)
-	}
-	p.SpanProcessor.OnEnd(s)
-}
-
-// countingExporter counts the spans that are.
-type countingExporter struct {
-	sdktrace.SpanExporter
-	t *Telemetry
-}
-
-func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	err := e.SpanExporter.ExportSpans(ctx, spans)
-	if err == nil {
-		e.t.delivered.Add(int64(len(spans)))
-		return nil
-	}
-	e.t.mu.Lock()
-	defer e.t.mu.Unlock()
-	e.t.mu.spans = err
-	return err
 }

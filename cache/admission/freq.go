@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/numa"
@@ -24,7 +26,7 @@ var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
 // Host memory: 144 bytes for each row that fits (capacity ÷ mean slot bytes), at least 3.2 MB, and at most 144 bytes for each row of the
-// tables. Rank takes another 1.5 MB, from 170,000 rows that fit on 1.5 MB for each processor. Observe takes constant time an access; Rank
+// tables. With Problem.Memory it takes no more than that, but for the 3.2 MB: then it tracks fewer rows, 48 bytes each. Rank takes another 1.5 MB, from 170,000 rows that fit on 1.5 MB for each processor. Observe takes constant time an access; Rank
 // and Resize take time linear in the memory. Equal accesses give equal rankings, however they are batched. The size of a row is requested
 // when it might become tracked, and not again while it is.
 func NewFrequency() Policy { return &frequency{} }
@@ -61,6 +63,7 @@ type frequency struct {
 	victim   float64           // lowest score that fit at the last Rank, in accesses
 	order    []uint64          // the last ranking: keys, so that nothing is looked up while it is read
 	mapped   [3]*numa.Memory   // of buckets, sketch and order
+	taken    atomic.Int64      // bytes of these
 	sorter   sorter            // of accesses by shard
 }
 
@@ -93,7 +96,9 @@ type freqBucket struct {
 
 const (
 	freqWays = 8
-	noKey    = math.MaxUint64 // marks an empty place
+	// trackedBytes is what a tracked row takes: a place in a bucket, one in the last ranking, and an eighth of a block of the sketch.
+	trackedBytes = int64(unsafe.Sizeof(freqBucket{})/freqWays + 8 + unsafe.Sizeof(sketchBlock{})/freqWays)
+	noKey        = math.MaxUint64 // marks an empty place
 )
 
 // freqInfo holds the size of a tracked row and the results of the last Rank:
@@ -130,7 +135,11 @@ func (f *frequency) Resize(capacity int64) {
 	f.capacity = capacity
 	rows := float64(f.problem.rowsIn(capacity))
 	f.ageing.resize(rows)
-	entries := min(max(leastTracked, perRow*rows), perRow*float64(f.problem.rows())+freqWays, math.MaxUint32)
+	tracked := perRow * rows
+	if f.problem.Memory > 0 {
+		tracked = min(tracked, float64(f.problem.Memory/trackedBytes))
+	}
+	entries := min(max(leastTracked, tracked), perRow*float64(f.problem.rows())+freqWays, math.MaxUint32)
 	defer func() {
 		for k := range horizons {
 			f.promoted[k] = f.ageing.recent(k, f.period)
@@ -163,6 +172,7 @@ func (f *frequency) Resize(capacity int64) {
 		}
 	})
 	f.sketch, f.mapped[1] = newSketch(n, shards, uint64(f.period))
+	f.taken.Store(int64(n) * freqWays * trackedBytes)
 	for i := range old {
 		for w, key := range old[i].keys {
 			if key == noKey {
@@ -175,6 +185,9 @@ func (f *frequency) Resize(capacity int64) {
 		}
 	}
 }
+
+// MemoryBytes implements Sizer.
+func (f *frequency) MemoryBytes() int64 { return f.taken.Load() }
 
 // bucket returns the bucket of a key's hash. Buckets are in the order of hashes.
 func (f *frequency) bucket(hash uint64) *freqBucket {
@@ -399,7 +412,8 @@ func (f *frequency) Explain(key uint64) Estimate {
 
 func (f *frequency) Close() {
 	freeAll(&f.mapped)
-	*f = frequency{}
+	f.buckets, f.sketch, f.order, f.problem = nil, sketch{}, nil, Problem{}
+	f.taken.Store(0)
 }
 
 func freeAll(memory *[3]*numa.Memory) {

@@ -253,6 +253,37 @@ func TestFrequency_Memory(t *testing.T) {
 	}
 }
 
+// TestFrequency_MemoryBound: with Problem.Memory the policy takes no more, says what it takes, and still ranks the rows that are used most first.
+func TestFrequency_MemoryBound(t *testing.T) {
+	const rows, memory = 2_000_000, 5_000_000
+	p := Problem{Rows: []int64{rows}, Capacity: rows / 2 * 16, Memory: memory, SlotBytes: func(uint64) int { return 16 }, StoredBytes: func(uint64) int { return 16 }}
+	f := frequencyOf(t, p)
+	r := rand.New(rand.NewPCG(1, 2))
+	all := make([]int64, 1_000_000)
+	for i := range all {
+		if all[i] = r.Int64N(rows); i%4 == 0 {
+			all[i] = int64(i / 4 % 100)
+		}
+	}
+	f.Observe(0, all)
+	ranking := rank(t, f)
+	if got := f.memory() - int64(unsafe.Sizeof(freqBins{})); got > memory+memory/10 || got < memory/2 {
+		t.Errorf("%d bytes are held, want up to %d", got, memory)
+	}
+	if got, said := f.memory()-int64(unsafe.Sizeof(freqBins{})), f.MemoryBytes(); said < got*9/10 || said > got*11/10 {
+		t.Errorf("%d bytes are held, and %d are said to be", got, said)
+	}
+	for i, key := range ranking[:100] {
+		if key >= 100 {
+			t.Fatalf("key %d is at place %d", key, i)
+		}
+	}
+	f.Resize(rows * 16) // more would fit
+	if said := f.MemoryBytes(); said > memory {
+		t.Errorf("%d bytes after Resize", said)
+	}
+}
+
 // TestFrequency_Resize: what is known survives, and the table's size follows.
 func TestFrequency_Resize(t *testing.T) {
 	const rows = 400_000

@@ -67,6 +67,15 @@ type Problem struct {
 	MapBytes int
 	// Costs is the time that lookups of each table's rows take. Tables beyond its end, and zero entries, have GPUCost(512, 0).
 	Costs []Cost
+	// Memory, if not 0, is about how many bytes of host memory the policy may take. One that would take more to follow all rows that fit follows fewer, and the
+	// ranking ends with these. Policies that cannot do so may ignore it.
+	Memory int64
+}
+
+// Sizer is a policy that says how much host memory it takes, in bytes. Any goroutine may ask at any time.
+type Sizer interface {
+	Policy
+	MemoryBytes() int64
 }
 
 // Training is a sequence of batches, each a table index and row numbers, that a policy observes before the cache is filled.

@@ -31,16 +31,17 @@ static void updates(tc_cache *cache)
 	OK(tc_update(cache, 0, ids, TC_INT32, N, rows, STRIDE));
 	same_row(cache, 7, (float *)(rows + 2 * STRIDE)); /* the last one counts */
 	same_row(cache, 4999, (float *)(rows + STRIDE));
-	/* Appended rows, with one left out. */
-	int64_t more[2] = {ROWS + 1, 3};
-	OK(tc_update(cache, 0, more, TC_INT64, 2, rows, STRIDE));
+	/* Appended rows: with one left out an error, which changes nothing. */
+	int64_t gap[2] = {3, ROWS + 1};
+	REFUSED(TC_ERROR_ROWS, "row number (5001) must be at most 5000", tc_update(cache, 0, gap, TC_INT64, 2, rows, STRIDE));
+	int64_t more[3] = {ROWS + 1, 3, ROWS};
+	OK(tc_update(cache, 0, more, TC_INT64, 3, rows, STRIDE));
 	tc_table_info info;
 	info.size = sizeof info;
 	OK(tc_table_get_info(cache, 0, &info));
 	CHECK(info.rows == ROWS + 2 && info.capacity == ROWS + 100 && info.row_bytes == ROW && info.columns == COLUMNS);
 	CHECK(info.dtype == TC_FLOAT32 && strcmp(info.name, "numbers") == 0 && info.codec[0] != 0);
-	float zeros[COLUMNS] = {0};
-	same_row(cache, ROWS, zeros);
+	same_row(cache, ROWS, (float *)(rows + 2 * STRIDE));
 	same_row(cache, ROWS + 1, (float *)rows);
 	same_row(cache, 3, (float *)(rows + STRIDE));
 	int64_t beyond[2] = {0, ROWS + 100};

@@ -89,7 +89,9 @@ static void of_opening(void)
 	REFUSED(TC_ERROR_ARGUMENT, "wait (-1", tc_attach("unix:/nonexistent/socket", &attach, &cache));
 	attach.wait = 0, attach.scratch = 5;
 	REFUSED(TC_ERROR_ARGUMENT, "config.scratch (5) must be at least 1048576", tc_attach("unix:/nonexistent/socket", &attach, &cache));
-	attach.scratch = 0, attach.size = 3;
+	attach.scratch = 0, attach.timeout = 0.01;
+	REFUSED(TC_ERROR_ARGUMENT, "config.timeout (0.01 s) must be 0.1 to 1e9, or 0 for 10", tc_attach("unix:/nonexistent/socket", &attach, &cache));
+	attach.timeout = 0, attach.size = 3;
 	REFUSED(TC_ERROR_ARGUMENT, "tc_attach_config.size (3)", tc_attach("unix:/nonexistent/socket", &attach, &cache));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_attach(NULL, NULL, &cache));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_attach("unix:/nonexistent/socket", NULL, NULL));

@@ -174,6 +174,32 @@ void check_handles(void)
 	free(table);
 }
 
+/* Rows and row numbers in memory of a mapped file that has become shorter are errors, and the process goes on. */
+static void shrunk_files(const float *table)
+{
+	FILE *file = tmpfile();
+	CHECK(file != NULL);
+	size_t bytes = (size_t)ROWS * ROW;
+	CHECK(ftruncate(fileno(file), (off_t)bytes) == 0);
+	void *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fileno(file), 0);
+	CHECK(mapped != MAP_FAILED && ftruncate(fileno(file), 0) == 0);
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	table_desc(&t, mapped);
+	tc_cache *cache;
+	REFUSED(TC_ERROR_FILE, "table numbers: transfer: source at rows from 0 of 5000: ", tc_open(&config, &t, 1, &cache));
+	for (int32_t type = TC_INT32; type <= TC_INT64; type++) {
+		table_desc(&t, table);
+		tc_training batch = {.table = 0, .id_type = type, .ids = mapped, .n = 1000};
+		config.training = &batch;
+		config.training_batches = 1;
+		REFUSED(TC_ERROR_FILE, "training batch 0: ", tc_open(&config, &t, 1, &cache));
+	}
+	CHECK(munmap(mapped, bytes) == 0);
+	fclose(file);
+}
+
 void check_files(const char *path)
 {
 	float *table = table_new();
@@ -196,6 +222,7 @@ void check_files(const char *path)
 	gathers(cache, 0, table);
 	gathers(cache, 1, table);
 	OK(tc_close(cache));
+	shrunk_files(table);
 	free(table);
 }
 

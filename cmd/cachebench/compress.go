@@ -47,7 +47,7 @@ func newCompress() *cobra.Command {
 	f.StringVar(&cfg.Generate, "generate", "", "table without --features: "+strings.Join(experiment.Generated, ", "))
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+", or zstd (level 3) and lz4 for comparison (default: all)")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")
-	f.BoolVar(&cfg.Bounds, "bounds", false, "also compute what no codec of a kind can save more than: entropies of the table's elements")
+	f.BoolVar(&cfg.Bounds, "bounds", false, "also estimate by entropy what codecs of single elements save, of at most 13 leading bits; no limits: codecs that save more are named")
 	addForce(f, &cfg.Force)
 	f.Lookup("generate").DefValue = experiment.Generated[0]
 	f.Lookup("row-elements").DefValue = "as they are"

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"go/format"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 const gpuExample = "../../bench/report/testdata/gpu.json"
@@ -108,10 +112,10 @@ func TestGPUBench_Rates(t *testing.T) {
 			}
 			have := rates[name]
 			if rate.Rate == 0 { // hit-parts alone
-				have.Bytes, have.BytesRatio = rate.Bytes, rate.BytesRatio
+				have.Rows[codec.ByteRows] = rate.Rows[codec.ByteRows]
 				rate = have
-			} else if rate.Bytes == 0 {
-				rate.Bytes, rate.BytesRatio = have.Bytes, have.BytesRatio
+			} else if len(rate.Rows[codec.ByteRows]) == 0 {
+				rate.Rows[codec.ByteRows] = have.Rows[codec.ByteRows]
 			}
 			rates[name] = rate
 		}
@@ -128,7 +132,7 @@ func TestGPUBench_Rates(t *testing.T) {
 	}
 	// What would be written when there are new figures.
 	rates["rank"] = codec.GPURate{Rate: 0.7, Ratio: 1.2, Ones: 1.3, OnesRatio: 12, Measured: true}
-	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":   {Rate: 0.70, Ratio: 1.20, Ones: 1.30, OnesRatio: 12.00, Measured: true},`) {
+	if got := string(formatRates(rates)); !strings.Contains(got, `"rank": {Rate: 0.70, Ratio: 1.20, Ones: 1.30, OnesRatio: 12.00, Measured: true},`) {
 		t.Error(got)
 	}
 }
@@ -149,17 +153,38 @@ var gpuRates = map[string]GPURate{
 		if r.Ones != 0 {
 			fmt.Fprintf(&b, ", Ones: %.2f, OnesRatio: %.2f", r.Ones, r.OnesRatio)
 		}
-		if r.Bytes != 0 {
-			fmt.Fprintf(&b, ", Bytes: %.2f, BytesRatio: %.2f", r.Bytes, r.BytesRatio)
-		}
 		if r.Measured {
 			b.WriteString(", Measured: true")
+		}
+		if slices.ContainsFunc(r.Rows[:], func(rows []codec.RowRate) bool { return len(rows) > 0 }) {
+			b.WriteString(", Rows: [RowKinds][]RowRate{\n")
+			for kind, rows := range r.Rows {
+				if len(rows) == 0 {
+					continue
+				}
+				fmt.Fprintf(&b, "\t\t%s: {", kindNames[kind])
+				for i, of := range rows {
+					if i > 0 {
+						b.WriteString(", ")
+					}
+					fmt.Fprintf(&b, "{%d, %.2f, %.2f}", of.RowBytes, of.Rate, of.Ratio)
+				}
+				b.WriteString("},\n")
+			}
+			b.WriteString("\t}")
 		}
 		b.WriteString("},\n")
 	}
 	b.WriteString("}\n")
-	return b.Bytes()
+	source, err := format.Source(b.Bytes())
+	if err != nil {
+		panic(err)
+	}
+	return source
 }
+
+// kindNames are the names of codec's kinds of rows.
+var kindNames = [codec.RowKinds]string{"Float32Rows", "BFloat16Rows", "Float16Rows", "ByteRows", "OnesRows"}
 
 // TestGPUBench_Merge: several reports of one kind of machine print as one, in the order of the cases; others are refused.
 func TestGPUBench_Merge(t *testing.T) {
@@ -200,7 +225,7 @@ func codecRates(r *gpu.Report) map[string]codec.GPURate {
 	codecs, parts := whole("hit-codecs", "hit-decode"), whole("hit-parts")
 	of := map[string][]gpu.Result{}
 	for _, x := range r.Results {
-		if x.RowBytes >= rateRows && (codecs && (x.Case == "hit-codecs" || x.Case == "hit-decode") || parts && x.Case == "hit-parts") {
+		if codecs && (x.Case == "hit-codecs" || x.Case == "hit-decode") || parts && x.Case == "hit-parts" {
 			label := x.Codec
 			if x.Case == "hit-parts" && x.Codec != partsCodec {
 				label += bytesSuffix
@@ -214,7 +239,9 @@ func codecRates(r *gpu.Report) map[string]codec.GPURate {
 	median := func(label string, value func(gpu.Result) float64) float64 {
 		var all []float64
 		for _, x := range of[label] {
-			all = append(all, value(x))
+			if x.RowBytes >= rateRows {
+				all = append(all, value(x))
+			}
 		}
 		slices.Sort(all)
 		n := len(all)
@@ -233,13 +260,66 @@ func codecRates(r *gpu.Report) map[string]codec.GPURate {
 		rates[name] = codec.GPURate{Rate: median(label, rate), Ratio: median(label, ratio), Ones: median(ones, rate), OnesRatio: median(ones, ratio), Measured: true}
 	}
 	for label := range of {
-		if name, ok := strings.CutSuffix(label, bytesSuffix); ok {
-			r := rates[name]
-			r.Bytes, r.BytesRatio = median(label, rate), median(label, ratio)
-			rates[name] = r
+		name, kind := rowsOf(label)
+		r, all := rates[name], of[label]
+		if kind == codec.OnesRows && r.Rate == 0 { // nothing else was measured of the codec
+			continue
 		}
+		slices.SortStableFunc(all, func(a, b gpu.Result) int { return cmp.Compare(a.RowBytes, b.RowBytes) })
+		for _, x := range all {
+			r.Rows[kind] = append(r.Rows[kind], codec.RowRate{RowBytes: x.RowBytes, Rate: math.Round(100*x.Ratio) / 100, Ratio: math.Round(100*x.Compression) / 100})
+		}
+		rates[name] = r
 	}
 	return rates
+}
+
+// rowsOf returns the codec and the kind of rows of a label of codecRates.
+func rowsOf(label string) (name string, kind codec.RowKind) {
+	for suffix, kind := range map[string]codec.RowKind{
+		gpu.BFloat16Suffix: codec.BFloat16Rows, gpu.Float16Suffix: codec.Float16Rows, bytesSuffix: codec.ByteRows, gpu.OnesSuffix: codec.OnesRows,
+	} {
+		if name, ok := strings.CutSuffix(label, suffix); ok {
+			return name, kind
+		}
+	}
+	if label == partsCodec {
+		return label, codec.ByteRows
+	}
+	return label, codec.Float32Rows
+}
+
+// TestGPUBench_PredictsRecord: the rates that auto-selection goes by are those that the record of an H200 has, within 0.02, for each codec, element type and row length.
+func TestGPUBench_PredictsRecord(t *testing.T) {
+	t.Parallel()
+	report, err := gpu.ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := [codec.RowKinds]dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float16, dtype.Float8E4M3FN, dtype.Float32}
+	checked := map[string]int{}
+	for _, x := range report.Results {
+		if x.Case != "hit-codecs" && x.Case != "hit-decode" && x.Case != "hit-parts" {
+			continue
+		}
+		label := x.Codec
+		switch {
+		case label == gpu.SparseCodec:
+			label = "ibp4" + gpu.OnesSuffix
+		case x.Case == "hit-parts" && label != partsCodec:
+			label += bytesSuffix
+		}
+		name, kind := rowsOf(label)
+		if got := codec.RateOnGPU(name).For(types[kind], x.RowBytes, nil).At(x.Compression); math.Abs(got-x.Ratio) > 0.02 {
+			t.Errorf("%s, rows of %d bytes: predicted %.2f, measured %.2f", label, x.RowBytes, got, x.Ratio)
+		}
+		checked[name]++
+	}
+	for name, rate := range codec.RatesOnGPU() {
+		if rate.Measured && checked[name] == 0 {
+			t.Errorf("codec (%s): no figures in the record", name)
+		}
+	}
 }
 
 // TestGPUBench_CodecRates: medians of the ratios of rows from 512 bytes on, of float32 rows where the codec serves those.
@@ -267,21 +347,37 @@ func TestGPUBench_CodecRates(t *testing.T) {
 	add("hit-parts", "parts", 264, 0.3)
 	add("hit-parts", "parts", 528, 0.5)
 	add("hit-parts", "parts", 2112, 0.7)
-	want := map[string]codec.GPURate{
-		"ibp2": {Rate: 0.85, Ratio: 2, Measured: true}, "ibp4": {Rate: 0.96, Ratio: 2, Ones: 1.4, OnesRatio: 2, Measured: true}, "rank": {Rate: 0.7, Ratio: 2, Measured: true},
-		"parts": {Rate: 0.6, Ratio: 2, Measured: true}, "zipnn": {Bytes: 0.3, BytesRatio: 2},
+	rows := func(kind codec.RowKind, of ...codec.RowRate) (all [codec.RowKinds][]codec.RowRate) {
+		all[kind] = of
+		return all
 	}
-	if got := codecRates(r); !maps.Equal(got, want) {
+	want := map[string]codec.GPURate{
+		"ibp2":  {Rate: 0.85, Ratio: 2, Measured: true, Rows: rows(codec.BFloat16Rows, codec.RowRate{RowBytes: 512, Rate: 0.85, Ratio: 2}, codec.RowRate{RowBytes: 1024, Rate: 0.86, Ratio: 2})},
+		"ibp4":  {Rate: 0.96, Ratio: 2, Ones: 1.4, OnesRatio: 2, Measured: true, Rows: rows(codec.Float32Rows, codec.RowRate{RowBytes: 512, Rate: 0.96, Ratio: 2})},
+		"rank":  {Rate: 0.7, Ratio: 2, Measured: true, Rows: rows(codec.Float32Rows, codec.RowRate{RowBytes: 256, Rate: 0.1, Ratio: 2}, codec.RowRate{RowBytes: 512, Rate: 0.61, Ratio: 2}, codec.RowRate{RowBytes: 1024, Rate: 0.8, Ratio: 2}, codec.RowRate{RowBytes: 4096, Rate: 0.7, Ratio: 2})},
+		"parts": {Rate: 0.6, Ratio: 2, Measured: true, Rows: rows(codec.ByteRows, codec.RowRate{RowBytes: 264, Rate: 0.3, Ratio: 2}, codec.RowRate{RowBytes: 528, Rate: 0.5, Ratio: 2}, codec.RowRate{RowBytes: 2112, Rate: 0.7, Ratio: 2})},
+		"zipnn": {Rows: rows(codec.ByteRows, codec.RowRate{RowBytes: 528, Rate: 0.3, Ratio: 2})},
+	}
+	for name, more := range map[string]struct {
+		kind codec.RowKind
+		rate codec.RowRate
+	}{"ibp4": {codec.OnesRows, codec.RowRate{RowBytes: 512, Rate: 1.4, Ratio: 2}}, "rank": {codec.BFloat16Rows, codec.RowRate{RowBytes: 512, Rate: 0.2, Ratio: 2}},
+		"ibp2": {codec.Float16Rows, codec.RowRate{RowBytes: 1024, Rate: 0.1, Ratio: 2}}} {
+		rate := want[name]
+		rate.Rows[more.kind] = []codec.RowRate{more.rate}
+		want[name] = rate
+	}
+	if got := codecRates(r); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	r.Incomplete = []gpu.Skipped{{Case: "hit-codecs", Reason: "x"}}
-	if got := codecRates(r); len(got) != 2 || got["parts"] != want["parts"] || got["zipnn"] != want["zipnn"] {
+	if got := codecRates(r); len(got) != 2 || !reflect.DeepEqual(got["parts"], want["parts"]) || !reflect.DeepEqual(got["zipnn"], want["zipnn"]) {
 		t.Errorf("incomplete: %v", got)
 	}
 	r.Incomplete = []gpu.Skipped{{Case: "hit-parts", Reason: "x"}}
 	delete(want, "parts")
 	delete(want, "zipnn")
-	if got := codecRates(r); !maps.Equal(got, want) {
+	if got := codecRates(r); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -33,14 +33,14 @@ func (t *telemetryFlags) start(cmd *cobra.Command, cfg *experiment.Config) (end 
 		}
 		cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	}
-	running, err := telemetry.Start(cmd.Context(), telemetry.Options{Service: "cachebench", MetricsAddr: t.metricsAddr, Console: stderr})
+	running, err := telemetry.Start(cmd.Context(), telemetry.Options{Service: "cachebench", MetricsAddr: t.metricsAddr, Logger: cfg.Logger, Console: stderr})
 	if err != nil {
 		return nil, err
 	}
 	if url := running.MetricsURL(); url != "" {
 		fmt.Fprintln(stderr, "metrics at", url)
 	}
-	cfg.Closing = running.Flush
+	cfg.Closing, cfg.TraceRate = running.Flush, running.TraceRate()
 	return func() {
 		if err := running.Close(); err != nil { // the command succeeds all the same
 			fmt.Fprintln(stderr, "cachebench:", strings.ReplaceAll(err.Error(), "\n", "\ncachebench: "))

@@ -16,6 +16,13 @@ func newTrace() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Look at traces, convert them, and generate workloads as traces",
+		// Without it, cobra prints the help for a command that there is not, and succeeds.
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("trace: command (%q) must be one of those that cachebench trace --help lists", args[0])
+			}
+			return cmd.Help()
+		},
 	}
 	cmd.AddCommand(newTraceInfo(), newTraceConvert(), newTraceGenerate())
 	return cmd

@@ -161,6 +161,7 @@ func TestTrace_BadInput(t *testing.T) {
 		{"--misses needs a captured trace: " + text + " (ids) does not say what missed", []string{"convert", text, in("y.tct"), "--misses"}},
 		{"--limit (-1) must not be negative", []string{"convert", text, in("y.tct"), "--limit", "-1"}},
 		{`required flag(s) "out" not set`, []string{"generate", "mix"}},
+		{`trace: command ("inf") must be one of those that cachebench trace --help lists`, []string{"inf", text}},
 		{`workload: kind ("x") must be one of mix, dlrm, kv-blocks, popularity, sampling, ngram`, []string{"generate", "x", "--out", in("y.tct")}},
 		{"--tables means nothing for mix, only for dlrm", []string{"generate", "mix", "--tables", "5", "--out", in("y.tct")}},
 		{"--rows (0) must be at least 1", []string{"generate", "mix", "--rows", "0", "--out", in("y.tct")}},

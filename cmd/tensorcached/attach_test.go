@@ -7,6 +7,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +74,32 @@ func TestRun_Attached(t *testing.T) {
 	}
 	if gather(); !bytes.Equal(out[:64], bytes.Repeat([]byte("v"), 64)) {
 		t.Errorf("after the owner's end: %q", out[:64])
+	}
+}
+
+// TestRun_MemoryHeld: a start that lacks memory says which processes still hold that of the owner before, and how much.
+func TestRun_MemoryHeld(t *testing.T) {
+	t.Parallel()
+	socket := "unix:" + t.TempDir() + "/s"
+	file := features(t, "users.npy", 50_000, 16)
+	p := start(t, "--features", file, "--budget", "16KiB", "--listen", socket)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := cache.Attach(ctx, socket, cache.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	again := []string{"--device", "host", "--table", "file=" + file + ",capacity=100000000000000", "--listen", socket + "2"}
+	if _, stderr, status := runs(t, again...); status != 1 || !strings.Contains(stderr, "may take") || strings.Contains(stderr, "(process "+strconv.Itoa(os.Getpid())+")") {
+		t.Errorf("beside the owner: status %d, stderr %q", status, stderr)
+	}
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	_, stderr, status := runs(t, again...)
+	want := regexp.MustCompile(`still hold [0-9.]+ [kMG]?B of its memory, until they attach to the next: .*\(process ` + strconv.Itoa(os.Getpid()) + `\) [0-9.]+ [kMG]?B.*; end them first, or allow memory for both copies`)
+	if status != 1 || !strings.Contains(stderr, "may take") || !want.MatchString(stderr) {
+		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }
 

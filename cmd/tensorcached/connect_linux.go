@@ -213,7 +213,7 @@ func writeStatus(w io.Writer, s *serve.Status) error {
 	for what, text := range s.Errors {
 		fmt.Fprintf(w, "%s: %s\n", what, text)
 	}
-	_, err := fmt.Fprintf(w, "host tier %s, %s lookups, %s hits, %d refresh cycles\n", size(s.HostBytes), humanize.Comma(s.Lookups), percent(s.Hits, s.Lookups), s.Refresh.Cycles)
+	_, err := fmt.Fprintf(w, "host tier %s, host memory %s in all, %s lookups, %s hits, %d refresh cycles\n", size(s.HostBytes), size(s.HostTaken), humanize.Comma(s.Lookups), percent(s.Hits, s.Lookups), s.Refresh.Cycles)
 	return err
 }
 

@@ -4,10 +4,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -92,6 +95,31 @@ func TestConnect_Commands(t *testing.T) {
 	if code, _ := p.get("stats"); code != 200 {
 		t.Errorf("after drain, stats: %d", code)
 	}
+}
+
+// TestConnect_Stopped: no command waits for a tensorcached that is stopped, and the error names it; the long ones wait for 10 s, not for their --timeout.
+func TestConnect_Stopped(t *testing.T) {
+	t.Parallel()
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--listen", "unix:"+t.TempDir()+"/s")
+	p.signal(syscall.SIGSTOP)
+	owner := fmt.Sprintf("owner at %s (process %d) has not answered hello ", p.socket(), p.cmd.Process.Pid)
+	var all sync.WaitGroup
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{owner + "in time: context deadline exceeded", []string{"status", "--timeout", "300ms"}},
+		{owner + "within 10s: it is stopped, hangs, or has no file descriptors left", []string{"refresh"}},
+		{owner + "within 10s: it is stopped, hangs, or has no file descriptors left", []string{"drain"}},
+	} {
+		all.Go(func() {
+			_, stderr, status := runs(t, append(c.args, "--connect", p.socket())...)
+			if status != 1 || !strings.HasPrefix(stderr, "tensorcached: --connect: ") || !strings.HasSuffix(stderr, c.want+"\n") {
+				t.Errorf("%q: status %d, stderr %q", c.args, status, stderr)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestConnect_BadInput(t *testing.T) {

@@ -190,6 +190,9 @@ func (p *process) get(path string) (status int, body string) {
 	return r.StatusCode, string(b)
 }
 
+// socket returns the --listen that it printed.
+func (p *process) socket() string { return regexp.MustCompile(`unix:[^ ,]+`).FindString(p.ready) }
+
 // stats returns /stats.
 func (p *process) stats() (s struct {
 	Clients       *int

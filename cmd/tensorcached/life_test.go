@@ -144,6 +144,14 @@ func TestRun_Reload(t *testing.T) {
 	if log := p.logged(); !strings.Contains(log, `msg="not reloaded" flags=budget`) || !strings.Contains(log, "msg=reloaded changed=refresh-churn\n") || p.stats().GPUMemory != 32<<10 {
 		t.Errorf("after a budget that is too small:\n%s", log)
 	}
+	// Tables take a restart: the log describes them.
+	if err := os.WriteFile(config, fmt.Appendf(nil, "tables: [{file: %s, name: people, capacity: 20000, resident: auto}]\ndevice: host\nresp: 127.0.0.1:0\nhttp: 127.0.0.1:0\nresp_password_file: %s\n", f, password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload()
+	if want := fmt.Sprintf(`flag=--table is="file=%[1]s" should_be="file=%[1]s,name=people,capacity=20000,resident=auto"`, f); !strings.Contains(p.logged(), want) {
+		t.Errorf("the log lacks %s:\n%s", want, p.logged())
+	}
 	p.signal(syscall.SIGTERM)
 	if status := p.wait(); status != 0 {
 		t.Errorf("exit status %d", status)

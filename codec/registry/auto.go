@@ -101,7 +101,7 @@ type Candidate struct {
 	// Unfit says that the table does not fit the budget as a resident one by this codec. HitRatio, MissNanoseconds and BatchMicroseconds are 0 then.
 	Unfit bool `json:"unfit,omitempty"`
 
-	gpu   codec.GPURate // the family's for the table's type; of None, 1 for all rows
+	gpu   codec.GPURate // the family's for the table's rows; of None, 1 for all rows
 	costs Costs
 	// What misses of a batch read, on average, in stored bytes.
 	missBytes float64
@@ -223,7 +223,7 @@ func train(sample []byte, rowBytes int, of dtype.Type, terms Terms) ([]contender
 	all, errs := make([]contender, len(families)), make([]error, len(families))
 	var training sync.WaitGroup
 	for i, f := range families {
-		all[i].Codec, all[i].gpu = f.Name, f.GPURate.For(of)
+		all[i].Codec = f.Name
 		if terms.Link > 0 && f.GPURate.Rate == 0 {
 			all[i].Skipped = "no GPU decodes it"
 			continue
@@ -245,6 +245,7 @@ func train(sample []byte, rowBytes int, of dtype.Type, terms Terms) ([]contender
 		case errs[i] != nil:
 			return nil, fmt.Errorf("codec: %s: %w", f.Name, errs[i])
 		}
+		all[i].gpu = f.GPURate.For(of, rowBytes, all[i].codec)
 	}
 	return append(all, contender{Candidate: Candidate{Codec: None, gpu: codec.GPURate{Rate: 1}}}), nil
 }

@@ -106,7 +106,7 @@ func TestPick_ResidentRanges(t *testing.T) {
 	judged := func() Candidate {
 		t.Helper()
 		c, choice, err := Pick(sample, rowBytes, dtype.Float32, terms)
-		if err != nil || c == nil {
+		if err != nil || c == nil && !choice.Candidates[0].Unfit { // where none fits, all may need slots of one length
 			t.Fatalf("%v, %+v", err, choice)
 		}
 		for _, k := range choice.Candidates { // uncompressed rows do not fit: nothing is said of how long they take

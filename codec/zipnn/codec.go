@@ -124,5 +124,15 @@ func (c *Codec) region(g int) (first, end int) {
 // Name implements codec.Codec.
 func (c *Codec) Name() string { return "zipnn" }
 
+// CodedPlanes implements codec.CodesPlanes.
+func (c *Codec) CodedPlanes() (coded, planes int) {
+	for i := range c.planes {
+		if c.planes[i].Kind == Coded {
+			coded++
+		}
+	}
+	return coded, len(c.planes)
+}
+
 // RowBytes implements codec.Codec.
 func (c *Codec) RowBytes() int { return c.rowBytes }

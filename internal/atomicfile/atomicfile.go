@@ -43,6 +43,9 @@ func Write(path string, contents []byte) (err error) {
 	return SyncFolder(filepath.Dir(path))
 }
 
+// SyncFile makes the contents of a file durable. Tests of other packages count its calls, and have them take long or fail.
+var SyncFile = (*os.File).Sync
+
 // SyncFolder makes the names in a folder durable. Not every file system lets folders be synced: of those it returns no error.
 func SyncFolder(path string) error {
 	f, err := os.Open(path)

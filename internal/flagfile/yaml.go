@@ -25,8 +25,11 @@ func ReadYAML(b []byte) (settings []Setting, err error) {
 	if err != nil {
 		return nil, yamlSyntax(err)
 	}
-	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
+	if len(file.Docs) > 1 {
 		return nil, fmt.Errorf("must hold one YAML mapping, not %d documents", len(file.Docs))
+	}
+	if len(file.Docs) == 0 || empty(file.Docs[0].Body) {
+		return nil, errors.New("must hold one YAML mapping: it is empty, or has comments only")
 	}
 	entries, ok := mapping(file.Docs[0].Body)
 	if !ok {
@@ -45,6 +48,15 @@ func ReadYAML(b []byte) (settings []Setting, err error) {
 		settings = append(settings, s)
 	}
 	return settings, nil
+}
+
+// empty reports whether a document has nothing but comments.
+func empty(n ast.Node) bool {
+	if n == nil {
+		return true
+	}
+	_, comments := n.(*ast.CommentGroupNode)
+	return comments
 }
 
 // yamlSyntax returns the parser's error without its picture of the text.

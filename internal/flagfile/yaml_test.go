@@ -42,7 +42,9 @@ tables:
 
 func TestReadYAML_BadInput(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                   "must hold one YAML mapping",
+		"":                                   "must hold one YAML mapping: it is empty, or has comments only",
+		"# a\n\n# b\n":                       "must hold one YAML mapping: it is empty, or has comments only",
+		"---\n---\n":                         "must hold one YAML mapping: it is empty, or has comments only",
 		"- 1":                                "must hold one YAML mapping",
 		"budget":                             "must hold one YAML mapping",
 		"a: 1\n---\nb: 2":                    "must hold one YAML mapping, not 2 documents",

@@ -40,7 +40,8 @@ func NewReader(r io.Reader) (*bufio.Reader, func(), error) {
 		if err != nil {
 			return nil, nil, &Error{"gzip", err}
 		}
-		return bufio.NewReaderSize(&reader{"gzip", z}, BufferBytes), func() { z.Close() }, nil
+		z.Multistream(false)
+		return bufio.NewReaderSize(&reader{"gzip", &members{z: z, raw: raw}}, BufferBytes), func() { z.Close() }, nil
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// One goroutine: callers read while others compute.
 		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
@@ -50,6 +51,55 @@ func NewReader(r io.Reader) (*bufio.Reader, func(), error) {
 		return bufio.NewReaderSize(&reader{"zstd", z}, BufferBytes), z.Close, nil
 	}
 	return raw, func() {}, nil
+}
+
+// members reads the members of gzip data, one after the other. Zeros behind the last one are padding, as of tapes and of storage with blocks, which the command
+// gzip ignores, too.
+type members struct {
+	z   *gzip.Reader
+	raw *bufio.Reader
+	err error // of next
+}
+
+func (m *members) Read(p []byte) (int, error) {
+	for m.err == nil {
+		n, err := m.z.Read(p)
+		if err != io.EOF {
+			return n, err
+		}
+		m.err = m.next()
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, m.err
+}
+
+// next begins the next member. It returns io.EOF if there is none.
+func (m *members) next() error {
+	padded := false
+	for {
+		b, err := m.raw.ReadByte()
+		switch {
+		case err != nil:
+			return err
+		case b == 0:
+			padded = true
+		case padded:
+			return gzip.ErrHeader
+		default:
+			if err := m.raw.UnreadByte(); err != nil {
+				return err
+			}
+			if err := m.z.Reset(m.raw); err == io.EOF {
+				return io.ErrUnexpectedEOF // in a header
+			} else if err != nil {
+				return err
+			}
+			m.z.Multistream(false)
+			return nil
+		}
+	}
 }
 
 // reader makes errors of a decompressor an Error.

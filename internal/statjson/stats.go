@@ -48,12 +48,13 @@ type Stats struct {
 	ScratchBytes  int64             `json:"scratch_bytes"`
 	StagingBytes  int64             `json:"staging_bytes"`
 	HostBytes     int64             `json:"host_bytes"`
+	HostTaken     int64             `json:"host_taken_bytes"` // of all that the cache takes there
 	LoadPeakBytes int64             `json:"load_peak_bytes"`
 	OverlayBytes  int64             `json:"overlay_bytes"`
 	Refresh       Refresh           `json:"refresh"`
 	Updates       Updates           `json:"updates"`
 	RestoredRows  int64             `json:"restored_rows"`
-	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner"
+	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner", and of tensorcached "telemetry"
 	Tables        []Table           `json:"tables"`
 	Devices       []Device          `json:"devices"`
 	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled, or none of them has been looked up.
@@ -158,7 +159,7 @@ func of(c *cache.Cache, all *cache.Stats) *Stats {
 		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, ResidentBytes: all.ResidentBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
 		Unallocated: all.UnallocatedBytes,
 		CodecBytes:  all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
-		HostBytes: all.HostBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
+		HostBytes: all.HostBytes, HostTaken: all.HostTakenBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
 		Refresh: Refresh{
 			Cycles: n.Cycles, AdmittedRows: n.AdmittedRows, EvictedRows: n.EvictedRows, MovedRows: n.MovedRows, WrittenBytes: n.RefreshedBytes,
 			Samples: n.SampledAccesses, SamplesDropped: n.LostAccesses,

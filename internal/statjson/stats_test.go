@@ -45,7 +45,7 @@ func TestOf_Keys(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := func(m map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
-	if got, want := keys(all), "codec codec_bytes compression_ratio devices errors estimate free_bytes gathers gpu_memory hit_ratio hits host_bytes host_bytes_moved index_bytes "+
+	if got, want := keys(all), "codec codec_bytes compression_ratio devices errors estimate free_bytes gathers gpu_memory hit_ratio hits host_bytes host_bytes_moved host_taken_bytes index_bytes "+
 		"load_peak_bytes lookups metadata_bytes misses misses_by_reason overlay_bytes payload_bytes peer_hits raw_bytes refresh restored_rows rows rows_cached rows_equal rows_uncompressed "+
 		"scratch_bytes slots_saved staging_bytes stored_bytes tables unallocated_bytes updates"; got != want {
 		t.Errorf("keys\n%s\nwant\n%s", got, want)

@@ -35,7 +35,7 @@ type ColdTier struct {
 	Restored   bool    `json:"restored,omitempty"`
 }
 
-// Store counts what was read from one store of pages, and pages that it did not deliver or had damaged.
+// Store counts what was read from one store of pages, and pages that it did not deliver or had damaged. Fault says why the latest of these failed, with its number.
 type Store struct {
 	Name        string  `json:"name"`
 	Reads       int64   `json:"reads"`
@@ -43,6 +43,7 @@ type Store struct {
 	BytesRead   int64   `json:"bytes_read"`
 	FailedPages int64   `json:"failed_pages"`
 	MeanMillis  float64 `json:"mean_ms"`
+	Fault       string  `json:"fault,omitempty"`
 }
 
 // Prefetch counts prefetched rows: those that were in memory when a batch asked for them, those that left unused, those for which there was no room, and those that
@@ -82,7 +83,7 @@ func TiersOf(t *cache.TierStats) *Tiers {
 	}
 	r.Cold.MeanMillis = mean(t.ReadNanos, t.Reads)
 	for _, s := range t.Stores {
-		r.Cold.Stores = append(r.Cold.Stores, Store{s.Name, s.Reads, s.PagesRead, s.BytesRead, s.FailedPages, mean(s.Nanos, s.Reads)})
+		r.Cold.Stores = append(r.Cold.Stores, Store{s.Name, s.Reads, s.PagesRead, s.BytesRead, s.FailedPages, mean(s.Nanos, s.Reads), s.Fault})
 	}
 	return r
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +21,8 @@ const (
 	MaxJSON    = 16 << 20
 	MaxPayload = 8 << 20
 
-	// writeTimeout is how long a frame may take to be sent. A process that reads nothing for so long is stopped or broken.
+	// writeTimeout is how long a frame may take to be sent, unless the connection has a time-out of its own. A process that reads nothing for so long
+	// is stopped or broken.
 	writeTimeout = 30 * time.Second
 
 	headerBytes = 16
@@ -34,12 +37,14 @@ var ErrTooLong = errors.New("wire: message too long")
 
 // Conn is a connection. One goroutine at a time may read; writing is safe for concurrent use.
 type Conn struct {
-	c     *net.UnixConn
-	write sync.Mutex
+	c       *net.UnixConn
+	timeout time.Duration // how long a frame may take to be sent
+	write   sync.Mutex
+	stuck   atomic.Bool // a frame took longer than that to be sent, and the connection has been closed
 }
 
 // NewConn returns a connection over a socket, which Close closes.
-func NewConn(c *net.UnixConn) *Conn { return &Conn{c: c} }
+func NewConn(c *net.UnixConn) *Conn { return &Conn{c: c, timeout: writeTimeout} }
 
 // Socket returns the socket.
 func (c *Conn) Socket() *net.UnixConn { return c.c }
@@ -69,8 +74,9 @@ func (c *Conn) Write(m *Message) error {
 	frame = append(frame, body...)
 	c.write.Lock()
 	defer c.write.Unlock()
-	c.c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	c.c.SetWriteDeadline(time.Now().Add(c.timeout))
 	if err := c.send(frame, m); err != nil {
+		c.stuck.Store(errors.Is(err, os.ErrDeadlineExceeded))
 		c.c.Close() // a part of the frame may have been sent
 		return err
 	}

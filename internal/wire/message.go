@@ -70,6 +70,7 @@ const (
 	Merge        = "merge"    // MergeRequest
 	Snapshot     = "snapshot" // SnapshotRequest
 	Drain        = "drain"
+	Ping         = "ping"   // is answered at once, whatever else is under way
 	Cancel       = "cancel" // a notice: CancelNotice
 )
 

@@ -115,7 +115,7 @@ func TestPeer_Ends(t *testing.T) {
 		o.Write(&Message{ID: m.ID, Body: fmt.Appendf(nil, `{"version":%d}`, Version)})
 		accepted <- o
 	}()
-	p, _, err := Dial(context.Background(), "unix:"+path, "test", nil)
+	p, _, err := Dial(context.Background(), "unix:"+path, "test", DefaultTimeout, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

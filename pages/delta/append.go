@@ -10,35 +10,48 @@ import (
 // nil, and is on the drive if the log is durable. After an error a process that opens the log later finds the whole batch or nothing of it.
 // Batches of goroutines that append at the same time share a sync.
 func (l *Log) Append(rows []Row) error {
+	finish, err := l.AppendAsync(rows)
+	if err != nil {
+		return err
+	}
+	return finish()
+}
+
+// AppendAsync writes a batch and returns. finish does the rest of Append: it waits for the drive if the log is durable, and has Read find the batch. Batches stand in the log
+// in the order in which AppendAsync has written them, whichever is finished first. finish must be called once, as Seal waits for it, and rows must not change before it
+// has returned. After an error of AppendAsync nothing is written, and finish is nil.
+func (l *Log) AppendAsync(rows []Row) (finish func() error, err error) {
 	if len(rows) == 0 {
-		return nil
+		return func() error { return nil }, nil
 	}
 	size := int64(0)
 	for _, r := range rows {
 		n := len(r.Stored)
 		switch {
 		case r.Row < 0 || r.Row >= l.rows:
-			return fmt.Errorf("delta: row (%d) must be 0 to %d", r.Row, l.rows-1)
+			return nil, fmt.Errorf("delta: row (%d) must be 0 to %d", r.Row, l.rows-1)
 		case r.Compressed && n >= l.rowBytes || !r.Compressed && n != l.rowBytes:
-			return fmt.Errorf("delta: row %d (%d bytes stored) must have %d, or less if it is compressed", r.Row, n, l.rowBytes)
+			return nil, fmt.Errorf("delta: row %d (%d bytes stored) must have %d, or less if it is compressed", r.Row, n, l.rowBytes)
 		}
 		size += rowEntry + int64(n)
 	}
 	if size > maxBatch {
-		return fmt.Errorf("delta: batch (%d bytes) must have at most %d", size, int64(maxBatch))
+		return nil, fmt.Errorf("delta: batch (%d bytes) must have at most %d", size, int64(maxBatch))
 	}
 	number, s, at, err := l.write(rows)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if l.o.Durable {
-		if err := l.syncTo(number); err != nil {
-			l.publish(nil, number, nil, 0, false)
-			return err
+	return func() error {
+		if l.o.Durable {
+			if err := l.syncTo(number); err != nil {
+				l.publish(nil, number, nil, 0, false)
+				return err
+			}
 		}
-	}
-	l.publish(rows, number, s, at, true)
-	return nil
+		l.publish(rows, number, s, at, true)
+		return nil
+	}, nil
 }
 
 // write writes a batch to the last segment, and returns its number and where it lies.
@@ -119,11 +132,9 @@ func (l *Log) rotate() (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.syncSegment(last); err != nil {
-		l.breakOff(err)
-		return nil, fmt.Errorf("delta: %w", err)
+	if err := l.syncAll(); err != nil {
+		return nil, err
 	}
-	l.noteSynced(next - 1)
 	s, err := createSegment(l.dir, header{l.table, last.number + 1, next})
 	if err != nil {
 		return nil, fmt.Errorf("delta: %w", err)
@@ -132,16 +143,6 @@ func (l *Log) rotate() (*segment, error) {
 	defer l.mu.Unlock()
 	l.mu.segments = append(l.mu.segments, s)
 	return s, nil
-}
-
-// noteSynced notes that all batches up to this number are on the drive.
-func (l *Log) noteSynced(number uint64) {
-	for {
-		known := l.synced.Load()
-		if known >= number || l.synced.CompareAndSwap(known, number) {
-			return
-		}
-	}
 }
 
 func (l *Log) syncSegment(s *segment) error {
@@ -153,26 +154,52 @@ func (l *Log) syncSegment(s *segment) error {
 	return syncFile(s.file)
 }
 
-// syncTo returns when the batch of this number is on the drive.
+// syncTo returns when the batch of this number is on the drive. One sync is under way at a time. It is for all batches that were written before it began. Those that
+// are written meanwhile wait for it to end, and the next one is for all of these: however many goroutines append, a batch waits for two syncs at most.
 func (l *Log) syncTo(number uint64) error {
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.mu.syncing && l.synced.Load() < number {
+		l.syncEnded.Wait()
+	}
 	if l.synced.Load() >= number {
 		return nil
 	}
-	l.mu.RLock()
-	written, broken := l.mu.written, l.mu.broken
-	s := l.mu.segments[len(l.mu.segments)-1] // those before were synced when the next began
-	l.mu.RUnlock()
-	if broken != nil {
-		return fmt.Errorf("delta: %w", broken)
+	return l.syncLocked()
+}
+
+// syncAll syncs the last segment. REQUIRES: writing held, so that none of it is written meanwhile.
+func (l *Log) syncAll() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.mu.syncing {
+		l.syncEnded.Wait()
 	}
-	if err := l.syncSegment(s); err != nil {
-		// The system may have dropped what it could not write: a later sync that succeeds would prove nothing.
-		l.breakOff(err)
+	return l.syncLocked()
+}
+
+// syncLocked syncs the last segment, and gives mu up meanwhile. Once a sync has failed there is no other: the system may have dropped what it could not write, and a later
+// sync that succeeds would prove nothing. REQUIRES: mu held, and no sync is under way.
+func (l *Log) syncLocked() error {
+	if l.mu.broken != nil {
+		return fmt.Errorf("delta: %w", l.mu.broken)
+	}
+	written, s := l.mu.written, l.mu.segments[len(l.mu.segments)-1] // those before were synced when the next began
+	l.mu.syncing = true
+	defer l.syncEnded.Broadcast()
+	err := func() error {
+		l.mu.Unlock()
+		defer func() {
+			l.mu.Lock()
+			l.mu.syncing = false
+		}()
+		return l.syncSegment(s)
+	}()
+	if err != nil {
+		l.mu.broken = err
 		return fmt.Errorf("delta: %w", err)
 	}
-	l.noteSynced(written)
+	l.synced.Store(max(l.synced.Load(), written))
 	return nil
 }
 

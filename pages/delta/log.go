@@ -49,10 +49,11 @@ type Log struct {
 		stored      int64 // bytes of the rows that index names
 		broken      error // what keeps the log from being written
 		closed      bool
+		syncing     bool // the last segment is being synced
 	}
 	published *sync.Cond    // of mu: a batch has left unpublished
-	syncing   sync.Mutex    // held while the last segment is synced
-	synced    atomic.Uint64 // number of the last batch that is known to be on the drive
+	syncEnded *sync.Cond    // of mu: syncing has become false
+	synced    atomic.Uint64 // number of the last batch that is known to be on the drive; stored under mu
 	// Of Stats.
 	appendedRows, appendedBytes, logBytes, cut atomic.Int64
 }
@@ -96,7 +97,7 @@ func Open(dir string, m *pages.Manifest, o Options) (_ *Log, err error) {
 func newLog(dir string, m *pages.Manifest, o Options) *Log {
 	l := &Log{dir: dir, table: m.Encoding(), rows: m.Rows, rowBytes: m.RowBytes, o: o}
 	l.mu.index, l.mu.unpublished = map[int64]location{}, map[uint64]struct{}{}
-	l.published = sync.NewCond(&l.mu)
+	l.published, l.syncEnded = sync.NewCond(&l.mu), sync.NewCond(&l.mu)
 	l.mu.next = 1
 	return l
 }

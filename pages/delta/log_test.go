@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -441,6 +442,79 @@ func TestLog_AppendersShareSyncs(t *testing.T) {
 	want := map[int64]Row{}
 	for g := range int64(goroutines) {
 		want[g] = version(g, each-1)
+	}
+	expect(t, l, want)
+	l.Close()
+	expect(t, open(t, dir, Options{}), want)
+}
+
+// TestLog_OneSyncAtATime: a segment is never synced by two goroutines at once, not by a rotation either. Of two such syncs, the system tells one alone that it could not write.
+func TestLog_OneSyncAtATime(t *testing.T) {
+	l := open(t, t.TempDir(), Options{Durable: true, SegmentBytes: 500})
+	var mu sync.Mutex
+	syncing := map[string]bool{}
+	syncFile = func(f *os.File) error {
+		name := f.Name()
+		mu.Lock()
+		if syncing[name] {
+			t.Errorf("%s is synced twice at once", filepath.Base(name))
+		}
+		syncing[name] = true
+		mu.Unlock()
+		time.Sleep(100 * time.Microsecond) // a drive
+		mu.Lock()
+		syncing[name] = false
+		mu.Unlock()
+		return nil
+	}
+	defer func() { syncFile = unsynced }()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 50 {
+				if err := l.Append([]Row{version(int64(g), i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if l.Stats().Segments < 10 {
+		t.Errorf("%d segments, want rotations beside the syncs", l.Stats().Segments)
+	}
+}
+
+// TestLog_FinishedLater: batches stand in the log in the order of AppendAsync, whichever is finished first. Seal waits for all of them.
+func TestLog_FinishedLater(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{Durable: true})
+	first, err := l.AppendAsync([]Row{version(7, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := l.AppendAsync([]Row{version(7, 2), version(8, 2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, map[int64]Row{})
+	if err := second(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[int64]Row{7: version(7, 2), 8: version(8, 2)}
+	expect(t, l, want)
+	sealed := make(chan error, 1)
+	go func() {
+		s, err := l.Seal()
+		if err == nil && !slices.Equal(s.Rows(), []int64{7, 8}) {
+			err = fmt.Errorf("rows %v are sealed", s.Rows())
+		}
+		sealed <- err
+	}()
+	if err := first(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-sealed; err != nil {
+		t.Error(err)
 	}
 	expect(t, l, want)
 	l.Close()

@@ -43,7 +43,7 @@ func (l *Log) replay() error {
 			if err := l.syncSegment(l.mu.segments[len(numbers)-1]); err != nil {
 				return err
 			}
-			l.noteSynced(l.mu.written)
+			l.synced.Store(l.mu.written)
 		}
 		return nil
 	}
@@ -121,7 +121,7 @@ func (l *Log) replaySegment(number uint64, first, last bool) error {
 	}
 	r.skip(segmentHeader)
 	if last { // the one before was synced before this one was made
-		l.noteSynced(h.first - 1)
+		l.synced.Store(h.first - 1)
 	}
 	for again := 0; ; {
 		x, err := r.batch(l.rows, l.rowBytes)

@@ -76,7 +76,7 @@ func createSegment(dir string, h header) (_ *segment, err error) {
 // Tests have one of each that fails, or that ends the process.
 var (
 	writeAt    = (*os.File).WriteAt
-	syncFile   = (*os.File).Sync
+	syncFile   = func(f *os.File) error { return atomicfile.SyncFile(f) }
 	syncFolder = atomicfile.SyncFolder
 )
 

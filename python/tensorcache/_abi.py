@@ -101,6 +101,7 @@ class AttachConfig(Structure):
         ("host_threads", c_int32),
         ("log_level", c_int32),
         ("scratch", c_int64),
+        ("timeout", c_double),
     ]
 
 

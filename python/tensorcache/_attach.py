@@ -19,14 +19,14 @@ _NAMES = {number: name for name, number in _abi.DTYPES.items()}
 _SLICE = 0.5  # seconds for which the library tries to reach an owner, before it is looked at Ctrl-C
 
 
-def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, wait: float, scratch: int, given: dict[str, Any]) -> Union[Table, Cache]:
+def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, wait: float, scratch: int, timeout: float, given: dict[str, Any]) -> Union[Table, Cache]:
     """Attaches to an owner: see ``open``. ``given`` are other arguments with their defaults, which must be unchanged."""
     for argument, (value, default) in given.items():
         if value is not default and value != default:
             raise ArgumentError(f"tensorcache: {argument} ({value!r}) must not be given for the cache of another process: its owner has decided it")
     lib = library()
     config = _abi.AttachConfig(
-        size=ctypes.sizeof(_abi.AttachConfig), name=name, workers=workers, host_threads=host_threads, log_level=log_level(), scratch=scratch
+        size=ctypes.sizeof(_abi.AttachConfig), name=name, workers=workers, host_threads=host_threads, log_level=log_level(), scratch=scratch, timeout=timeout
     )
     handle = ctypes.c_void_p()
     until = time.monotonic() + wait

@@ -1,6 +1,6 @@
 """Rows added up in bags, with torch tensors: ``Table.embedding_bag``, and several tables in one call.
 
-As with plain reads, the eager path calls the library at once; compiled programs, and tensors that are not plain ones, go through the operators
+As with plain reads, the eager path calls the library at once; what torch must see (``_tensors.seen``) goes through the operators
 ``tensorcache::embedding_bag``, ``tensorcache::embedding_bags`` of several tables, and ``tensorcache::keyed_bags`` of several tables whose row numbers lie in one
 tensor.
 """
@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
-import numpy as np
 import torch
 
 from . import _abi
 from ._bags import bags_of, pooling, row_of_float8, structure
 from ._elements import Element, element
-from ._ids import host_ids
 from ._library import check, library
-from ._tensors import _INTEGERS, TensorReads, _definitions, _empty, _int32, _int64, _is_compiling, _no_gradient, _of_key, _raw_stream, _Tensor
+from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, seen, written
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -61,10 +59,10 @@ class _Given:
 def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
     """Checks the tensors of a request. Those that several requests have are moved once: ``known`` is where they are noted."""
     reads = request.reads
-    ids = reads._integers(reads._host_tensor(request.ids))
+    ids = reads._integers(host_tensor(request.ids, reads._rows()))
     offsets, weights = request.offsets, request.weights
     if offsets is not None:
-        offsets = offsets if isinstance(offsets, _Tensor) else torch.from_numpy(np.require(host_ids(offsets, ids.numel() + 1, "offsets"), requirements="W"))
+        offsets = host_tensor(offsets, ids.numel() + 1, "offsets")
         if offsets.dtype not in _INTEGERS or offsets.dim() != 1:
             raise TypeError(f"tensorcache: offsets ({offsets.dtype}, shape {tuple(offsets.shape)}) must be integers of one axis")
         offsets = offsets.contiguous() if offsets.dtype in (_int64, _int32) else offsets.to(_int64)
@@ -72,7 +70,7 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
     if request.each:
         ids = ids.view(-1, 1)
     if weights is not None:
-        weights = torch.as_tensor(weights)
+        weights = _factors(weights)
         if weights.dtype.is_complex or weights.dtype is torch.bool:
             raise TypeError(f"tensorcache: per_sample_weights ({weights.dtype}) must be real numbers")
         if weights.requires_grad and torch.is_grad_enabled():
@@ -80,7 +78,7 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
         if weights.shape != ids.shape:
             raise ArgumentError(f"tensorcache: per_sample_weights (shape {tuple(weights.shape)}) must have the shape of ids, {tuple(ids.shape)}")
         weights = weights.detach().to(torch.float32).contiguous()
-    slot, device = -1, torch.device("cpu")
+    slot, device = -1, _cpu
     if ids.is_cuda:
         slot, device = reads._slots.get(ids.get_device()) or reads._wrong_device(ids)
     elif reads._cuda and (out is None or out.is_cuda):
@@ -91,6 +89,11 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
         if of is not None and of.device != ids.device:
             raise ArgumentError(f"tensorcache: {name} (device {of.device}) must be on {ids.device}, as ids are")
     return _Given(ids, offsets, weights, shape, slot, device)
+
+
+def _factors(weights: Any) -> torch.Tensor:
+    """Returns per_sample_weights as a tensor, in host memory unless they are one."""
+    return weights if isinstance(weights, _Tensor) else torch.as_tensor(weights, device=_cpu)
 
 
 def _moved(of: Any, device: torch.device, known: dict[int, Any]) -> Any:
@@ -157,12 +160,14 @@ def embedding_bag(
     reads: TensorReads, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
 ) -> torch.Tensor:
     """``Table.embedding_bag`` with tensors."""
+    if not seen(ids, offsets, weights, out):
+        return embedding_bags([BagRequest(reads, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
     kind = None if dtype is None else element(dtype).torch()
-    plain = not any(isinstance(x, _Tensor) and type(x) is not _Tensor for x in (ids, offsets, weights))  # offsets and weights may be lists
-    if out is None and (_is_compiling() or not plain and isinstance(ids, _Tensor)):
-        result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
-        return result
-    return embedding_bags([BagRequest(reads, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
+    ids = host_tensor(ids, reads._rows())
+    offsets = None if offsets is None else host_tensor(offsets, ids.numel() + 1, "offsets")
+    weights = None if weights is None else _factors(weights)
+    result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
+    return result if out is None else written(out, result)
 
 
 def keyed_bags(
@@ -286,25 +291,17 @@ def _keyed_fake(
     return values.new_empty((bags, sum(widths)), dtype=kind, device=values.device if values.is_cuda else all_reads[0]._current()[1])
 
 
-def _define(signature: str, run: Any, fake: Any) -> None:
-    name = signature.partition("(")[0]
-    _definitions.define(signature)
-    _definitions.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"tensorcache::{name}", fake)
-    torch.library.register_autograd(f"tensorcache::{name}", _no_gradient)
-
-
-_define(
+define(
     "embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
     "int? padding_idx=None, ScalarType? dtype=None) -> Tensor",
     _bag_op, _bag_fake,
 )  # fmt: skip
-_define(
+define(
     "embedding_bags(Tensor[] ids, Tensor?[] offsets, str[] tables, str[] modes, Tensor?[] per_sample_weights, bool include_last_offset=False, "
     "ScalarType? dtype=None) -> Tensor[]",
     _bags_op, _bags_fake,
 )  # fmt: skip
-_define(
+define(
     "keyed_bags(Tensor values, Tensor offsets, str[] tables, int[] first_bags, SymInt bags, str[] modes, Tensor? per_sample_weights=None, "
     "ScalarType? dtype=None) -> Tensor",
     _keyed_op, _keyed_fake,

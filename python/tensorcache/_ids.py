@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,14 +22,17 @@ def id_type(ids: Array) -> int:
 def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
     """Returns row numbers as a contiguous array of int32 or int64, of any shape.
 
-    ``ids`` is an array, tensor or sequence of integers of any type, an array of ``rows`` booleans that selects rows, a slice, or an int; the
-    last two count from the end if negative, as in Python. ``rows`` is the length of the table. ``what`` names the argument in errors; booleans select
-    rows only as "ids".
+    ``ids`` is an array, tensor or sequence of integers of any type, an array of ``rows`` booleans that selects rows, a slice, whose bounds count from the
+    end if negative, or an int. ``rows`` is the length of the table. ``what`` names the argument in errors; booleans select rows only as "ids". The library
+    checks the numbers.
     """
     if isinstance(ids, slice):
         return np.arange(*ids.indices(rows), dtype=np.int64)
     if isinstance(ids, (int, np.integer)) and not isinstance(ids, (bool, np.bool_)):
-        return np.array(row_number(ids, rows), dtype=np.int64)
+        number = int(ids)
+        if not -(2**63) <= number < 2**63:
+            raise RowError(f"tensorcache: {what} ({number}) must be 0 to {rows - 1}")
+        return np.array(number, dtype=np.int64)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(ids, torch.Tensor):
         ids = ids.detach().cpu().numpy()
@@ -54,14 +56,6 @@ def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
         raise TypeError(f"tensorcache: {what} ({given}) must be integers")
     # ascontiguousarray would make an axis of a single number.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
-def row_number(row: Any, rows: int) -> int:
-    """Returns a row number that counts from the front."""
-    number = operator.index(row)
-    if not -rows <= number < rows:
-        raise RowError(f"tensorcache: row ({number}) must be between {-rows} and {rows - 1}")
-    return number + rows if number < 0 else number
 
 
 class TrainingSet:

@@ -8,6 +8,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import torch
 
+from ._tensors import watched
 from .errors import ArgumentError
 
 _GAMMA = 0x9E3779B97F4A7C15
@@ -121,11 +122,14 @@ class NgramHash:
 
     def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The multipliers, lengths and offsets on a device, copied at its first use, which must not be in a captured graph."""
-        if device not in self._on:
-            self._on[device] = (
+        found = self._on.get(device)
+        if found is None:
+            found = (
                 torch.from_numpy(self._multipliers.view(np.int64)).to(device), torch.tensor(self.lengths, device=device), torch.tensor(self.offsets, device=device),
             )  # fmt: skip
-        return self._on[device]
+            if torch.compiler.is_compiling() or not watched():  # modes and transforms make tensors of their own, for as long as they last
+                self._on[device] = found
+        return found
 
 
 def _ending(numbers: Any, back: int, last: int) -> Any:

@@ -13,6 +13,7 @@ import torch
 from ._checkpoint import Checkpoint
 from ._elements import element
 from ._sources import Description
+from ._tensors import seen
 from .errors import ArgumentError
 from .table import Table
 
@@ -193,12 +194,13 @@ class NgramTable:
     def values(self, ids: Any, dtype: torch.dtype = torch.bfloat16, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Returns rows as values: ``ids`` of any shape → that shape and ``format.elements``, in a new tensor or in ``out``.
 
-        Where ``converts(dtype)``, the kernel that reads the rows converts them. Else, and in programs that are being compiled, they are read as bytes
+        Where ``converts(dtype)``, the kernel that reads the rows converts them. Else, and in programs that are being compiled or traced, they are read as bytes
         and converted by ``format.dequantise``. Both give the same bits, but for NaN's.
         """
-        if isinstance(ids, torch.Tensor) and self.converts(dtype) and not torch.compiler.is_compiling():
+        if isinstance(ids, torch.Tensor) and self.converts(dtype) and not seen(ids, out):
             return self.table._reads().values(ids, self.format, dtype, out)
-        values = self.format.dequantise(torch.as_tensor(self[ids]), dtype)
+        rows = self[ids]
+        values = self.format.dequantise(torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows, dtype)
         return values if out is None else out.copy_(values)
 
     def converts(self, dtype: torch.dtype) -> bool:
@@ -211,7 +213,7 @@ class NgramTable:
         if self.format.scale == 0:
             return False
         try:
-            self.table._reads().values(torch.empty(0, dtype=torch.int64), self.format, torch.bfloat16, None)
+            self.table._reads().values(torch.empty(0, dtype=torch.int64, device="cpu"), self.format, torch.bfloat16, None)
         except ArgumentError:
             return False
         return True

@@ -18,9 +18,9 @@ from ._opening import Progress, open_cache
 from ._pages import Pages, is_cluster
 from ._resident import Resident
 from ._sizes import Size, parse_size
-from ._sources import Description, Source, describe_all
+from ._sources import Description, Source, describe_all, mapped_file
 from .cache import Cache
-from .errors import ArgumentError
+from .errors import ArgumentError, FileError
 from .table import Table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None) -> Any: ...
+def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None, timeout: Optional[float] = None) -> Any: ...
 
 
 @overload
@@ -94,12 +94,13 @@ def open(
     listen: Optional[str] = None,
     wait: float = 0,
     scratch: Optional[Size] = None,
+    timeout: Optional[float] = None,
 ) -> Union[Table, Cache]:
     """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
 
     ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
-    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait`` and
-    ``scratch`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait``,
+    ``scratch`` and ``timeout`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
@@ -135,7 +136,7 @@ def open(
         Uses the memory of the source itself instead of a copy. Until the cache is closed nobody may read or write it. It must be page-locked or
         anonymous memory that begins at a page, for example a pinned tensor.
     capacity
-        Rows for which there is room, so that ``update`` can append; for several tables a dict.
+        Rows for which there is room, so that ``update`` can append behind the last row; for several tables a dict.
     resident
         True keeps all rows in GPU memory, compressed, in slots of fixed length, and what longer rows have beyond them in page-locked host memory: for
         tables that nearly fit ``gpu_memory``. Nothing is admitted or evicted. A number is the bytes of a slot, a multiple of 16; True chooses it. A
@@ -156,7 +157,7 @@ def open(
         processors, at most 8; -1: none).
     host_memory
         Most host memory for rows of directories that ``cachebench pack`` wrote, as ``gpu_memory``; the other rows stay in the directory. None:
-        all rows.
+        all rows. What comes on top, for short rows as much again: ``stats()["host_taken_bytes"]`` has all, and a log line warns.
     seed
         Selects the rows that codecs learn from.
     name
@@ -173,12 +174,16 @@ def open(
     scratch
         Only for attaching: most memory of each GPU that this process allocates for its reads, at least ``"1MiB"``. An owner that allows less refuses the
         process. None: what the owner allows.
+    timeout
+        Only for attaching: seconds for which ``open``, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, hangs, or
+        has no file descriptors left. ``OwnerError`` then names it. What an owner is at work on may take longer. At least 0.1; None: 10.
 
     It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
 
     Raises ``ArgumentError``, ``TypeError``, ``FileNotFoundError`` or ``FileError`` for bad arguments and files, ``DeviceError`` if the GPU
     asked for is not there, ``OutOfMemoryError``, ``ForkedError`` in a child of a process that has used the library, ``LibraryError`` if the
-    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient.
+    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient. The file of a memmap that becomes
+    shorter while it is read is a ``FileError``.
 
     >>> x = tensorcache.open("features.npy", gpu_memory="10GB", train=[batch.n_id for batch in first_batches])  # doctest: +SKIP
     >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
@@ -192,7 +197,9 @@ def open(
             "listen": (listen, None),
         }  # fmt: skip
         memory = 0 if scratch is None else parse_size(scratch, 0, "scratch")
-        return attach(source, _text(name), *threads, _seconds(wait), memory, given)
+        return attach(source, _text(name), *threads, _seconds(wait), memory, _timeout(timeout), given)
+    if timeout is not None:
+        raise ArgumentError(f"tensorcache: timeout ({timeout!r}) must only be given for the address of another process's cache (unix:PATH)")
     if scratch is not None:
         raise ArgumentError(f"tensorcache: scratch ({scratch!r}) must only be given for the address of another process's cache (unix:PATH)")
     if wait:
@@ -238,7 +245,10 @@ def open(
             wanted.fill(structure)
         if (more := paged[table.name]) is not None:
             more.fill(structure, table.name)
-    handle = open_cache(ctypes.byref(config), structures, names, progress)
+    try:
+        handle = open_cache(ctypes.byref(config), structures, names, progress)
+    except FileError as e:
+        raise _with_file(e, tables)
     adopted = [table.owner for table in tables if adopt]
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
@@ -249,6 +259,14 @@ def open(
         lib.tc_close(handle)
         raise
     return cache if isinstance(source, Mapping) else cache[names[0]]
+
+
+def _with_file(error: FileError, tables: list[Description]) -> FileError:
+    """An error of memory that cannot be read, with the name of the file that it is mapped from: the library knows the table's name only."""
+    for table in tables:
+        if not table.path and f"table {table.name}: " in str(error) and (file := mapped_file(table.owner)):
+            return FileError(f"{error}: source ({file})")
+    return error
 
 
 def _absolute(path: str) -> str:
@@ -329,6 +347,14 @@ def _seconds(wait: Any) -> float:
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait < 1e9:
         raise ArgumentError(f"tensorcache: wait ({wait!r}) must be 0 to 1e9 seconds")
     return float(wait)
+
+
+def _timeout(timeout: Any) -> float:
+    if timeout is None:
+        return 0.0
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0.1 <= timeout < 1e9:
+        raise ArgumentError(f"tensorcache: timeout ({timeout!r}) must be 0.1 to 1e9 seconds")
+    return float(timeout)
 
 
 def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:

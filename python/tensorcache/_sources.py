@@ -56,6 +56,17 @@ class Description:
         return self.shape[0] * self.row_bytes
 
 
+def mapped_file(owner: object) -> str:
+    """The file that the memory of an array or a tensor is mapped from, ``""`` if that is not known."""
+    base = owner
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            return os.fspath(base.filename)
+        base = base.base
+    storage = getattr(owner, "untyped_storage", None)
+    return str(getattr(storage(), "filename", None) or "") if storage is not None else ""
+
+
 def describe(source: object, name: str = "", dtype: object = None) -> Description:
     """Describes a source: a path, a NumPy array or memmap, or a torch tensor. What is described already is taken as it is.
 

@@ -1,14 +1,15 @@
 """Reads with torch tensors. Imported only by programs that have imported torch.
 
-The eager path calls the library at once: a custom operator costs the Python thread some 10 µs more. Compiled programs, and tensors that are not
-plain ones (fake tensors, for example), go through the operator ``tensorcache::gather(Tensor ids, str table, ...) -> Tensor``, whose fake kernel
-says shape, dtype and device; sums in bags go through those of ``_bag_tensors``.
+The eager path calls the library at once: a custom operator costs the Python thread some 10 µs more. Whatever torch must see goes through the operator
+``tensorcache::gather(Tensor ids, str table, ...) -> Tensor``, whose fake kernel says shape, dtype and device: programs that are compiled or traced, transforms
+of ``torch.func``, and tensors that are not plain ones (fake tensors, for example). ``seen`` says which. Sums in bags go through the operators of ``_bag_tensors``.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
@@ -22,19 +23,56 @@ from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
 from ._strides import row_stride
-from .errors import ArgumentError, Error, GradientError
+from .errors import ArgumentError, Error, GradientError, UnsupportedError
 
 if TYPE_CHECKING:
     from ._ngram_table import RowFormat
     from .table import Table
 
 _is_compiling = torch.compiler.is_compiling
+# Each is a call of C, and takes some 40 ns: whether torch.jit.trace records, the modes that see functions and operators, the transforms of torch.func, and
+# whether operators are traced before they are dispatched. A mode of functions says the last, too, but not while it hands a table one of its functions.
+_is_tracing = torch._C._is_tracing
+_function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_is_included, _before_dispatch = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
+_cpu = torch.device("cpu")
 _INTEGERS = tuple(
     getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)
 )
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
+
+
+def watched() -> bool:
+    """Whether torch must see what is done, though nothing is being compiled: a program is traced, a mode is active, or a function transformed."""
+    return _is_tracing() or _function_modes() > 0 or _dispatch_modes() > 0 or _transform() is not None or _is_included(_before_dispatch)
+
+
+def seen(*values: Any) -> bool:
+    """Whether a call with such arguments must go through an operator, as torch would otherwise take its result for memory that nothing writes."""
+    if _is_compiling() or watched():
+        return True
+    for x in values:  # without a generator, which would take as long as the rest
+        if x is not None and type(x) is not _Tensor and hasattr(type(x), "__torch_function__"):
+            return True
+    return False
+
+
+def refuse_recording(what: str, name: str) -> None:
+    """Raises if a program is being recorded: a change would be made once, now, and not by the program."""
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if _is_tracing() or proxies is not None and proxies.get_proxy_mode() is not None:
+        raise UnsupportedError(f"tensorcache: {what} (of table {name!r}) cannot be part of a program that torch traces: call it outside")
+
+
+def host_tensor(values: Any, rows: int, what: str = "ids") -> torch.Tensor:
+    """Returns row numbers or offsets as a tensor, in host memory unless they are one. ``rows`` and ``what`` are those of ``host_ids``."""
+    if isinstance(values, _Tensor) or hasattr(type(values), "__torch_function__"):
+        tensor: torch.Tensor = values
+        return tensor
+    return torch.from_numpy(np.require(host_ids(values, rows, what), requirements="W"))  # torch warns of read-only arrays
 
 
 def _prefetch(there: Any, host: torch.Tensor, handle: int, index: int) -> None:
@@ -71,13 +109,14 @@ class TensorReads:
         gpus = table.cache.gpus if self._cuda else []
         # From the GPU's ordinal to the cache's index of the device, and to the device.
         self._slots = {gpu: (i, torch.device("cuda", gpu)) for i, gpu in enumerate(gpus) if gpu >= 0}
-        self.device = next((of for _, of in self._slots.values()), torch.device("cpu"))
+        self.device = next((of for _, of in self._slots.values()), _cpu)
         lib = library()
         self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids``."""
-        if _is_compiling() or type(ids) is not _Tensor:
+        # seen(ids), without calls of Python functions.
+        if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or _function_modes() or _dispatch_modes() or _transform() is not None:
             result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key)
             return result
         return self.eager(ids)
@@ -86,9 +125,9 @@ class TensorReads:
         """Returns the rows ``ids`` without the operator. This is the path whose cost counts: row numbers on a GPU."""
         gpu, dtype = ids.get_device(), ids.dtype
         if not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous() or gpu < 0 and (self._cuda or not ids.is_cpu):
-            return self.gather(ids, None)
+            return self.at_once(ids, None)
         if gpu < 0:
-            out = _empty(ids.shape + self._row_shape, dtype=self._dtype)
+            out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=_cpu)
             status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0)
             if status:
                 check(status)
@@ -105,16 +144,24 @@ class TensorReads:
 
     def gather(self, ids: Any, out: Any, dtype: Any = None) -> torch.Tensor:
         """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
+        if not seen(ids, out):
+            return self.at_once(ids, out, dtype)
+        kind = None if dtype is None else element(dtype).torch()
+        result: torch.Tensor = torch.ops.tensorcache.gather(host_tensor(ids, self._rows()), self.key, kind)
+        return result if out is None else written(out, result)
+
+    def at_once(self, ids: Any, out: Any, dtype: Any = None) -> torch.Tensor:
+        """``gather`` without the operator."""
         if dtype is not None:
-            return self._as(ids, dtype, out)
-        if not isinstance(ids, _Tensor):
-            ids = torch.from_numpy(np.require(host_ids(ids, self._rows()), requirements="W"))  # torch warns of read-only arrays
-        ids = self._integers(ids)
+            from ._bag_tensors import BagRequest, embedding_bags
+
+            return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0]
+        ids = self._integers(host_tensor(ids, self._rows()))
         on_gpu = ids.is_cuda
         if on_gpu:
             slot, device = self._slots.get(ids.get_device()) or self._wrong_device(ids)
         elif out is not None and not getattr(out, "is_cuda", False) or not self._cuda:
-            slot, device = -1, torch.device("cpu")
+            slot, device = -1, _cpu
         else:
             slot, device = self._slots.get(out.get_device(), (0, self.device)) if out is not None else self._current()
         shape = ids.shape + self._row_shape
@@ -151,15 +198,6 @@ class TensorReads:
 
         return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True, row=row)], [out])[0]
 
-    def _as(self, ids: Any, dtype: Any, out: Any) -> torch.Tensor:
-        """Returns the rows ``ids``, of any shape, with elements of another type."""
-        if out is None and isinstance(ids, _Tensor) and (_is_compiling() or type(ids) is not _Tensor):
-            result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key, element(dtype).torch())
-            return result
-        from ._bag_tensors import BagRequest, embedding_bags
-
-        return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0]
-
     def sums(self) -> tuple[Element, tuple[int, ...]]:
         """Returns the type and the shape of sums of rows."""
         if self._sums is None:
@@ -168,10 +206,6 @@ class TensorReads:
                 raise Error(f"tensorcache: table ({self._name}) is no longer there")
             self._sums = summed(table)
         return self._sums
-
-    def _host_tensor(self, values: Any) -> torch.Tensor:
-        """Returns row numbers or offsets, that are no tensor, as one."""
-        return values if isinstance(values, _Tensor) else torch.from_numpy(np.require(host_ids(values, self._rows()), requirements="W"))
 
     def _current(self) -> tuple[int, torch.device]:
         """Where rows for row numbers in host memory go: to the current GPU if the cache is on it, else to the cache's first one."""
@@ -187,7 +221,7 @@ class TensorReads:
         if torch.cuda.is_current_stream_capturing():
             return
         numbers = self._integers(ids)
-        host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        host = torch.empty(numbers.shape, dtype=numbers.dtype, device=_cpu, pin_memory=True)
         with torch.cuda.device(gpu):
             host.copy_(numbers, non_blocking=True)
             there = torch.cuda.Event()
@@ -211,15 +245,7 @@ class TensorReads:
 
     def _row_stride(self, out: Any, shape: torch.Size, device: torch.device, of: Optional[Element] = None, row_axes: Optional[int] = None) -> int:
         of = of or self._element
-        dtype = of.torch()
-        if not isinstance(out, _Tensor):
-            raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a tensor, as ids are")
-        if out.requires_grad:
-            raise GradientError("tensorcache: out (a tensor that requires a gradient) must be a constant: rows of a cache have no gradient")
-        if out.shape != shape:
-            raise ArgumentError(f"tensorcache: out (shape {tuple(out.shape)}) must have shape {tuple(shape)}")
-        if out.dtype != dtype:
-            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {dtype}")
+        _check_output(out, shape, of.torch())
         if out.device != device:
             raise ArgumentError(f"tensorcache: out (device {out.device}) must be on {device}")
         size = of.size
@@ -228,6 +254,23 @@ class TensorReads:
     def _wrong_device(self, ids: torch.Tensor) -> NoReturn:
         where = " or ".join(["the CPU", *(str(device) for _, device in self._slots.values())])
         raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {where}, as the cache is on {self.device}")
+
+
+def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """Writes the result of an operator to ``out``, and returns that."""
+    _check_output(out, result.shape, result.dtype)
+    return out.copy_(result)
+
+
+def _check_output(out: Any, shape: torch.Size, dtype: torch.dtype) -> None:
+    if not isinstance(out, _Tensor):
+        raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a tensor, as ids are")
+    if out.requires_grad:
+        raise GradientError("tensorcache: out (a tensor that requires a gradient) must be a constant: rows of a cache have no gradient")
+    if out.shape != shape:
+        raise ArgumentError(f"tensorcache: out (shape {tuple(out.shape)}) must have shape {tuple(shape)}")
+    if out.dtype != dtype:
+        raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {dtype}")
 
 
 def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
@@ -241,14 +284,14 @@ def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
 
 def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.embedding``, ``torch.nn.functional.embedding`` and ``torch.index_select`` of a table."""
-    # By name, as other packages replace these functions by their own (torch_geometric does).
+    # By name, as other packages replace these functions by their own: torch_geometric has _new_index_select.
     name = getattr(function, "__name__", "")
     if name == "embedding":
         call = _embedding if getattr(function, "__module__", "") == "torch.nn.functional" else _aten_embedding
         return call(*args, **kwargs)
     if name == "embedding_bag" and getattr(function, "__module__", "") == "torch.nn.functional":
         return _embedding_bag(*args, **kwargs)
-    if name == "index_select":
+    if name in ("index_select", "_new_index_select"):
         return _index_select(*args, **kwargs)
     return NotImplemented
 
@@ -274,7 +317,7 @@ def _embedding(
         raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
     if scale_grad_by_freq or sparse:
         raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
-    return weight[input]
+    return weight.gather(input) if seen(input) else weight[input]
 
 
 def _embedding_bag(
@@ -308,7 +351,7 @@ def _of_key(key: str) -> TensorReads:
 
 def _op(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
     reads = _of_key(table)
-    return reads.eager(ids) if dtype is None else reads.gather(ids, None, dtype)
+    return reads.eager(ids) if dtype is None else reads.at_once(ids, None, dtype)
 
 
 def _fake(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
@@ -322,14 +365,45 @@ def _fake(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) ->
     return ids.new_empty((*ids.shape, *shape), dtype=kind, device=ids.device if ids.is_cuda else reads._current()[1])
 
 
+def _one_by_one(function: Any, information: Any, in_dims: Any, *arguments: Any, **options: Any) -> Any:
+    """The rule of ``torch.vmap`` for an operator: calls it for each element of the mapped axis, and stacks the results."""
+    from torch.utils import _pytree as pytree
+
+    if information.batch_size == 0:
+        raise ArgumentError("tensorcache: the axis that torch.vmap maps (0 elements) must have at least one, to read bags")
+    leaves, structure = pytree.tree_flatten(list(arguments))
+    dims = pytree._broadcast_to_and_flatten(list(in_dims), structure, lambda x: x is None or isinstance(x, int))
+    results = [
+        function(*pytree.tree_unflatten([x if dim is None else x.select(dim, i) for x, dim in zip(leaves, dims)], structure), **options)
+        for i in range(information.batch_size)
+    ]
+    if isinstance(results[0], _Tensor):
+        return torch.stack(results), 0
+    return [torch.stack(of) for of in zip(*results)], [0] * len(results[0])
+
+
+def _mapped(information: Any, in_dims: Any, ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> Any:
+    """The rule of ``torch.vmap`` for gather: one read of all row numbers."""
+    return torch.ops.tensorcache.gather(ids.movedim(in_dims[0], 0), table, dtype), 0
+
+
+def define(signature: str, run: Any, fake: Any, mapped: Any = None) -> None:
+    """Defines an operator, with what torch's compiler, autograd and ``torch.vmap`` need of it."""
+    name = signature.partition("(")[0]
+    full = f"tensorcache::{name}"
+    _definitions.define(signature)
+    _definitions.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(full, fake)
+    torch.library.register_autograd(full, _no_gradient)
+    if hasattr(torch.library, "register_vmap"):  # from torch 2.5 on
+        torch.library.register_vmap(full, mapped or functools.partial(_one_by_one, getattr(torch.ops.tensorcache, name)))
+
+
 def _no_gradient(context: Any, gradient: Any) -> NoReturn:
     raise GradientError("tensorcache: rows of a cache have no gradient: the table is a constant")
 
 
 _definitions = torch.library.Library("tensorcache", "DEF")
-_definitions.define("gather(Tensor ids, str table, ScalarType? dtype=None) -> Tensor")
-_definitions.impl("gather", _op, "CompositeExplicitAutograd")
-torch.library.register_fake("tensorcache::gather", _fake)
-torch.library.register_autograd("tensorcache::gather", _no_gradient)
+define("gather(Tensor ids, str table, ScalarType? dtype=None) -> Tensor", _op, _fake, _mapped)
 
 from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from . import _abi
 from ._elements import Element
 from ._library import check, forked, forward_logs, library, take_json
-from ._sizes import Size, parse_size
+from ._sizes import Size, format_size, parse_size
 from .errors import ClosedError
 
 if TYPE_CHECKING:
@@ -139,7 +139,20 @@ class Cache(Mapping[str, "Table"]):
         except ClosedError:
             return f"<tensorcache.Cache of {', '.join(self._described)}, closed>"
         tables = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in self._described.items())
-        return f"<tensorcache.Cache of {tables} on {', '.join(self.device_names)}: {stats['rows_cached']:,} rows cached>"
+        return f"<tensorcache.Cache of {tables} on {', '.join(self.device_names)}: {stats['rows_cached']:,} rows cached, {format_size(stats['host_taken_bytes'])} of host memory>"
+
+    # ---- copies and other processes
+
+    def __copy__(self) -> Cache:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Cache:
+        return self
+
+    def __reduce__(self) -> Any:
+        from ._elsewhere import Elsewhere
+
+        return Elsewhere, (f"the cache of {', '.join(map(repr, self._described))}", os.getpid())
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -43,7 +43,7 @@ class Feature(_Base):
 
     def read(self, ids: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Returns the rows ``ids``, or all rows. The shape is that of ``ids`` and of a row; values follow the current stream's order."""
-        rows: torch.Tensor = self._table.gather(torch.arange(len(self._table)) if ids is None else ids)
+        rows: torch.Tensor = self._table.gather(torch.arange(len(self._table), device="cpu") if ids is None else ids)
         return rows
 
     def read_async(self, ids: torch.Tensor) -> Iterator[Any]:

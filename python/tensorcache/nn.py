@@ -13,6 +13,7 @@ import torch
 
 from ._bag_tensors import BagRequest, embedding_bags, keyed_bags
 from ._elements import element
+from ._tensors import seen
 from .errors import ArgumentError, GradientError
 from .table import Table
 
@@ -22,8 +23,13 @@ __all__ = ["CachedEmbedding", "CachedEmbeddingBagCollection"]
 class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
     """Looks rows up in a table of two axes: ``ids`` of any shape → the same shape × ``embedding_dim``.
 
-    The table is a constant. The module has no parameters, its ``state_dict`` is empty, and ``to()``, ``half()`` and the like leave the table as
-    it is; output has the table's dtype and device. Asking for a gradient is a ``GradientError``.
+    The table is a constant, and not copied: the module has no parameters, and ``to()``, ``half()`` and the like leave the table as it is. Output is on the
+    table's device. Its dtype is the table's, or what ``half()``, ``bfloat16()``, ``float()``, ``to(dtype)`` asked for last: rows are rounded to it when they are
+    read. Asking for a gradient is a ``GradientError``.
+
+    ``state_dict()`` has no ``weight``, which might be larger than host memory: save the rows by ``torch.from_numpy(numpy.asarray(module.table))``, or open them
+    from their file again. A state dict with a ``weight`` of the table's shape, as an ``nn.Embedding`` writes it, is loaded: rows that differ are updated in the
+    table, for all who read it.
     """
 
     def __init__(self, table: Table, padding_idx: Optional[int] = None) -> None:
@@ -36,6 +42,7 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
             raise ArgumentError(f"tensorcache: padding_idx ({padding_idx}) must be a row of the table, -{len(table)} to {len(table) - 1}")
         self.table = table
         self.padding_idx = padding_idx
+        self._dtype: Any = None  # of the output, if it is not the table's
 
     @classmethod
     def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: Optional[int] = None, **options: Any) -> CachedEmbedding:
@@ -69,8 +76,43 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows of ``ids``, int32 or int64, on the CPU or on the table's device."""
-        rows: torch.Tensor = self.table[ids]
+        rows: torch.Tensor
+        if self._dtype is None:
+            rows = self.table[ids]
+        elif self._dtype in _ROUNDED and self.table._element.torch() in (*_ROUNDED, torch.float8_e4m3fn, torch.float8_e5m2):
+            rows = self.table.gather(ids, dtype=self._dtype)
+        else:
+            rows = self.table[ids].to(self._dtype)
         return rows
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """What ``to()``, ``half()`` and the like do to tensors: the output takes their dtype."""
+        of, asked = self.table._element.torch(), _dtype_of(fn)
+        if asked is not None and of.is_floating_point:
+            self._dtype = None if asked == of else asked
+        return super()._apply(fn, *args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any) -> None:
+        state_dict = dict(state_dict)
+        weight = state_dict.pop(f"{prefix}weight", None)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        if weight is None:
+            return
+        of, shape = self.table._element.torch(), tuple(self.table.shape)
+        if tuple(weight.shape) != shape:
+            errors.append(f"tensorcache: {prefix}weight (shape {tuple(weight.shape)}) must have shape {shape}, as the table has")
+            return
+        step = max(1, _PART // max(1, shape[1] * self.table._element.size))
+        for first in range(0, shape[0], step):
+            self._replace(first, weight[first : first + step].detach().to("cpu", of).contiguous())
+
+    def _replace(self, first: int, rows: torch.Tensor) -> None:
+        """Updates those of some rows, from ``first`` on, that differ in a bit."""
+        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
+        held = self.table.gather(torch.arange(first, first + len(rows), device="cpu"), out=torch.empty_like(rows, device="cpu"))
+        differ = (held.view(bits) != rows.view(bits)).any(1).nonzero().view(-1)
+        if len(differ):
+            self.table.update(differ + first, rows[differ])
 
     def requires_grad_(self, requires_grad: bool = True) -> CachedEmbedding:
         """Raises ``GradientError`` unless ``requires_grad`` is False."""
@@ -93,7 +135,7 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
 
     Tensors on a GPU are read in the order of the current stream; the host does not wait. Captured graphs and ``torch.compile(fullgraph=True)`` take the module.
 
-    As with ``CachedEmbedding`` the tables are constants, and the module has no parameters.
+    As with ``CachedEmbedding`` the tables are constants, the module has no parameters, and ``half()``, ``to(dtype)`` and the like set ``dtype``.
     """
 
     def __init__(self, tables: Mapping[str, Table], mode: Union[str, Mapping[str, str]] = "sum", dtype: Any = None) -> None:
@@ -134,10 +176,19 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
             found.update(zip(names, self._bags(names, ids, offsets, modes, weights)))
         return {name: found[name] for name in features}
 
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = _dtype_of(fn)
+        if asked is not None and asked not in _ROUNDED:
+            raise TypeError(f"tensorcache: dtype ({asked}) must be float32, float16 or bfloat16")
+        self.dtype = asked or self.dtype
+        return super()._apply(fn, *args, **kwargs)
+
     def _bags(self, names: list[str], ids: list[Any], offsets: list[Any], modes: list[str], weights: list[Any]) -> list[torch.Tensor]:
         """Reduces the bags of some features, of one cache."""
-        if _operators([*ids, *offsets, *weights]):
+        if seen(*ids, *offsets, *weights):
             keys = [self._keys[name] for name in names]
+            if torch.jit.is_tracing():  # its programs have no lists of tensors that may be None
+                return [torch.ops.tensorcache.embedding_bag(*of, at is not None, None, self.dtype) for of, at in zip(zip(ids, offsets, keys, modes, weights), offsets)]
             result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, self.dtype)
             return result
         return embedding_bags([
@@ -159,7 +210,7 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         parts: dict[str, torch.Tensor] = {}
         for names in self._groups:
             first, modes = [keys.index(name) * samples for name in names], [self.modes[name] for name in names]
-            if _operators([values, offsets, weights]):
+            if seen(values, offsets, weights):
                 of = [self._keys[name] for name in names]
                 joined = torch.ops.tensorcache.keyed_bags(values, offsets, of, first, samples, modes, weights, self.dtype)
             else:
@@ -176,9 +227,14 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         return "\n".join(f"{name}: {self.modes[name]} of {table!r}" for name, table in self.tables.items())
 
 
-def _operators(tensors: list[Any]) -> bool:
-    """Whether a call must go through an operator: in programs that are being compiled, and of tensors that are not plain ones."""
-    return torch.compiler.is_compiling() or any(isinstance(x, torch.Tensor) and type(x) is not torch.Tensor for x in tensors)
+def _dtype_of(function: Any) -> Any:
+    """Returns the dtype that a function of ``Module._apply`` gives to tensors of floats, None if it leaves theirs."""
+    given = {function(torch.empty(0, dtype=of, device="cpu")).dtype for of in (torch.float32, torch.float64)}
+    return given.pop() if len(given) == 1 else None
+
+
+_ROUNDED = (torch.float32, torch.float16, torch.bfloat16)  # what Table.gather rounds to
+_PART = 4 << 20  # bytes of a table that is loaded at a time
 
 
 def _of_torchrec(name: str) -> Any:

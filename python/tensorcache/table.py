@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _abi, _plan
 from ._elements import Element
+from ._graph_data import refuse_tables
 from ._ids import host_ids, id_type
 from ._library import check, forked, forward_logs, library, take_json
 from ._resident import target_bytes
@@ -53,6 +54,7 @@ class Table:
         self._of_parts: Optional[str] = None
         if self._uses_torch:
             self._reads()
+        refuse_tables()
 
     # ---- what it is
 
@@ -145,7 +147,8 @@ class Table:
         """Returns the rows ``ids``: an array of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
         ``ids`` are integers of any shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
-        or an array of booleans, one for each row. Negative numbers count from the end in ints and slices only.
+        or an array of booleans, one for each row. Row numbers are 0 to ``len(table) - 1`` in each of these forms: a negative one is outside the
+        table. The bounds of a slice are Python's, ``table[-5:]`` are the last five rows.
 
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
@@ -159,7 +162,8 @@ class Table:
         shape or device, ``ClosedError`` for a closed cache.
         """
         torch = sys.modules.get("torch")
-        if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor)):
+        # Proxies of torch.fx are no tensors.
+        if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor) or hasattr(type(ids), "__torch_function__")):
             return self._reads().gather(ids, out, dtype)
         if hasattr(ids, "__cuda_array_interface__"):
             from ._device_arrays import gather
@@ -286,16 +290,19 @@ class Table:
         """Replaces rows: row ``ids[i]`` becomes ``rows[i]``, an array or tensor of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
         Reads that begin afterwards see the new rows; reads under way see either version of each row. If a number occurs twice, the last one counts.
-        Numbers from ``len(table)`` on append rows up to the ``capacity`` given to ``open``; rows in between are zeros. Ids and rows on a GPU are
-        copied to the host, which waits for the current stream. Raises ``RowError`` beyond the capacity, and changes nothing then.
+        Numbers from ``len(table)`` on append rows up to the ``capacity`` given to ``open``; they must follow the last row without a gap, in any order
+        within a call. Ids and rows on a GPU are copied to the host, which waits for the current stream. Raises ``RowError`` for a gap and beyond the
+        capacity, and changes nothing then.
         """
         if getattr(rows, "requires_grad", False):
             raise GradientError("tensorcache: rows (a tensor that requires a gradient) must be constants: pass rows.detach()")
-        numbers = host_ids(ids, self._rows)
         torch = sys.modules.get("torch")
-        if torch is not None and isinstance(rows, torch.Tensor):
-            from ._tensors import host_array
+        if torch is not None:
+            from ._tensors import host_array, refuse_recording
 
+            refuse_recording("update", self._name)
+        numbers = host_ids(ids, self._rows)
+        if torch is not None and isinstance(rows, torch.Tensor):
             values = host_array(rows, self._element)
         else:
             values = np.asarray(rows)
@@ -321,8 +328,13 @@ class Table:
         Reads that follow soon find them in host memory. Other tables have every row in host memory: there it only checks the numbers.
 
         CUDA tensors are copied to the host in the order of the current stream, and a thread prefetches their rows when they are there. While a graph is captured they
-        are ignored, as are CUDA arrays of other libraries.
+        are ignored, as are CUDA arrays of other libraries, and tensors of programs that torch compiles, traces or transforms.
         """
+        if hasattr(type(ids), "__torch_function__"):
+            from ._tensors import seen
+
+            if seen(ids):
+                return
         if getattr(ids, "is_cuda", False):
             if self.paged:
                 self._reads().prefetch(ids)
@@ -417,7 +429,8 @@ class Table:
         hits = f", {100 * stats['hits'] / looked:.1f} % hits" if looked else ""
         codec = f"{stats['codec']} {stats['compression_ratio']:.2f}×"
         cached = f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)"
-        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}>"
+        host = f", {format_size(stats['host_taken_bytes'])} of host memory" if "host_taken_bytes" in stats else ""
+        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}{host}>"
 
     # ---- copies and other processes
 
@@ -430,4 +443,4 @@ class Table:
     def __reduce__(self) -> Any:
         from ._elsewhere import Elsewhere
 
-        return Elsewhere, (self._name, os.getpid())
+        return Elsewhere, (f"table {self._name!r}", os.getpid())

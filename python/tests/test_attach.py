@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -140,6 +141,35 @@ def test_scratch(tmp_path: Any, rows: np.ndarray[Any, Any], ids: np.ndarray[Any,
         owner.wait()
 
 
+def test_stopped_owner(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
+    """Nothing waits for an owner that is stopped for longer than ``timeout``, and the error names it; reads go on."""
+    if not os.path.exists(OWNER):
+        pytest.skip(f"no tensorcached at {OWNER}: make service")
+    np.save(f"{tmp_path}/a.npy", rows)
+    address = f"unix:{tmp_path}/s"
+    owner = subprocess.Popen([OWNER, "--features", f"{tmp_path}/a.npy", "--budget", "1MiB", "--device", "host", "--listen", address], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert owner.stdout is not None and "ready" in owner.stdout.readline()
+        x = tensorcache.open(address, timeout=0.4)
+        os.kill(owner.pid, signal.SIGSTOP)
+        os.waitpid(owner.pid, os.WUNTRACED)
+        silent = rf"owner at {re.escape(address)} \(process {owner.pid}\) has not answered \w+ within 400ms"
+        for request in (
+            lambda: x.update([1], rows[1:2]),
+            lambda: x.explain([1]),
+            lambda: x.cache.refresh(),
+            lambda: tensorcache.open(address, timeout=0.4),
+        ):
+            with pytest.raises(tensorcache.OwnerError, match=silent):
+                request()
+        assert re.search(silent, x.cache.stats()["errors"]["owner"])
+        assert np.array_equal(on_host(x[np.array([7, 4999])]), rows[[7, 4999]])
+        x.cache.close()
+    finally:
+        owner.kill()
+        owner.wait()
+
+
 def test_refusals(tmp_path: Any) -> None:
     with pytest.raises(tensorcache.OwnerError, match="no such file"):
         tensorcache.open(f"unix:{tmp_path}/none")
@@ -147,6 +177,10 @@ def test_refusals(tmp_path: Any) -> None:
         tensorcache.open(f"unix:{tmp_path}/none", gpu_memory="1GB")
     with pytest.raises(tensorcache.ArgumentError, match="scratch .5. must be at least 1048576"):
         tensorcache.open(f"unix:{tmp_path}/none", scratch=5)
+    with pytest.raises(tensorcache.ArgumentError, match="timeout .0.01. must be 0.1 to 1e9 seconds"):
+        tensorcache.open(f"unix:{tmp_path}/none", timeout=0.01)
+    with pytest.raises(tensorcache.ArgumentError, match="timeout .5. must only be given for the address"):
+        tensorcache.open("features.npy", "1GB", timeout=5)  # type: ignore[call-overload]
     with pytest.raises(tensorcache.ArgumentError, match="scratch .5. must only be given for the address"):
         tensorcache.open("features.npy", "1GB", scratch=5)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="gpu_memory"):

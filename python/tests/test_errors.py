@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 import threading
 from typing import Any
 
@@ -22,7 +23,7 @@ def test_rows_out_of_range_are_named_and_counted(device: str, rows: Array) -> No
                 x.gather(np.array(bad), out=out)
             assert "2" in str(caught.value) and isinstance(caught.value, IndexError)
             assert (out == 7).all()
-        for bad_row in (5000, -5001):
+        for bad_row in (5000, -1):
             with pytest.raises(IndexError, match=str(bad_row)):
                 x[bad_row]
         with pytest.raises(tensorcache.RowError):
@@ -35,6 +36,22 @@ def test_rows_out_of_range_are_named_and_counted(device: str, rows: Array) -> No
             x.invalidate([-3])
         np.testing.assert_array_equal(x.gather(np.arange(50)), rows[:50])
         x.cache.check()
+
+
+@pytest.mark.parametrize("row", [-1, 5000, 2**70])
+def test_one_rule_for_all_kinds_of_row_numbers(rows: Array, row: int) -> None:
+    """A negative number is outside the table, as a number or in a list, an array or a tensor, and for every call."""
+    with tensorcache.open(rows, "25%", device="host") as x:
+        forms: list[Any] = [row] + ([[row], [[row]], np.int64(row), np.array(row), np.array([row], np.int32)] if abs(row) < 2**31 else [])
+        torch = sys.modules.get("torch")
+        if torch is not None and abs(row) < 2**31:
+            forms += [torch.tensor(row), torch.tensor([row])]
+        calls = [x.gather, x.__getitem__, x.explain, x.prefetch, x.invalidate, lambda ids: x.update(ids, np.zeros((*np.shape(ids), 32), np.float32))]
+        for form in forms:
+            for call in calls:
+                with pytest.raises(tensorcache.RowError, match=str(row)):
+                    call(form)
+        np.testing.assert_array_equal(x.gather(slice(-3, None)), rows[-3:])  # the bounds of a slice are no row numbers
 
 
 def test_ids_of_other_types(rows: Array) -> None:

@@ -83,6 +83,30 @@ for call in (lambda: there[[1]], lambda: there.stats(), lambda: len(there)):
     assert done.stdout.splitlines()[1:] == ["True"] * 3, done.stderr
 
 
+def test_cache_of_several_sent_to_another_process(python: Any) -> None:
+    """As a table, also inside of other objects, and to a process that is spawned."""
+    program = (
+        TABLE
+        + """
+import pickle, copy, multiprocessing, tensorcache
+cache = tensorcache.open({"a": table, "b": table}, "1MB", device="host")
+assert copy.deepcopy({"c": cache})["c"] is cache and copy.copy(cache) is cache
+there = pickle.loads(pickle.dumps((cache, dict(cache))))
+print(repr(there))
+calls = (lambda of: of["a"], lambda of: "a" in of, lambda of: list(of), lambda of: len(of), lambda of: of.stats(), lambda of: pickle.loads(pickle.dumps(of)).close())
+for call in calls:
+    try:
+        call(there[0])
+    except tensorcache.Error as e:
+        print("the cache of 'a', 'b' is open in process" in str(e))
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    print(pool.apply(repr, (cache,)) == repr(there[0]))
+"""
+    )
+    done = python(program)
+    assert done.stdout.splitlines()[1:] == ["True"] * 7, done.stderr
+
+
 def test_licences_of_modules_in_the_library() -> None:
     """The wheel has a licence text for Go, and for every module that the library says it is built of."""
     from importlib.metadata import files

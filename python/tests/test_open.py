@@ -139,6 +139,26 @@ def test_adopt(device: str, rows: Array, ids: Array) -> None:
         np.testing.assert_array_equal(x.gather(ids), rows[ids])
 
 
+_SHRUNK = """
+import os, sys, numpy as np, tensorcache
+path = sys.argv[1]
+np.save(path, np.zeros((50_000, 64), "f4"))
+rows = np.load(path, mmap_mode="r")
+os.truncate(path, 10 << 10)
+try:
+    tensorcache.open({"x": rows[1:], "y": np.zeros((10, 4), "f4")}, gpu_memory="1MB", device="host")
+except tensorcache.FileError as e:
+    print(e)
+"""
+
+
+def test_mapped_file_that_shrinks(python: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.npy"
+    done = python(_SHRUNK, str(path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("cache: table x: ") and "memory cannot be read" in done.stdout and done.stdout.endswith(f"source ({path})\n")
+
+
 def test_packed_and_budget(device: str, rows: Array, ids: Array) -> None:
     with tensorcache.open(rows, "10%", device=device, host_tier="packed", codec="rank") as x:
         np.testing.assert_array_equal(x.gather(ids), rows[ids])

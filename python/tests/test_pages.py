@@ -132,6 +132,57 @@ def test_log_elsewhere(directory: Path, rows: Array, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.asarray(x.gather([5])), rows[[5]])
 
 
+def page_file(directory: Path) -> Path:
+    return next(directory.glob("g*/pages-00000"))
+
+
+def test_damaged_page(device: str, directory: Path, rows: Array) -> None:
+    path = page_file(directory)
+    whole = path.read_bytes()
+    broken = bytearray(whole)
+    broken[len(broken) // 3] ^= 1
+    path.write_bytes(broken)
+    with opened(directory, device=device) as x:
+        lost = []
+        for i in range(len(rows)):
+            try:
+                np.testing.assert_array_equal(np.asarray(x.gather([i])), rows[[i]])
+            except tensorcache.FileError as e:
+                assert "page " in str(e)
+                lost.append(i)
+        assert 0 < len(lost) < len(rows) // 2
+        store = tiers(x)["cold"]["stores"][0]
+        assert store["failed_pages"] > 0 and "corrupt page" in store["fault"] and "page " in store["fault"]
+        path.write_bytes(whole)
+        np.testing.assert_array_equal(np.asarray(x.gather(lost)), rows[lost])
+
+
+def test_errors_of_files(directory: Path, rows: Array) -> None:
+    """What is wrong with files is a FileError, and no ValueError, as those of arguments are."""
+    path = page_file(directory)
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(tensorcache.FileError, match="none of .* rows could be read: .*page "):
+        opened(directory, device="host")
+    path.unlink()
+    with pytest.raises(tensorcache.FileError, match="none of .* rows could be read: .*page "):
+        opened(directory, device="host")
+    path.write_bytes(whole)
+    with opened(directory, device="host") as x:
+        x.update([3], rows[:1])
+    segment = next(path for path in (directory / "delta").iterdir() if path.stat().st_size > 100)
+    logged = segment.read_bytes()
+    segment.write_bytes(b"x" * 20 + logged[20:])
+    with pytest.raises(tensorcache.FileError, match="delta"):
+        opened(directory, device="host")
+
+
+def test_host_memory_is_said(directory: Path) -> None:
+    with opened(directory, device="host") as x:
+        taken = x.stats()["host_taken_bytes"]
+        assert taken > tiers(x)["host"]["memory"] and "of host memory>" in repr(x)
+
+
 def test_bad_arguments(directory: Path, rows: Array) -> None:
     for source, more, error, text in (
         (rows, tensorcache.Pages(durable=True), tensorcache.ArgumentError, "pages must not be given for table features, which is in memory"),

@@ -101,6 +101,40 @@ def test_attach_types_of_nodes(device: str, table: Any) -> None:
                 assert "x" not in batch["venue"]
 
 
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_tables_are_no_data_of_a_graph(python: Any, imported: str) -> None:
+    """A loader would give the whole table to each batch, whose rows batch.x[batch.edge_index[0]] are other nodes'."""
+    done = python(f"""
+import sys, torch
+if {imported!r} == "before": import torch_geometric
+import tensorcache
+cache = tensorcache.open({{"paper": torch.ones(9, 4), "author": torch.ones(9, 4)}}, "1MB", device="host")
+assert ("torch_geometric" in sys.modules) == ({imported!r} == "before")
+from torch_geometric.data import Data, HeteroData
+x, hetero, data = cache["paper"], HeteroData(), Data(x=torch.zeros(3, 2), num_nodes=3)
+def loop(of): hetero["paper", "by", "author"].edge_attr = of
+for store in (lambda of: Data(x=of), lambda of: setattr(data, "x", of), lambda of: setattr(hetero["paper"], "x", of), loop, lambda of: HeteroData(paper=dict(x=of))):
+    for of in (x, cache):
+        try: store(of)
+        except tensorcache.ArgumentError as e: assert "must not be in the data of a graph" in str(e) and "tensorcache.pyg.attach(loader, table, attr=" in str(e), e
+        else: raise AssertionError(store)
+assert data.x.shape == (3, 2) and not [of for of in sys.meta_path if "tensorcache" in type(of).__module__]
+print("ok")
+""")
+    assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.parametrize("of", ["cache", "dict"])
+def test_attach_several_tables_to_spawned_workers(table: Any, of: str) -> None:
+    data = HeteroData()
+    data["paper"].num_nodes, data["author"].num_nodes, data["venue"].num_nodes = N, 40, 2
+    data["paper", "by", "author"].edge_index = torch.zeros(2, 10, dtype=torch.long)
+    with tensorcache.open({"paper": table, "author": table[:40] + 1}, "50%", device="host") as cache:
+        loader = NodeLoader(data, HeteroSampler(), input_nodes="paper", batch_size=250, num_workers=1, multiprocessing_context="spawn")
+        for batch in pyg.attach(loader, cache if of == "cache" else dict(cache)):
+            assert torch.equal(batch["paper"].x, table[batch["paper"].n_id]) and torch.equal(batch["author"].x, table[batch["author"].n_id] + 1)
+
+
 def test_attach_to_any_iterable(table: Any) -> None:
     batches = [Data(n_id=torch.randint(0, N, (9,))) for _ in range(3)]
     with tensorcache.open(table, "25%", device="host") as x:

@@ -35,7 +35,7 @@ def test_ids_of_any_shape(device: str, rows: Array, shape: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    "ids", [5, -1, slice(10, 20), slice(None, None, -700), slice(4990, 9999), [3, 1, 3], [], np.uint8([1, 2]), np.int16([[4], [5]]), np.int64(9)]
+    "ids", [5, slice(10, 20), slice(-5, None), slice(None, None, -700), slice(4990, 9999), [3, 1, 3], [], np.uint8([1, 2]), np.int16([[4], [5]]), np.int64(9)]
 )
 def test_kinds_of_ids(device: str, rows: Array, ids: Any) -> None:
     with tensorcache.open(rows, "50%", device=device) as x:
@@ -170,9 +170,13 @@ def test_update_and_append(device: str, rows: Array, ids: Array) -> None:
         for i, row in zip(ids[:200], new):
             truth[i] = row
         np.testing.assert_array_equal(x.gather(ids), truth[ids])
-        x.update(np.array([5050]), new[:1])
-        assert len(x) == 5051 and x.shape[0] == 5051
-        np.testing.assert_array_equal(x.gather(np.array([5050, 5049])), np.stack([new[0], np.zeros(32, np.float32)]))
+        with pytest.raises(tensorcache.RowError, match="row number \\(5050\\) must be at most 5000, the row after the last one of table"):
+            x.update(np.array([3, 5050]), new[:2])
+        assert len(x) == 5000
+        np.testing.assert_array_equal(x.gather(np.array([3])), truth[[3]])
+        x.update(np.array([5001, 5000]), new[:2])
+        assert len(x) == 5002 and x.shape[0] == 5002
+        np.testing.assert_array_equal(x.gather(np.array([5001, 5000])), new[:2])
         with pytest.raises(tensorcache.RowError, match="5100"):
             x.update([5100], new[:1])
         with pytest.raises(TypeError, match="float64"):
@@ -248,9 +252,9 @@ def test_bfloat16_without_ml_dtypes(device: str) -> None:
 def test_length_after_an_append_through_another_object(rows: Array) -> None:
     """A cache makes an object of a table anew once nobody holds the last one. It has the rows that were appended meanwhile."""
     with tensorcache.open({"a": rows}, "25%", device="host", capacity=5100) as cache:
-        cache["a"].update([5050], rows[:1])
-        assert len(cache["a"]) == 5051
-        np.testing.assert_array_equal(cache["a"].gather(-1), rows[0])
+        cache["a"].update([5000], rows[:1])
+        assert len(cache["a"]) == 5001
+        np.testing.assert_array_equal(cache["a"].gather(5000), rows[0])
 
 
 def test_training_from_one_buffer(rows: Array) -> None:

@@ -187,6 +187,9 @@ func (c *Config) compareMemory(p *Plan) {
 	}
 	if err := memlimit.Check(needs...); err != nil {
 		p.Problems = append(p.Problems, err.Error())
+		if held := memlimit.Held(); held != "" {
+			p.Problems = append(p.Problems, held)
+		}
 	}
 	if device == 0 {
 		return

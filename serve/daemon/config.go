@@ -46,6 +46,7 @@ type Config struct {
 
 	RESP                        string
 	RESPClients                 int
+	RESPMemory                  string
 	RESPCert, RESPKey           string
 	RESPPassword, RESPAdminPass string // files
 	HTTP, HTTPToken             string // address, file
@@ -134,7 +135,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.DurationVar(&c.StoppedAfter, "stopped-after", 10*time.Second, "how long an attached process may hold back changes before they fail")
 	f.BoolVar(&c.EvictStopped, "evict-stopped", false, "kill an attached process that holds back changes for longer than --stopped-after")
 	f.StringVar(&c.RESP, "resp", "", "serve clients of Redis at [HOST]:PORT; without HOST from this machine only")
-	f.IntVar(&c.RESPClients, "resp-clients", 1000, "most connections of --resp")
+	f.IntVar(&c.RESPClients, "resp-clients", 1000, "most connections of --resp; fewer if the process may not have as many files open")
+	f.StringVar(&c.RESPMemory, "resp-memory", "512MiB", "most `BYTES` of long commands and replies of --resp, of all connections together; the one with most is cut off")
 	f.StringVar(&c.RESPCert, "resp-tls-cert", "", "certificate of --resp: FILE.pem")
 	f.StringVar(&c.RESPKey, "resp-tls-key", "", "its key: FILE.pem")
 	f.StringVar(&c.RESPPassword, "resp-password-file", "", "FILE with the password of user default, who reads; or set TENSORCACHED_PASSWORD")
@@ -147,7 +149,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.Telemetry.Protocol, "otlp-protocol", "", "by http/protobuf or grpc (default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf)")
 	f.StringVar(&c.Telemetry.Traces, "traces-exporter", "", "where traces go: otlp, console (stderr) or none (default: OTEL_TRACES_EXPORTER, else otlp if there is an endpoint)")
 	f.StringVar(&c.Telemetry.Metrics, "metrics-exporter", "", "where metrics go besides --http: otlp, console (stderr) or none (default: OTEL_METRICS_EXPORTER, else otlp if there is an endpoint)")
-	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of the traces that begin here which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
+	f.StringVar(&c.Telemetry.Rate, "trace-rate", "", "most traces a second that begin here, reads with misses first; 0: no limit (default: TENSORCACHE_TRACE_RATE, else 10)")
+	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of those which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
 	f.StringVar(&c.Name, "name", "tensorcached", "name of the cache in metrics and traces")
 	f.BoolVar(&c.Force, "force", false, "go on where the memory is estimated not to suffice")
 	c.set = f

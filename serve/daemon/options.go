@@ -68,7 +68,7 @@ func (c *Config) values() error {
 
 // telemetryFlags are the names of settings of package telemetry.
 var telemetryFlags = map[string]string{
-	"Traces": "--traces-exporter", "Metrics": "--metrics-exporter", "Endpoint": "--otlp-endpoint", "Protocol": "--otlp-protocol", "Ratio": "--trace-ratio",
+	"Traces": "--traces-exporter", "Metrics": "--metrics-exporter", "Endpoint": "--otlp-endpoint", "Protocol": "--otlp-protocol", "Ratio": "--trace-ratio", "Rate": "--trace-rate",
 }
 
 // fields returns what package cache finds wrong with the options, apart from the tables, by the names of flags.
@@ -97,6 +97,9 @@ func (c *Config) validateListeners(f *faults.List) {
 		f.Add(c.checkListen())
 	}
 	f.If(c.RESPClients < 1, "--resp-clients (%d) must be at least 1", c.RESPClients)
+	memory, err := c.respMemory()
+	f.Add(err)
+	f.If(err == nil && memory < 1<<20, "--resp-memory (%s) must be at least 1MiB", c.RESPMemory)
 	users, err := c.users()
 	f.Add(err)
 	_, err = c.token()
@@ -242,6 +245,9 @@ func secret(flag, path, variable string) (string, error) {
 	}
 	return value, nil
 }
+
+// respMemory returns --resp-memory in bytes.
+func (c *Config) respMemory() (int64, error) { return setting.Bytes("--resp-memory", c.RESPMemory) }
 
 // users returns the passwords of the RESP listener.
 func (c *Config) users() (resp.Users, error) {

@@ -59,7 +59,17 @@ func (r *running) reload() {
 	r.log.Info("reloaded", slog.String("changed", strings.Join(done, ", ")))
 }
 
-func value(c *Config, name string) string { return c.set.Lookup(name).Value.String() }
+// value returns the value of a flag as text; of --table all tables, those of --features among them.
+func value(c *Config, name string) string {
+	if name != "table" {
+		return c.set.Lookup(name).Value.String()
+	}
+	var all []string
+	for i := range c.Tables {
+		all = append(all, c.Tables[i].String())
+	}
+	return strings.Join(all, " ")
+}
 
 // differences returns the flags that have other values in next: those that can change while the program runs, and the others.
 func (c *Config) differences(next *Config) (changed, fixed []string) {

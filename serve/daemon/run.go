@@ -43,7 +43,8 @@ type running struct {
 	log    *slog.Logger
 	level  slog.LevelVar
 
-	cache *cache.Cache
+	observed *telemetry.Telemetry
+	cache    *cache.Cache
 	// opened is the cache once it is loaded. serving is the cache while the program takes new work; nil before and after. why is then the reason.
 	opened, serving atomic.Pointer[cache.Cache]
 	why             atomic.Pointer[string]
@@ -105,10 +106,11 @@ func Run(c *Config, p Program) (err error) {
 	r.level.Set(level)
 	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
 	r.unready("loading the tables")
-	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Console: p.Stderr})
+	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Logger: r.log, Console: p.Stderr})
 	if err != nil {
 		return err
 	}
+	r.observed = observed
 	defer func() {
 		if err := observed.Close(); err != nil { // the program ends well all the same
 			r.log.Warn("telemetry not delivered", slog.Any("error", err))
@@ -171,7 +173,7 @@ func (r *running) open(signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	opened := false
+	opened := false // New closes the tables unless it fails
 	defer func() {
 		if !opened {
 			for _, t := range tables {
@@ -193,7 +195,7 @@ func (r *running) open(signals <-chan os.Signal) error {
 	if o.Admission.Policy, err = c.policy(); err != nil {
 		return err
 	}
-	o.Telemetry = cache.TelemetryOptions{Name: c.Name, Logger: r.log}
+	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
 	r.unix.share(c, &o)
 	if !c.Force {
 		p, err := c.Check()
@@ -212,9 +214,9 @@ func (r *running) open(signals <-chan os.Signal) error {
 	// Signals are read while the cache loads: an end ends the loading; a reload waits, as the config was read just now.
 	ctx, cancel := context.WithCancel(r.life)
 	loaded := make(chan struct{})
-	opened = true // New closes the tables
 	go func() {
 		r.cache, err = newCache(ctx, o)
+		opened = err == nil
 		close(loaded)
 	}()
 	defer cancel()
@@ -253,7 +255,15 @@ func (r *running) serve(onRESP net.Listener) error {
 		if err != nil {
 			return errors.Join(err, r.unix.close())
 		}
-		o := resp.Options{Cache: r.cache, Users: users, TLS: security, MaxClients: c.RESPClients, Stats: r.status, Logger: r.log, Version: r.Version}
+		clients, err := r.respClients()
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		memory, err := c.respMemory()
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		o := resp.Options{Cache: r.cache, Users: users, TLS: security, MaxClients: clients, MaxMemory: memory, Stats: r.status, Logger: r.log, Version: r.Version}
 		if r.resp, err = resp.New(o); err != nil {
 			return errors.Join(err, r.unix.close())
 		}
@@ -279,11 +289,11 @@ func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.web, err = web.New(web.Options{Cache: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote})
+	r.web, err = web.New(web.Options{Cache: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	r.http = &http.Server{Handler: r.web, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelInfo)}
+	r.http = newHTTPServer(r.web, r.log)
 	go r.http.Serve(l) // it ends by Close
 	return nil
 }
@@ -405,6 +415,14 @@ func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error
 			}
 		}
 	}
+}
+
+// errors says what went wrong in the background besides what the cache says.
+func (r *running) errors() map[string]string {
+	if lost := r.observed.Losses().String(); lost != "" {
+		return map[string]string{"telemetry": lost}
+	}
+	return nil
 }
 
 // leave logs what did not end in time.

@@ -36,6 +36,9 @@ type TableSpec struct {
 
 // parseTable reads a table as --table has it: key=value between commas, with CSV's quotes.
 func parseTable(text string) (t TableSpec, err error) {
+	if text == "" {
+		return t, errors.New("a table's description must not be empty: it is key=value,…, such as file=FILE")
+	}
 	fields, err := csv.NewReader(strings.NewReader(text)).Read()
 	if err != nil {
 		return t, fmt.Errorf("%q must be key=value,…: %w", text, err)
@@ -43,8 +46,11 @@ func parseTable(text string) (t TableSpec, err error) {
 	given := map[string]bool{}
 	for _, f := range fields {
 		key, value, ok := strings.Cut(f, "=")
-		if !ok || value == "" {
+		if !ok {
 			return t, fmt.Errorf("%q must be key=value", f)
+		}
+		if value == "" {
+			return t, fmt.Errorf("value of key %q must not be empty", key)
 		}
 		if given[key] {
 			return t, fmt.Errorf("key %q must be given once", key)
@@ -99,6 +105,34 @@ func parseTable(text string) (t TableSpec, err error) {
 	place := t.Place
 	place.Path = t.File
 	return t, place.Check()
+}
+
+// String describes the table as --table has it.
+func (t *TableSpec) String() string {
+	var all []string
+	add := func(given bool, key string, value any) {
+		if given {
+			all = append(all, fmt.Sprintf("%s=%v", key, value))
+		}
+	}
+	add(t.File != "", "file", t.File)
+	add(t.Name != "", "name", t.Name)
+	add(t.Codec != "", "codec", t.Codec)
+	add(t.Capacity != 0, "capacity", t.Capacity)
+	add(t.DType != "", "dtype", t.DType)
+	add(t.Columns != 0, "columns", t.Columns)
+	add(t.Place.Durable, "durable", true)
+	add(t.Place.Log != "", "log", t.Place.Log)
+	add(t.Place.Cold != "", "cold", t.Place.Cold)
+	add(t.Place.Cache != "", "cold_cache", t.Place.Cache)
+	add(t.Place.CacheBytes != 0, "cold_cache_bytes", t.Place.CacheBytes)
+	add(t.Resident && t.Slots.Target == 0, "resident", "auto")
+	add(t.Slots.Target != 0, "resident", t.Slots.Target)
+	add(t.Slots.MaxTarget != 0, "max_target", t.Slots.MaxTarget)
+	add(t.Slots.MaxOverflow != 0, "max_overflow", t.Slots.MaxOverflow)
+	add(t.Slots.Retarget, "retarget", true)
+	add(t.Slots.Buddy != "", "buddy", t.Slots.Buddy)
+	return strings.Join(all, ",")
 }
 
 // parsePlace reads one of the keys of a table of pages.

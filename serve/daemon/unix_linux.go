@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ func (a *attachments) listen(r *running) (err error) {
 	}
 	a.server, err = serve.Listen(r.cache, serve.Options{
 		Address: c.Listen, MaxClients: c.MaxAttached, MaxLanes: c.MaxLanes, MaxScratch: scratch, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log,
-		Commands: serve.Commands{Snapshot: r.snapshot, Drain: r.drainCommand},
+		Commands: serve.Commands{Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand},
 	})
 	return err
 }
@@ -102,5 +103,6 @@ func (r *running) status() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(s.Errors, r.errors())
 	return &serve.Status{Attached: []serve.Client{}, Process: os.Getpid(), Stats: *s}, nil
 }

@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -30,5 +31,9 @@ func (r *running) status() (any, error) {
 	if c == nil {
 		return nil, errLoading
 	}
-	return statjson.Of(c)
+	s, err := statjson.Of(c)
+	if err == nil {
+		maps.Copy(s.Errors, r.errors())
+	}
+	return s, err
 }

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func init() {
 		{"select", 2, reading, "SELECT 0", []string{"fast"}, 0, 0, (*conn).selectDB},
 		{"tc.explain", -3, reading, "Where rows are, or why they are not cached: TC.EXPLAIN table row ...", []string{"readonly"}, 0, 0, (*conn).explain},
 		{"tc.gather", -3, reading, "Rows back to back: TC.GATHER table row ...", []string{"readonly"}, 0, 0, (*conn).gatherRows},
-		{"tc.set", -4, writing, "Replaces or inserts rows: TC.SET table row value ...", []string{"write"}, 0, 0, (*conn).set},
+		{"tc.set", -4, writing, "Replaces rows, or appends some behind the last one: TC.SET table row value ...", []string{"write"}, 0, 0, (*conn).set},
 		{"tc.stats", 1, reading, "Statistics, as JSON", []string{"readonly"}, 0, 0, (*conn).stats},
 	}
 }
@@ -121,14 +122,18 @@ const (
 )
 
 func (c *conn) login(name string, password []byte) error {
-	r := c.server.users.Load().login(name, password)
-	if r == unknown {
+	s, r := c.server, unknown
+	if !s.logins.Try(s.open, c.net.RemoteAddr().String(), func() bool {
+		r = s.users.Load().login(name, password)
+		return r != unknown
+	}) {
+		s.failed.Record(s.o.Logger, slog.LevelWarn, "resp: login failed", slog.String("user", cut([]byte(name))), c.from())
 		return errWrongPass
 	}
 	if c.role == unknown {
 		c.deadline(time.Time{})
 	}
-	c.role = r
+	c.setRole(r)
 	return nil
 }
 
@@ -215,7 +220,8 @@ func (c *conn) ping(args [][]byte) error {
 }
 
 func (c *conn) reset([][]byte) error {
-	c.role, c.proto, c.name = c.server.users.Load().first(), 2, ""
+	c.setRole(c.server.users.Load().first())
+	c.proto, c.name = 2, ""
 	if c.role == unknown {
 		c.deadline(time.Now().Add(loginTime))
 	}

@@ -2,12 +2,15 @@ package resp
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"runtime/debug"
 	"time"
 )
@@ -17,7 +20,9 @@ const (
 	loginTime = 30 * time.Second
 	// writeTime is how long a client may take to read a part of a reply. It frees what a client that reads no more holds.
 	writeTime = time.Minute
-	readBytes = 16 << 10 // of one read
+	// strangerAhead is how many bytes are read ahead of a client that has not authenticated. They count as nothing.
+	strangerAhead = freeBytes
+	readBytes     = 16 << 10 // of one read
 )
 
 // conn is one connection. One goroutine uses it.
@@ -28,7 +33,10 @@ type conn struct {
 	role   role
 	name   string // of CLIENT SETNAME
 	reader reader
+	ahead  *ahead
+	holder *holder
 	reply
+	replies account // what a reply under way holds
 	gather  *gatherer
 	waiting []entry // GETs that have not been replied to
 	entries []entry // of an MGET
@@ -37,11 +45,28 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{server: s, net: nc, id: s.ids.Add(1), role: s.users.Load().first(), gather: newGatherer(s.life, s.tables)}
-	c.proto = 2
+	h := &holder{memory: s.memory, cut: func() { nc.Close() }}
+	c := &conn{server: s, id: s.ids.Add(1), ahead: newAhead(nc, h, s.writeTime), holder: h, gather: newGatherer(s.life, s.tables)}
+	if c.net = c.ahead; s.o.TLS != nil {
+		c.net = tls.Server(c.ahead, s.o.TLS)
+	}
+	c.proto, c.replies.holder, c.reader.account.holder = 2, h, h
 	c.reader.from = bufio.NewReaderSize(source{c}, readBytes)
+	c.setRole(s.users.Load().first())
 	return c
 }
+
+// setRole changes what the connection may do.
+func (c *conn) setRole(r role) {
+	if c.role = r; r == unknown {
+		c.ahead.limit.Store(strangerAhead)
+	} else {
+		c.ahead.limit.Store(int64(clientLimits.bytes))
+	}
+}
+
+// from says in the log which connection it is.
+func (c *conn) from() slog.Attr { return slog.String("from", c.net.RemoteAddr().String()) }
 
 // source is where the reader reads from. Before it waits for the client, what has been asked for so far is replied to.
 type source struct{ c *conn }
@@ -91,6 +116,7 @@ var past = time.Unix(1, 0)
 
 // serve replies to commands until the connection ends.
 func (c *conn) serve() {
+	defer c.holder.end()
 	defer c.net.Close()
 	defer func() {
 		if p := recover(); p != nil { // a fault of one command must not end the owner of the cache
@@ -102,40 +128,45 @@ func (c *conn) serve() {
 		err := t.HandshakeContext(ctx)
 		cancel()
 		if err != nil {
-			c.end(err)
+			c.server.ended(c, err)
 			return
 		}
 	}
 	if c.role == unknown {
 		c.deadline(time.Now().Add(loginTime))
 	}
-	for c.failed == nil && !c.quit {
+	var err error
+	for err == nil && c.failed == nil && !c.quit {
 		limit := clientLimits
 		if c.role == unknown {
 			limit = unknownLimits
 		}
-		args, err := c.reader.next(limit)
-		if err != nil {
-			c.end(err)
-			return
+		var args [][]byte
+		if args, err = c.reader.next(limit); err == nil && isHTTP(args, c.reader.inline) {
+			err = errHTTP
 		}
-		c.server.counts.commands.Add(1)
-		c.run(args)
+		if err == nil {
+			c.server.counts.commands.Add(1)
+			c.run(args)
+		}
 	}
-	c.settle()
-	c.flush()
-}
-
-// end replies to what has arrived, and says what was wrong with the rest.
-func (c *conn) end(err error) {
 	c.settle()
 	if protocol, ok := errors.AsType[errProtocol](err); ok {
 		c.fail("ERR " + protocol.Error())
-		c.server.o.Logger.Info("resp: connection ended", slog.String("from", c.net.RemoteAddr().String()), slog.Any("error", err))
-	} else if !errors.Is(err, io.EOF) {
-		c.server.o.Logger.Debug("resp: connection ended", slog.String("from", c.net.RemoteAddr().String()), slog.Any("error", err))
 	}
 	c.flush()
+	err = cmp.Or(c.holder.end(), c.failed, err)
+	if c.role == unknown && errors.Is(err, os.ErrDeadlineExceeded) && !c.server.closing.Load() {
+		err = errLate
+	}
+	c.server.ended(c, err)
+}
+
+// isHTTP reports whether a command is a line of an HTTP request. Web pages can send those to any port, with commands in the body, so redis-server
+// closes the connection after POST and Host:, too.
+func isHTTP(args [][]byte, inline bool) bool {
+	return bytes.EqualFold(args[0], []byte("post")) || bytes.EqualFold(args[0], []byte("host:")) ||
+		inline && len(args) == 3 && bytes.HasPrefix(args[2], []byte("HTTP/"))
 }
 
 // grow makes room for n more bytes of replies and takes them in.
@@ -149,10 +180,19 @@ func (c *conn) grow(n int) {
 // flush sends the replies.
 func (c *conn) flush() {
 	if len(c.out) > 0 && c.failed == nil {
-		c.net.SetWriteDeadline(time.Now().Add(writeTime))
-		if _, err := c.net.Write(c.out); err != nil {
-			c.failed = err
-		}
+		c.failed = c.send()
 	}
 	c.out = c.out[:0]
+}
+
+func (c *conn) send() error {
+	if err := c.replies.set(cap(c.out) + cap(c.gather.buf)); err != nil {
+		return err
+	}
+	defer c.replies.set(0)
+	_, err := c.net.Write(c.out)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w for %v; of its commands %d bytes, at most %d, were read ahead", errUnread, c.server.writeTime, c.ahead.bytes, c.ahead.limit.Load())
+	}
+	return err
 }

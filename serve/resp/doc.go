@@ -9,7 +9,7 @@
 //	DBSIZE                        how many rows all tables have
 //	INFO [section]                statistics, as text
 //	TC.GATHER table row row …     the rows back to back, as one bulk string
-//	TC.SET table row value …      replaces or inserts rows; admin only
+//	TC.SET table row value …      replaces rows, or appends some behind the last one without a gap; admin only
 //	TC.EXPLAIN table row row …    where the rows are, or why they are not cached: JSON
 //	TC.STATS                      statistics: JSON
 //	HELLO, AUTH, CLIENT, COMMAND, CONFIG GET, ECHO, PING, QUIT, RESET, SELECT 0

@@ -2,12 +2,15 @@ package resp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,10 +55,17 @@ func open(t testing.TB) *cache.Cache {
 // start serves a cache on loopback until the test ends.
 func start(t testing.TB, o Options) (*Server, string) {
 	t.Helper()
+	return startWith(t, o, func(*Server) {})
+}
+
+// startWith changes the server before it begins.
+func startWith(t testing.TB, o Options, change func(*Server)) (*Server, string) {
+	t.Helper()
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(s)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +83,39 @@ func start(t testing.TB, o Options) (*Server, string) {
 		}
 	})
 	return s, l.Addr().String()
+}
+
+// logged is a logger and what it has written.
+func logged() (*slog.Logger, func() string) {
+	w := new(lockedBuffer)
+	return slog.New(slog.NewTextHandler(w, nil)), w.text
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
 }
 
 // client is a connection whose replies are read as text.

@@ -10,7 +10,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
-// info is INFO: sections of lines "name:value". keyspace_hits and keyspace_misses count rows, as in Redis.
+// info is INFO: sections of lines "name:value". keyspace_hits and keyspace_misses count rows, as in Redis. Clients that took no replies are
+// client_output_buffer_limit_disconnections, failed logins acl_access_denied_auth.
 // used_memory is what the tables and the caches take, on the host and on all devices: budgets without what is not allocated of them.
 func (c *conn) info(args [][]byte) error {
 	if len(args) > 1 {
@@ -43,7 +44,9 @@ func (c *conn) info(args [][]byte) error {
 	part("Clients", "connected_clients", s.Clients(), "blocked_clients", 0, "maxclients", s.o.MaxClients)
 	part("Memory", "used_memory", stats.HostBytes+stats.OverlayBytes+stats.GPUMemory-stats.Unallocated, "host_bytes", stats.HostBytes, "budget_bytes", stats.GPUMemory,
 		"payload_bytes", stats.PayloadBytes, "metadata_bytes", stats.MetadataBytes, "resident_bytes", stats.ResidentBytes, "free_bytes", stats.FreeBytes, "unallocated_bytes", stats.Unallocated)
-	part("Stats", "total_connections_received", s.counts.connections.Load(), "rejected_connections", s.counts.refused.Load(),
+	part("Stats", "total_connections_received", s.counts.connections.Load(), "rejected_connections", s.endings.of(full),
+		"evicted_clients", s.endings.of(evicted), "client_output_buffer_limit_disconnections", s.endings.of(unread), "http_requests_refused", s.endings.of(http),
+		"acl_access_denied_auth", s.logins.Failed(),
 		"total_commands_processed", s.counts.commands.Load(), "keyspace_hits", stats.Hits, "keyspace_misses", stats.Misses,
 		"hit_ratio", stats.HitRatio, "refresh_cycles", stats.Refresh.Cycles, "updated_rows", stats.Updates.Rows)
 	part("Replication", "role", "master", "connected_slaves", 0)

@@ -25,10 +25,12 @@ func (e errProtocol) Error() string { return "Protocol error: " + string(e) }
 // reader reads commands: arrays of bulk strings, or one line of words. It keeps at most twice the bytes that have arrived, whatever lengths are
 // announced.
 type reader struct {
-	from *bufio.Reader
-	buf  []byte   // the bytes of the command's arguments, back to back
-	ends []int    // where in buf each argument ends
-	args [][]byte // the arguments
+	from    *bufio.Reader
+	account account  // of the command
+	inline  bool     // the command is a line of words
+	buf     []byte   // the bytes of the command's arguments, back to back
+	ends    []int    // where in buf each argument ends
+	args    [][]byte // the arguments
 }
 
 // keepBytes is the most that a reader keeps from one command to the next.
@@ -45,11 +47,14 @@ func (r *reader) next(l limits) ([][]byte, error) {
 			r.args, r.ends = nil, nil
 		}
 		r.buf, r.ends, r.args = r.buf[:0], r.ends[:0], r.args[:0]
+		if err := r.hold(cap(r.buf)); err != nil {
+			return nil, err
+		}
 		first, err := r.from.ReadByte()
 		if err != nil {
 			return nil, err
 		}
-		if first == '*' {
+		if r.inline = first != '*'; !r.inline {
 			err = r.array(l)
 		} else if err = r.from.UnreadByte(); err == nil {
 			err = r.words(l)
@@ -104,9 +109,20 @@ func (r *reader) array(l limits) error {
 		}
 		r.from.Discard(2)
 		r.ends = append(r.ends, len(r.buf))
+		if len(r.ends)%1024 == 0 {
+			if err := r.hold(cap(r.buf)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
+
+// argBytes is about what an argument takes beside its text: here, and as a row of a batch.
+const argBytes = 96
+
+// hold accounts for the command with a buffer of so many bytes. They count twice, as TC.SET copies its values.
+func (r *reader) hold(buf int) error { return r.account.set(2*buf + argBytes*(len(r.ends)&^1023)) }
 
 // bytes appends so many bytes to buf. It allocates as they arrive.
 func (r *reader) bytes(n int) error {
@@ -114,6 +130,9 @@ func (r *reader) bytes(n int) error {
 		part := min(n, max(4<<10, len(r.buf)))
 		at := len(r.buf)
 		if cap(r.buf)-at < part {
+			if err := r.hold(2*at + part); err != nil {
+				return err
+			}
 			r.buf = append(make([]byte, 0, 2*at+part), r.buf...)
 		}
 		r.buf = r.buf[:at+part]

@@ -13,7 +13,7 @@ import (
 
 // read returns the commands of a stream, and the error after them.
 func read(from io.Reader, l limits) (commands [][]string, err error) {
-	r := reader{from: bufio.NewReaderSize(from, readBytes)}
+	r := reader{from: bufio.NewReaderSize(from, readBytes), account: account{holder: &holder{memory: newMemory(1 << 30)}}}
 	for {
 		args, err := r.next(l)
 		if err != nil {
@@ -84,10 +84,14 @@ func TestReader_Memory(t *testing.T) {
 	if _, err := r.next(clientLimits); !errors.Is(err, io.ErrUnexpectedEOF) || cap(r.buf) > 16<<10 {
 		t.Errorf("%v: %d bytes are kept of 1,000", err, cap(r.buf))
 	}
-	r = reader{from: bufio.NewReader(strings.NewReader("*1\r\n$1000000\r\n" + strings.Repeat("x", 1_000_000) + "\r\nPING\r\n"))}
-	for range 2 {
+	m := newMemory(1 << 30)
+	r = reader{account: account{holder: &holder{memory: m}}, from: bufio.NewReader(strings.NewReader("*1\r\n$1000000\r\n" + strings.Repeat("x", 1_000_000) + "\r\nPING\r\n"))}
+	for i := range 2 {
 		if _, err := r.next(clientLimits); err != nil {
 			t.Fatal(err)
+		}
+		if held := m.held(); i == 0 && held < 1_000_000 || i == 1 && held != 0 {
+			t.Errorf("%d bytes are counted after command %d", held, i)
 		}
 	}
 	if cap(r.buf) > keepBytes {

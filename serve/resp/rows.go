@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// partBytes is how many bytes of rows one Gather of a reply reads: a reply is written in parts of about this size, whatever its length.
+	// partBytes is how many bytes of rows one Gather of a reply reads: a reply is written in parts of about this size, whatever its length. With
+	// many clients it is less, at least leastPart.
 	partBytes = 1 << 20
+	leastPart = 64 << 10
 	// flushBytes is how many bytes of replies are kept while further commands of a pipeline are read.
 	flushBytes = 64 << 10
 	// maxBulk is the longest bulk string: what Redis allows, and what its clients expect.
@@ -20,6 +22,7 @@ const (
 type gatherer struct {
 	*tables
 	ctx  context.Context // of the server
+	part int             // the bytes that one read has
 	rows [][]int64       // of each table, in the part under way
 	used []int           // tables of the part
 	at   []int           // where in buf the next row of each table is
@@ -33,10 +36,10 @@ func newGatherer(ctx context.Context, t *tables) *gatherer {
 }
 
 // read calls row for each of the entries, in order, with the row's bytes, nil if there is no such row, or an error. It reads as many entries as
-// partBytes hold, at least one, and returns the number.
+// g.part holds, at least one, and returns the number.
 func (g *gatherer) read(entries []entry, row func([]byte, error)) int {
 	n, bytes := 0, 0
-	for ; n < len(entries) && bytes < partBytes; n++ {
+	for ; n < len(entries) && bytes < g.part; n++ {
 		e := entries[n]
 		if e.row < 0 {
 			continue
@@ -74,6 +77,7 @@ func (g *gatherer) read(entries []entry, row func([]byte, error)) int {
 
 // rows replies with each of the entries.
 func (c *conn) rows(entries []entry) {
+	c.gather.part = c.server.partBytes()
 	for len(entries) > 0 && c.failed == nil {
 		n := c.gather.read(entries, func(row []byte, err error) {
 			switch {
@@ -165,10 +169,10 @@ func (c *conn) gatherRows(args [][]byte) error {
 			return fmt.Errorf("ERR row (%d) at position %d must be 0 to %d, the last row of table %s", row, i, limit-1, c.gather.names[table])
 		}
 	}
-	begun := len(c.out)
+	begun, partRows := len(c.out), max(1, c.server.partBytes()/rowBytes)
 	c.head('$', int64(len(rows)*rowBytes))
 	for first := true; len(rows) > 0 && c.failed == nil; first = false {
-		part := rows[:min(len(rows), max(1, partBytes/rowBytes))]
+		part := rows[:min(len(rows), partRows)]
 		rows = rows[len(part):]
 		at := len(c.out)
 		c.grow(len(part) * rowBytes)
@@ -177,7 +181,7 @@ func (c *conn) gatherRows(args [][]byte) error {
 				c.out = c.out[:begun]
 				return fmt.Errorf("ERR %w", err)
 			}
-			c.failed = err // the bulk string cannot be completed
+			c.failed = fmt.Errorf("%w: %w", errIncomplete, err)
 			return nil
 		}
 		if len(c.out) >= flushBytes {

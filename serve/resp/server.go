@@ -11,7 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/throttle"
 )
 
 // Options configure a Server. The zero value of a field is its default.
@@ -22,9 +26,12 @@ type Options struct {
 	Users Users
 	// TLS, if not nil, encrypts all connections. It needs a certificate.
 	TLS *tls.Config
-	// MaxClients is the most connections at a time; further ones get an error. Default 1,000. A connection holds some 40 KiB, up to 1 MiB after
-	// long commands, and up to 3 MiB, and what the client has sent of a command, while it has work.
+	// MaxClients is the most connections at a time; further ones get an error. Default 1,000. A connection holds some 40 KiB, and up to 400 KiB while
+	// it has work, besides MaxMemory.
 	MaxClients int
+	// MaxMemory is the most bytes that commands and replies of all connections take beyond that. When they take more, the connection with most of them is
+	// cut off. At least 1 MiB. Default 512 MiB. A command has at most 64 MiB, and as much is read ahead while a client does not take its replies.
+	MaxMemory int64
 	// Stats returns what TC.STATS tells as JSON. Default: the cache's statistics.
 	Stats func() (any, error)
 	// Logger receives refused connections and protocol errors. Default: none.
@@ -40,9 +47,19 @@ type Server struct {
 	users   atomic.Pointer[users]
 	started time.Time
 	ids     atomic.Int64
-	counts  struct{ connections, refused, commands atomic.Int64 }
+	counts  struct{ connections, connected, commands atomic.Int64 }
+	endings endings
+	logins  throttle.Logins
+	failed  throttle.Log // logins
+	memory  *memory
+	metrics metric.Registration
 	closing atomic.Bool
 	serving sync.WaitGroup
+	// writeTime is how long a client may take to read a part of a reply.
+	writeTime time.Duration
+	// open is a context that Close ends at once. shut ends it.
+	open context.Context
+	shut context.CancelFunc
 	// life is the context of the cache's calls. cut ends it, when Close waits no more.
 	life context.Context
 	cut  context.CancelFunc
@@ -65,6 +82,12 @@ func New(o Options) (*Server, error) {
 	if o.MaxClients < 0 {
 		return nil, fmt.Errorf("resp: Options.MaxClients (%d) must not be negative", o.MaxClients)
 	}
+	if o.MaxMemory == 0 {
+		o.MaxMemory = 512 << 20
+	}
+	if o.MaxMemory < 1<<20 {
+		return nil, fmt.Errorf("resp: Options.MaxMemory (%d B) must be at least 1 MiB", o.MaxMemory)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -72,10 +95,14 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, tables: t, started: time.Now()}
+	s := &Server{o: o, tables: t, started: time.Now(), memory: newMemory(o.MaxMemory), writeTime: writeTime}
 	s.life, s.cut = context.WithCancel(context.Background())
+	s.open, s.shut = context.WithCancel(s.life)
 	s.mu.conns = map[*conn]struct{}{}
 	s.SetUsers(o.Users)
+	if err := s.measure(otel.GetMeterProvider()); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -91,9 +118,6 @@ func (s *Server) Clients() int {
 
 // Serve accepts connections of a listener until Close, and then returns nil. The listener is closed.
 func (s *Server) Serve(l net.Listener) error {
-	if s.o.TLS != nil {
-		l = tls.NewListener(l, s.o.TLS)
-	}
 	s.mu.Lock()
 	s.mu.listeners = append(s.mu.listeners, l)
 	closing := s.closing.Load()
@@ -120,36 +144,51 @@ func (s *Server) Serve(l net.Listener) error {
 
 // begin serves a connection, unless there are too many.
 func (s *Server) begin(nc net.Conn) {
+	if s.serves(nc) {
+		return
+	}
+	if s.o.TLS == nil && !s.closing.Load() { // a handshake could take long
+		nc.SetWriteDeadline(time.Now().Add(time.Second))
+		nc.Write([]byte("-ERR max number of clients reached\r\n"))
+	}
+	nc.Close() // before the next one is accepted: it holds a descriptor
+}
+
+// serves begins to serve a connection. It is false if there are too many, or the server closes.
+func (s *Server) serves(nc net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing.Load() {
-		nc.Close()
-		return
+		return false
 	}
 	if len(s.mu.conns) >= s.o.MaxClients {
-		s.counts.refused.Add(1)
-		s.o.Logger.Warn("resp: too many clients", slog.Int("clients", len(s.mu.conns)), slog.String("from", nc.RemoteAddr().String()))
-		go func() {
-			nc.SetDeadline(time.Now().Add(time.Second))
-			nc.Write([]byte("-ERR max number of clients reached\r\n"))
-			nc.Close()
-		}()
-		return
+		s.cutOff(full, slog.LevelWarn, slog.String("from", nc.RemoteAddr().String()), slog.Any("error", errFull), slog.Int("clients", len(s.mu.conns)))
+		return false
 	}
 	s.counts.connections.Add(1)
 	c := newConn(s, nc)
 	s.mu.conns[c] = struct{}{}
+	s.counts.connected.Add(1)
 	s.serving.Go(func() {
 		c.serve()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.mu.conns, c)
+		s.counts.connected.Add(-1)
 	})
+	return true
+}
+
+// partBytes returns how many bytes of rows a connection reads at a time, so that the replies of all take at most half of MaxMemory.
+func (s *Server) partBytes() int {
+	return int(min(partBytes, max(leastPart, s.memory.most/4/max(1, s.counts.connected.Load()))))
 }
 
 // Close stops listening, lets every connection end the commands that the server has read, and closes them. When ctx ends first, it closes them at once and
 // returns the context's error.
 func (s *Server) Close(ctx context.Context) error {
+	s.shut()
+	s.metrics.Unregister()
 	s.mu.Lock()
 	s.closing.Store(true)
 	for _, l := range s.mu.listeners {

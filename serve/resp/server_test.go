@@ -9,16 +9,24 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // quoted is a row of a table of open.
@@ -129,9 +137,13 @@ func TestServer_Set(t *testing.T) {
 	cl.expect("-NOPERM user default has no permission to change rows of table users (TC.SET): log in as user admin (AUTH admin PASSWORD)", "TC.SET", "users", "1", "x")
 	cl.expect("+OK", "AUTH", "admin", "secret")
 	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
-	cl.expect("+OK", "TC.SET", "users", "3", a, "1004", b)
-	cl.expect(fmt.Sprintf("[%q %q null]", a, b), "MGET", "users:3", "users:1004", "users:1005")
-	cl.expect(fmt.Sprintf("%q", make([]byte, 64)), "GET", "users:1003") // between
+	cl.expect("-ERR cache: row numbers out of range: row number (1004) must be at most 1000, the row after the last one of table users: rows are appended without a gap", "TC.SET", "users", "3", b, "1004", b)
+	cl.expect(":0", "EXISTS", "users:1000", "users:1003", "users:1004")
+	cl.expect(":1120", "DBSIZE")
+	cl.expect("+OK", "TC.SET", "users", "3", a, "1001", a, "1000", b)
+	cl.expect(fmt.Sprintf("[%q %q %q null]", a, b, a), "MGET", "users:3", "users:1000", "users:1001", "users:1002")
+	cl.expect(":2", "EXISTS", "users:1000", "users:1001", "users:1002")
+	cl.expect(":1122", "DBSIZE")
 	cl.expect("-ERR value of row 3 (3 bytes) must be 64 bytes, a row of table users", "TC.SET", "users", "3", "abc")
 	cl.expect("-ERR cache: row numbers out of range: row number (1010) at position 0 must be 0 to 1009…", "TC.SET", "users", "1010", a)
 	cl.expect("-ERR row (\"-1\") must be decimal digits", "TC.SET", "users", "-1", a)
@@ -139,6 +151,73 @@ func TestServer_Set(t *testing.T) {
 	cl.expect(fmt.Sprintf("%q", a), "GET", "users:3")
 	cl.expect("+RESET", "RESET")
 	cl.expect("-NOPERM…", "TC.SET", "users", "3", a)
+}
+
+// zeros is a source of 320 rows of 64 zero bytes. Its value is how many of them have been read.
+type zeros int
+
+func (n *zeros) Rows() int     { return 320 }
+func (n *zeros) RowBytes() int { return 64 }
+func (n *zeros) Close() error  { return nil }
+func (n *zeros) Read(dst []byte) (int, error) {
+	rows := min(320-int(*n), len(dst)/64)
+	if *n += zeros(rows); rows == 0 {
+		return 0, io.EOF
+	}
+	clear(dst[:64*rows])
+	return rows, nil
+}
+
+// TestServer_SetDurable: TC.SETs of connections at the same time share the syncs of a durable log.
+func TestServer_SetDurable(t *testing.T) {
+	const clients, each = 16, 20
+	var syncs atomic.Int64
+	was := atomicfile.SyncFile
+	t.Cleanup(func() { atomicfile.SyncFile = was })
+	atomicfile.SyncFile = func(*os.File) error {
+		syncs.Add(1)
+		time.Sleep(4 * time.Millisecond)
+		return nil
+	}
+	dir := filepath.Join(t.TempDir(), "users.tc")
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func() (pages.Source, error) { return new(zeros), nil }
+	if _, err := pages.Pack(t.Context(), source, w, pages.PackOptions{Name: "users", DType: dtype.Int32, Codec: "none", PageBytes: 4 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := cache.Options{Tables: []cache.Table{table.WithLog(filepath.Join(dir, "delta"), true)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost}}
+	c, err := cache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_, addr := start(t, Options{Cache: c, Users: Users{Admin: "secret"}})
+	var all sync.WaitGroup
+	value := strings.Repeat("v", 64)
+	for i := range clients {
+		cl := dial(t, addr)
+		cl.expect("+OK", "AUTH", "admin", "secret")
+		all.Go(func() {
+			for k := range each {
+				if got := cl.ask("TC.SET", "users", strconv.Itoa(i*each+k), value); got != "+OK" {
+					t.Error(got)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d updates, %d syncs", clients*each, syncs.Load())
+	if n := syncs.Load(); n > clients*each/6 {
+		t.Errorf("%d syncs for %d updates of %d connections", n, clients*each, clients)
+	}
+	dial(t, addr).expect(fmt.Sprintf("[%q %q]", value, value), "MGET", "users:0", fmt.Sprintf("users:%d", clients*each-1))
 }
 
 func TestServer_Auth(t *testing.T) {
@@ -172,6 +251,109 @@ func TestServer_Auth(t *testing.T) {
 	third.expect("-ERR Protocol error: bulk length (100000) must be at most 4…", "AUTH", strings.Repeat("x", 100_000))
 	if _, err := third.from.ReadByte(); err == nil {
 		t.Error("the connection goes on")
+	}
+}
+
+// TestServer_FailedLogins: they are delayed, counted and logged, the latter once in a while. Closing the server does not wait for a delay.
+func TestServer_FailedLogins(t *testing.T) {
+	t.Parallel()
+	log, text := logged()
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Password: "read"}, Logger: log})
+	cl := dial(t, addr)
+	begun := time.Now()
+	for range 10 {
+		cl.expect("-WRONGPASS…", "AUTH", "default", "guess")
+	}
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("10 guesses took %v", took)
+	}
+	cl.expect("+OK", "AUTH", "read")
+	if got := cl.ask("INFO", "stats"); !strings.Contains(got, `acl_access_denied_auth:10\r`) {
+		t.Errorf("INFO: %s", got)
+	}
+	if got := text(); strings.Count(got, `level=WARN msg="resp: login failed" user=default from=127.0.0.1:`) != 1 {
+		t.Errorf("the log has %s", got)
+	}
+	io.WriteString(cl, strings.Repeat(encoded("AUTH", "guess"), 1000))
+	until(t, "a guess is delayed", func() bool { return s.logins.Failed() > 10 })
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("Close beside delayed logins: %v", err)
+	}
+}
+
+// TestServer_HTTP: a web page cannot have its request's body run as commands. redis-server closes the connection at POST and Host:, too.
+func TestServer_HTTP(t *testing.T) {
+	t.Parallel()
+	log, text := logged()
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Admin: "a"}, Logger: log})
+	for i, request := range []string{
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\nAUTH admin a\r\n", "post /\r\nAUTH admin a\r\n", "PUT /x HTTP/1.0\r\n\r\nAUTH admin a\r\n",
+		"Host: localhost\r\nAUTH admin a\r\n", encoded("POST", "/") + encoded("AUTH", "admin", "a"), "GET / HTTP/1.1\r\nAUTH admin a\r\n",
+	} {
+		cl := dial(t, addr)
+		io.WriteString(cl, "PING\r\n"+request)
+		if got, err := io.ReadAll(cl.from); string(got) != "+PONG\r\n" && len(got) > 0 {
+			t.Errorf("%q got %q, %v", request, got, err)
+		}
+		until(t, "it is counted", func() bool { return s.endings.of(http) == int64(i+1) })
+	}
+	if got := text(); strings.Count(got, `level=WARN msg="resp: client cut off" from=127.0.0.1:`) != 1 || !strings.Contains(got, `error="resp: client speaks HTTP"`) {
+		t.Errorf("the log has %s", got)
+	}
+	dial(t, addr).expect(`"HTTP/1.1"`, "ECHO", "HTTP/1.1")
+}
+
+// TestServer_Metrics: what INFO counts can be collected, too, until Close.
+func TestServer_Metrics(t *testing.T) {
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Password: "read"}})
+	reader := sdkmetric.NewManualReader()
+	if err := s.measure(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))); err != nil {
+		t.Fatal(err)
+	}
+	cl := dial(t, addr)
+	cl.expect("-WRONGPASS…", "AUTH", "guess")
+	cl.expect("+OK", "AUTH", "read")
+	web := dial(t, addr)
+	io.WriteString(web, "POST / HTTP/1.1\r\n")
+	until(t, "it is cut off", func() bool { return s.endings.of(http) == 1 })
+	collect := func() map[string]int64 {
+		t.Helper()
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]int64{}
+		add := func(name string, points []metricdata.DataPoint[int64]) {
+			for _, p := range points {
+				reason, _ := p.Attributes.Value("reason")
+				values[strings.TrimSuffix(name+"/"+reason.AsString(), "/")] = p.Value
+			}
+		}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Sum[int64]:
+					add(m.Name, data.DataPoints)
+				case metricdata.Gauge[int64]:
+					add(m.Name, data.DataPoints)
+				}
+			}
+		}
+		return values
+	}
+	got := collect()
+	for name, want := range map[string]int64{"logins.failed": 1, "connections": 2, "connections.cut/http": 1, "connections.cut/unread": 0, "commands": 2, "memory": 0} {
+		if n, ok := got["tensorcache.resp."+name]; !ok || n != want {
+			t.Errorf("%s is %d, want %d: %v", name, n, want, got)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(); len(got) > 0 {
+		t.Errorf("after Close: %v", got)
 	}
 }
 

@@ -2,7 +2,7 @@
 //
 //	/            a page for a person, which needs nothing from elsewhere
 //	/healthz     200 while the process lives
-//	/readyz      200 while the cache serves, else 503 with the reason
+//	/readyz      200 while the cache serves and can be changed, else 503 with the reason
 //	/metrics     for Prometheus
 //	/stats       statistics, as JSON
 //	/history     hits and misses by reason over the last hour, as JSON
@@ -16,21 +16,28 @@
 package web
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/internal/throttle"
 )
 
 // Options configure a Handler.
@@ -45,6 +52,8 @@ type Options struct {
 	Token string
 	// AnyHost answers requests whatever their Host says, also without a token.
 	AnyHost bool
+	// Logger receives wrong tokens. Default: none.
+	Logger *slog.Logger
 	// Profiles answers /debug/pprof. It is for listeners on loopback: profiles show what a program does.
 	Profiles bool
 }
@@ -53,6 +62,9 @@ type Options struct {
 type Handler struct {
 	o       Options
 	token   atomic.Pointer[[sha256.Size]byte]
+	logins  throttle.Logins
+	failed  throttle.Log // logins
+	metrics metric.Registration
 	mux     *http.ServeMux
 	history *history
 }
@@ -74,7 +86,14 @@ func New(o Options) (*Handler, error) {
 			return statjson.Of(c)
 		}
 	}
-	h := &Handler{o: o, mux: http.NewServeMux(), history: newHistory(o.Cache)}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{o: o, mux: http.NewServeMux()}
+	if err := h.measure(otel.GetMeterProvider()); err != nil {
+		return nil, err
+	}
+	h.history = newHistory(o.Cache)
 	h.SetToken(o.Token)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	h.mux.HandleFunc("GET /readyz", h.ready)
@@ -91,17 +110,46 @@ func New(o Options) (*Handler, error) {
 		h.private("GET /metrics", o.Metrics.ServeHTTP)
 	}
 	if o.Profiles {
-		h.private("GET /debug/pprof/", pprof.Index)
+		h.private("GET /debug/pprof/", long(pprof.Index))
 		h.private("GET /debug/pprof/cmdline", pprof.Cmdline)
-		h.private("GET /debug/pprof/profile", pprof.Profile)
+		h.private("GET /debug/pprof/profile", long(pprof.Profile))
 		h.private("GET /debug/pprof/symbol", pprof.Symbol)
-		h.private("GET /debug/pprof/trace", pprof.Trace)
+		h.private("GET /debug/pprof/trace", long(pprof.Trace))
 	}
 	return h, nil
 }
 
+// measure registers the handler's metric.
+func (h *Handler) measure(p metric.MeterProvider) error {
+	m := p.Meter("github.com/tensorcache/tensorcache/serve/web")
+	failed, err := m.Int64ObservableCounter("tensorcache.http.logins.failed", metric.WithUnit("{login}"), metric.WithDescription("Requests with a wrong token"))
+	if err == nil {
+		h.metrics, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+			o.ObserveInt64(failed, h.logins.Failed())
+			return nil
+		}, failed)
+	}
+	if err != nil {
+		return fmt.Errorf("web: metrics: %w", err)
+	}
+	return nil
+}
+
 // Close ends what the handler does in the background.
-func (h *Handler) Close() { h.history.close() }
+func (h *Handler) Close() {
+	h.history.close()
+	h.metrics.Unregister()
+}
+
+// long lets a request take longer than the server's time to read a request, whose end would end it. The package pprof does the same for the answer.
+func long(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == http.NoBody { // else the server may wait for the body
+			http.NewResponseController(w).SetReadDeadline(time.Time{})
+		}
+		handle(w, r)
+	}
+}
 
 // SetToken changes the token.
 func (h *Handler) SetToken(token string) {
@@ -136,23 +184,40 @@ func local(host string) bool {
 // private handles requests that have the token.
 func (h *Handler) private(pattern string, handle http.HandlerFunc) {
 	h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if want := h.token.Load(); want != nil {
-			kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-			given := sha256.Sum256([]byte(token))
-			if !strings.EqualFold(kind, "Bearer") || subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				http.Error(w, "web: this needs a token", http.StatusUnauthorized)
-				return
-			}
+		if want := h.token.Load(); want != nil && !h.login(r, want) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "web: this needs a token", http.StatusUnauthorized)
+			return
 		}
 		handle(w, r)
 	})
 }
 
+// login reports whether a request has the token. A wrong one is delayed.
+func (h *Handler) login(r *http.Request, want *[sha256.Size]byte) bool {
+	given := r.Header.Get("Authorization")
+	if given == "" {
+		return false // the page asks so before it has a token
+	}
+	ok := h.logins.Try(r.Context(), r.RemoteAddr, func() bool {
+		kind, token, _ := strings.Cut(given, " ")
+		sum := sha256.Sum256([]byte(token))
+		return strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
+	})
+	if !ok {
+		h.failed.Record(h.o.Logger, slog.LevelWarn, "web: wrong token", slog.String("from", r.RemoteAddr))
+	}
+	return ok
+}
+
 func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
 	c, err := h.o.Cache()
+	var s cache.Stats
 	if err == nil {
-		_, err = c.Stats()
+		s, err = c.Stats()
+	}
+	if err == nil && s.ChangeError != "" {
+		err = errors.New(s.ChangeError)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

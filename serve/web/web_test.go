@@ -1,15 +1,20 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
@@ -133,6 +138,76 @@ func TestHandler_Host(t *testing.T) {
 	}
 }
 
+// TestHandler_WrongToken: wrong tokens are delayed, counted and logged, the latter once in a while; a request without one is neither.
+func TestHandler_WrongToken(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	var log bytes.Buffer
+	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }, Token: "right", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	ask := func(authorization string) int {
+		t.Helper()
+		r, err := http.NewRequest("GET", url+"/stats", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		return a.StatusCode
+	}
+	begun := time.Now()
+	for range 10 {
+		if got := ask("Bearer wrong"); got != http.StatusUnauthorized {
+			t.Errorf("a wrong token: %d", got)
+		}
+	}
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("10 guesses took %v", took)
+	}
+	if ask("") != http.StatusUnauthorized || ask("Bearer right") != http.StatusOK {
+		t.Error("no token, or the right one")
+	}
+	reader := sdkmetric.NewManualReader()
+	if err := h.measure(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))); err != nil {
+		t.Fatal(err)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil || len(all.ScopeMetrics) != 1 {
+		t.Fatalf("%d scopes, %v", len(all.ScopeMetrics), err)
+	}
+	m := all.ScopeMetrics[0].Metrics[0]
+	if n := m.Data.(metricdata.Sum[int64]).DataPoints[0].Value; n != 10 || m.Name != "tensorcache.http.logins.failed" {
+		t.Errorf("%s is %d", m.Name, n)
+	}
+	if got := log.String(); strings.Count(got, `level=WARN msg="web: wrong token" from=127.0.0.1:`) != 1 {
+		t.Errorf("the log has %s", got)
+	}
+}
+
+// TestHandler_LongTrace: a trace may take longer than the time that a server has for requests and answers.
+func TestHandler_LongTrace(t *testing.T) {
+	c := open(t)
+	h, err := New(Options{Cache: func() (*cache.Cache, error) { return c, nil }, Profiles: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ReadTimeout, s.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
+	s.Start()
+	defer s.Close()
+	begun := time.Now()
+	status, body := get(t, s.URL+"/debug/pprof/trace?seconds=0.6")
+	if took := time.Since(begun); status != http.StatusOK || !strings.HasPrefix(body, "go 1.") || took < 600*time.Millisecond {
+		t.Errorf("after %v: %d, %.20q", took, status, body)
+	}
+}
+
 func TestHandler_NotReady(t *testing.T) {
 	t.Parallel()
 	c := open(t)
@@ -158,6 +233,64 @@ func TestHandler_NotReady(t *testing.T) {
 	}
 	if r, err := http.Post(url+"/stats", "", nil); err != nil || r.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %v, %v", r, err)
+	}
+}
+
+// brokenContext panics when it is asked for the second time whether it has ended.
+type brokenContext struct {
+	context.Context
+	asked int
+}
+
+func (c *brokenContext) Err() error {
+	if c.asked++; c.asked > 1 {
+		panic("broken context")
+	}
+	return nil
+}
+
+// TestHandler_NotReadyAfterPanic: a change that has panicked is not reported as a cache that is ready, and leaves no lock behind. Reads go on.
+func TestHandler_NotReadyAfterPanic(t *testing.T) {
+	t.Parallel()
+	data := make([]byte, 1000*64)
+	for i := range data {
+		data[i] = byte(i / 64 * (i%64 + 1))
+	}
+	table, err := cache.FromBytes("x", dtype.Int32, data, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 64 << 10, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	if status, body := get(t, url+"/readyz"); status != http.StatusOK {
+		t.Fatalf("%d %q", status, body)
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != "broken context" {
+				t.Errorf("recovered: %v", p)
+			}
+		}()
+		c.SetBudget(&brokenContext{Context: context.Background()}, 32<<10)
+	}()
+	const why = "cache: changing what is cached: panic: broken context"
+	if status, body := get(t, url+"/readyz"); status != http.StatusServiceUnavailable || body != why+"\n" {
+		t.Errorf("after a panic: %d %q", status, body)
+	}
+	for name, err := range map[string]error{
+		"Update": c.Update(context.Background(), 0, []int64{1}, data[:64]), "SetBudget": c.SetBudget(context.Background(), 64<<10), "Refresh": c.Refresh(context.Background()),
+	} {
+		if err == nil || !strings.HasSuffix(err.Error(), why) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	out := make([]byte, 2*64)
+	if err := c.Gather(context.Background(), cache.Request{Rows: []int64{7, 999}, Out: out}); err != nil || string(out) != string(data[7*64:8*64])+string(data[999*64:]) {
+		t.Errorf("Gather: %v, or other rows", err)
 	}
 }
 

@@ -32,8 +32,9 @@ type Options struct {
 	Lanes int    // most batches at a time on one device
 	// FewerLanes says that the owner may allow fewer.
 	FewerLanes bool
-	Scratch    int64 // most bytes to allocate on each device; 0: what the owner allows
-	Workers    int   // goroutines of the host backend's kernels
+	Timeout    time.Duration // how long the owner may give no sign of life while a request waits
+	Scratch    int64         // most bytes to allocate on each device; 0: what the owner allows
+	Workers    int           // goroutines of the host backend's kernels
 	Share      transfer.ShareOptions
 	// Absent returns who reads the absent rows of a table with rows of so many bytes.
 	Absent func(table, rowBytes int) read.Absentees
@@ -86,7 +87,7 @@ var ErrSchema = errors.New("cache: the owner has other tables")
 func Open(ctx context.Context, address string, o Options) (_ *Session, err error) {
 	s := &Session{stop: make(chan struct{})}
 	s.mu.regions, s.mu.directories = map[uint64]*region{}, map[[2]int]device.Buffer{}
-	if s.peer, s.Owner, err = wire.Dial(ctx, address, o.Name, s.notice); err != nil {
+	if s.peer, s.Owner, err = wire.Dial(ctx, address, o.Name, o.Timeout, s.notice); err != nil {
 		return nil, err
 	}
 	defer func() {

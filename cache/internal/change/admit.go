@@ -2,7 +2,6 @@ package change
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -30,41 +29,42 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 	for len(rows) > 0 && err == nil {
 		part := rows[:min(len(rows), changedRows)]
 		rows = rows[len(part):]
-		w.mu.Lock()
-		for _, want := range part {
-			move, moves := moving[want.key]
-			if !moves {
-				move = slab.NoLocation(slab.Cold)
+		err = w.change(func() error {
+			for _, want := range part {
+				move, moves := moving[want.key]
+				if !moves {
+					move = slab.NoLocation(slab.Cold)
+				}
+				a, n, err := w.writeRowLocked(want, move)
+				if err != nil {
+					return w.failLocked(err)
+				}
+				if bytes += int64(n); a.to.Valid() {
+					all = append(all, a)
+				}
 			}
-			var a admitted
-			var n int
-			if a, n, err = w.writeRowLocked(want, move); err != nil {
-				err = w.failLocked(err)
-				break
-			}
-			if bytes += int64(n); a.to.Valid() {
-				all = append(all, a)
-			}
-		}
-		err = errors.Join(err, w.publishLocked())
-		w.mu.Unlock()
+			return w.publishLocked()
+		})
 	}
 	if len(all) == 0 || err != nil {
 		return bytes, err
 	}
 	w.Counts.Bytes.Add(bytes)
 	begun := time.Now()
-	waited := w.set.WaitEpoch(ctx)
+	waited := w.waitEpoch(ctx)
 	w.cycle.waited += time.Since(begun)
 	for part := range slices.Chunk(all, changedRows) {
-		w.mu.Lock()
-		for _, a := range part {
-			w.publishRowLocked(a, waited == nil)
+		err := w.change(func() error {
+			for _, a := range part {
+				w.publishRowLocked(a, waited == nil)
+			}
+			return w.publishLocked()
+		})
+		if err != nil {
+			return bytes, err
 		}
-		err = errors.Join(err, w.publishLocked())
-		w.mu.Unlock()
 	}
-	return bytes, errors.Join(waited, err)
+	return bytes, waited
 }
 
 // writeRowLocked writes a row to free slots, as far as there are, and returns their bytes. move, if it is a location, is one of

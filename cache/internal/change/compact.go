@@ -3,8 +3,10 @@ package change
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
+	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -45,19 +47,11 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 	if of.Slots.Capacity() < smallSlab*width {
 		return 0, nil
 	}
-	w.mu.Lock()
-	holes := of.Slots.HoleBytes(longest)
-	excess := holes - of.Slots.Capacity()/holeShare
+	extents, excess := w.holes(of, longest)
 	if excess <= 0 {
-		w.mu.Unlock()
 		return 0, nil
 	}
 	// The windows are chosen without the lock, because that takes long if there are many.
-	extents := make([][2]int64, 0, of.Slots.NumExtents())
-	for start, bytes := range of.Slots.Extents() {
-		extents = append(extents, [2]int64{start, bytes})
-	}
-	w.mu.Unlock()
 	type window struct{ index, free, holes int64 }
 	all := make([]window, (of.Slots.End()+width-1)/width)
 	for i := range all {
@@ -88,12 +82,16 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 		excess -= v.holes
 	}
 	var claimed []slot
-	w.mu.Lock()
-	for _, s := range of.Slots.Claim(width, func(i int64) bool { return chosen[i] }) {
-		claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), reserved: true})
-		of.Reserved += s[1]
+	err := w.change(func() error {
+		for _, s := range of.Slots.Claim(width, func(i int64) bool { return chosen[i] }) {
+			claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), reserved: true})
+			of.Reserved += s[1]
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
-	w.mu.Unlock()
 
 	var rows []wanted
 	moving := map[uint64]slab.Location{}
@@ -106,16 +104,31 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 			moving[key] = l
 		}
 	}
-	if err := w.fetchUnread(ctx, device, rows); err != nil {
-		return 0, err
+	moved := int64(0)
+	if err = w.fetchUnread(ctx, device, rows); err == nil {
+		moved, err = w.admitRows(ctx, rows, moving)
 	}
-	moved, err := w.admitRows(ctx, rows, moving)
-	w.mu.Lock()
-	w.mu.retire.open.slots = append(w.mu.retire.open.slots, claimed...)
-	w.startProcessingLocked()
-	w.mu.Unlock()
-	if err == nil {
+	released := w.change(func() error {
+		w.mu.retire.open.slots = append(w.mu.retire.open.slots, claimed...)
+		w.startProcessingLocked()
+		return nil
+	})
+	if err = errors.Join(err, released); err == nil {
 		err = w.flush(ctx)
 	}
 	return moved, err
+}
+
+// holes returns the free pieces of a slab, and by how many bytes those of them that are holes exceed their bound. If they do not, it returns no pieces.
+func (w *Writer) holes(of *place.Slab, longest int) (extents [][2]int64, excess int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if excess = of.Slots.HoleBytes(longest) - of.Slots.Capacity()/holeShare; excess <= 0 {
+		return nil, excess
+	}
+	extents = make([][2]int64, 0, of.Slots.NumExtents())
+	for start, bytes := range of.Slots.Extents() {
+		extents = append(extents, [2]int64{start, bytes})
+	}
+	return extents, excess
 }

@@ -39,9 +39,7 @@ func (w *Writer) SetBudget(ctx context.Context, bytes int64) error { return w.ru
 
 // SetRefresh changes how later cycles run, and how often. It waits for a cycle under way.
 func (w *Writer) SetRefresh(interval time.Duration, maxChurn float64, maxBytes int64) {
-	w.cycle.Lock()
-	w.o.MaxChurn, w.o.MaxBytes = maxChurn, maxBytes
-	w.cycle.Unlock()
+	w.setMost(maxChurn, maxBytes)
 	w.interval.Store(int64(interval))
 	select {
 	case w.paced <- struct{}{}:
@@ -49,14 +47,24 @@ func (w *Writer) SetRefresh(interval time.Duration, maxChurn float64, maxBytes i
 	}
 }
 
+func (w *Writer) setMost(churn float64, bytes int64) {
+	w.cycle.Lock()
+	defer w.cycle.Unlock()
+	w.o.MaxChurn, w.o.MaxBytes = churn, bytes
+}
+
+// limits returns the bytes that slots may take on each device.
+func (w *Writer) limits() []int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.store.Limits()
+}
+
 // SetPolicy replaces the policy: later cycles follow the new one, which has observed each cached row once. It waits for a cycle under way.
 func (w *Writer) SetPolicy(p admission.Policy) error {
 	w.cycle.Lock()
 	defer w.cycle.Unlock()
-	w.mu.Lock()
-	capacity := w.store.Capacity(w.store.Limits())
-	w.mu.Unlock()
-	return w.learner.SetPolicy(p, capacity, func(yield func(uint64) bool) {
+	return w.learner.SetPolicy(p, w.store.Capacity(w.limits()), func(yield func(uint64) bool) {
 		for key := range w.mu.index.m.All() {
 			if w.mu.index.cached(key).Valid() && !yield(key) {
 				return
@@ -77,9 +85,11 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 		defer r.last.Unlock()
 		r.last.err = err
 	}()
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), w.Err()); err != nil {
 		return err
 	}
+	w.learner.Drain()
+	defer w.guard(&err) // not before: callbacks of Drain may panic while nothing has changed
 	if budget != nil {
 		if err := w.limit(*budget); err != nil {
 			return err
@@ -87,7 +97,6 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	}
 	w.cycle.fetched, w.cycle.kept = map[uint64]fetched{}, 0
 	defer func() { w.cycle.fetched = nil }()
-	w.learner.Drain()
 	ranked, err := w.rank()
 	watch.ranked()
 	p, failed := w.plan(ranked)
@@ -95,11 +104,10 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	err = errors.Join(err, failed)
 	watch.planned()
 	if budget != nil { // rows give way, whatever the policy does
-		shrink := w.shrink(ctx, p)
-		w.budget.Store(*budget) // only now: what is cached is never more than the budget
-		if shrink != nil || err != nil {
+		if shrink := w.shrink(ctx, p); shrink != nil {
 			return errors.Join(shrink, err)
 		}
+		w.budget.Store(*budget) // only now: what is cached is never more than the budget
 	}
 	if err != nil {
 		return err
@@ -155,6 +163,10 @@ func (c *cycleWatch) end(err error) {
 		observe.KeyAdmitted.Int64(admitted), observe.KeyEvicted.Int64(evicted), observe.KeyMoved.Int64(now.moved-before.moved),
 		observe.KeyRefused.Int64(now.refused-before.refused), observe.KeyWritten.Int64(bytes),
 	)
+	if err != nil && w.life.Err() != nil { // the cache closes, which ends cycles: nothing has failed
+		c.End(nil)
+		return
+	}
 	c.End(err)
 	if err != nil {
 		w.watch.Log.Warn("refresh failed", slog.Any("error", err))
@@ -179,14 +191,19 @@ func (w *Writer) limit(budget int64) error {
 			return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", place.ErrBudget, budget, s.Smallest, s.Fixed+s.Buddy[i]+s.Layout.Bytes())
 		}
 	}
-	w.mu.Lock()
-	for i, d := range w.set.Devices {
-		if of := w.store.Slabs[i]; !d.IsLost() {
-			of.Limit = min(s.PayloadOf(i, budget), of.Slots.Capacity())
+	total := int64(0)
+	err := w.change(func() error {
+		for i, d := range w.set.Devices {
+			if of := w.store.Slabs[i]; !d.IsLost() {
+				of.Limit = min(s.PayloadOf(i, budget), of.Slots.Capacity())
+			}
 		}
+		total = w.store.Capacity(w.store.Limits())
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	total := w.store.Capacity(w.store.Limits())
-	w.mu.Unlock()
 	w.budget.Store(max(budget, w.budget.Load()))
 	// A policy that panics is reported by the cycle that follows.
 	w.learner.Call(func(p admission.Policy) { p.Resize(total) })

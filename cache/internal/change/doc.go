@@ -8,4 +8,8 @@
 // Rules. Every change holds [Writer]'s lock. The lock is held for a bounded number of rows at a time and never while waiting for batches.
 // Batches never take the lock. Memory that a batch may have found is reused in three steps: withdraw it, publish, and wait for the epoch
 // ([read.Set.WaitEpoch]). Methods whose names end in Locked require the lock.
+//
+// Failures. Callers recover from panics, so the lock is always released by a deferred call. A change that fails or panics half way ends all changes: they
+// return its error, and so does Stats. Batches go on, because what they can find stays as it is and nothing that was retired is reused. If rows of a
+// lost device cannot be withdrawn any more, batches return an error, too.
 package change

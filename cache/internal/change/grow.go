@@ -27,20 +27,26 @@ func (w *Writer) grow(budget int64) error {
 func (w *Writer) tryGrow(budget int64) error {
 	g := &growth{writer: w, space: *w.store.Space.Load()}
 	g.plan(budget)
-	err := g.allocate()
-	if err == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if err = w.publishLocked(); err == nil {
-			err = g.fill()
+	shown := false
+	defer func() { // also after a panic
+		if !shown {
+			g.free()
 		}
-	}
-	if err != nil {
-		g.free()
+	}()
+	if err := g.allocate(); err != nil {
 		return err
 	}
-	g.showLocked()
-	return nil
+	return w.change(func() error {
+		if err := w.publishLocked(); err != nil {
+			return err
+		}
+		if err := g.fill(); err != nil {
+			return err
+		}
+		shown = true
+		g.showLocked()
+		return nil
+	})
 }
 
 // growth is one run of grow.

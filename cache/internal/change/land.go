@@ -1,7 +1,6 @@
 package change
 
 import (
-	"errors"
 	"runtime/pprof"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
@@ -38,23 +37,30 @@ func (w *Writer) land(table int, f *cold.Flight) error {
 		if from += n; !full {
 			continue
 		}
-		w.mu.Lock()
-		words, unused, some := t.Tier.Withdraw()
-		t.Cold.Counts.Unused.Add(unused)
-		err = errors.Join(w.showLocked(table, words), w.publishLocked())
-		w.mu.Unlock()
-		if !some {
-			return nil // rows longer than a segment: there are none
-		}
-		if err == nil {
-			err = w.set.WaitEpoch(w.life)
-		}
+		some := false
+		err = w.change(func() error {
+			var words []transfer.Written
+			var unused int64
+			words, unused, some = t.Tier.Withdraw()
+			t.Cold.Counts.Unused.Add(unused)
+			return w.publishWordsLocked(table, words)
+		})
 		if err != nil {
 			return err
 		}
-		w.mu.Lock()
-		t.Tier.Reuse()
-		w.mu.Unlock()
+		if !some {
+			return nil // rows longer than a segment: there are none
+		}
+		if err := w.waitEpoch(w.life); err != nil {
+			if w.life.Err() == nil {
+				w.fail(err) // else the segment would be withdrawn for good, and nobody would know
+			}
+			return err
+		}
+		w.change(func() error {
+			t.Tier.Reuse()
+			return nil
+		})
 	}
 	return nil
 }
@@ -62,30 +68,28 @@ func (w *Writer) land(table int, f *cold.Flight) error {
 // landPart shows rows of a flight from one on, and returns how many it has dealt with. full says that the ring has no room for the next one.
 func (w *Writer) landPart(table int, f *cold.Flight, from int) (n int, full bool, err error) {
 	t := w.set.Tables[table]
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.err != nil {
-		return 0, false, w.mu.err
-	}
-	var words []transfer.Written
-	for i := from; i < len(f.Rows) && n < changedRows; i++ {
-		row := f.Rows[i]
-		key := hashmap.Key(table, row)
-		if f.Stored[i] != nil && !t.Tier.Holds(row) && t.Cold.Version(row) == f.Versions[i] && !w.mu.index.find(key).Valid() {
-			at, ok := t.Tier.PutAhead(row, f.Stored[i], f.Compressed[i])
-			if !ok {
-				full = true
-				break
+	err = w.change(func() error {
+		var words []transfer.Written
+		for i := from; i < len(f.Rows) && n < changedRows; i++ {
+			row := f.Rows[i]
+			key := hashmap.Key(table, row)
+			if f.Stored[i] != nil && !t.Tier.Holds(row) && t.Cold.Version(row) == f.Versions[i] && !w.mu.index.find(key).Valid() {
+				at, ok := t.Tier.PutAhead(row, f.Stored[i], f.Compressed[i])
+				if !ok {
+					full = true
+					break
+				}
+				unread := f.Unread(i)
+				words = append(words, t.Tier.Show(row, at, unread))
+				if unread && !f.Unread(i) { // a batch took it meanwhile
+					t.Tier.AskedFor(row)
+				}
 			}
-			unread := f.Unread(i)
-			words = append(words, t.Tier.Show(row, at, unread))
-			if unread && !f.Unread(i) { // a batch took it meanwhile
-				t.Tier.AskedFor(row)
-			}
+			n++
 		}
-		n++
-	}
-	return n, full, errors.Join(w.showLocked(table, words), w.publishLocked())
+		return w.publishWordsLocked(table, words)
+	})
+	return n, full, err
 }
 
 // Prefetch has absent rows read and shown in the host tier, and returns.

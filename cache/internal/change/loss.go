@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,9 +28,11 @@ type losses struct {
 }
 
 // frontLeft says whether left is closed.
-func (l *losses) frontLeft() bool {
+func (l *losses) frontLeft() bool { return isClosed(l.left) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-l.left:
+	case <-c:
 		return true
 	default:
 		return false
@@ -45,7 +48,8 @@ func (w *Writer) lose(d *read.Device) bool {
 	if d.IsLost() {
 		return true
 	}
-	if !w.set.OthersWork(d) || w.life.Err() != nil {
+	// A writer that has failed cannot withdraw the device's rows: the cache ends with the device.
+	if !w.set.OthersWork(d) || w.life.Err() != nil || isClosed(w.failed) {
 		return false
 	}
 	if resume := w.set.Pause(); resume != nil {
@@ -61,28 +65,44 @@ func (w *Writer) lose(d *read.Device) bool {
 	return true
 }
 
-// settleLosses withdraws the slabs of lost devices, then lets batches begin again.
+// settleLosses withdraws the slabs of lost devices, then lets batches begin again. If rows of a lost device stay in some map, no batch begins any more:
+// later ones return the error.
 func (w *Writer) settleLosses() {
-	l := &w.losses
 	for {
-		l.mu.Lock()
-		if len(l.mu.todo) == 0 {
-			l.mu.running = false
-			l.mu.resume()
-			l.mu.Unlock()
-			w.tellReaders()
+		lost, some := w.nextLoss()
+		w.tellReaders()
+		if !some {
 			return
 		}
-		lost := l.mu.todo[0]
-		l.mu.todo = l.mu.todo[1:]
-		l.mu.Unlock()
-		w.tellReaders()
-		w.withdrawSlab(lost)
+		if err := w.withdrawSlab(lost); err != nil {
+			if w.life.Err() == nil {
+				w.set.Break(fmt.Errorf("%w: device %d: its rows cannot be withdrawn: %w", read.ErrDevice, lost, err))
+			}
+			return
+		}
 		if lost == 0 && w.store.Overlay.Front > 0 {
-			w.set.WaitEpoch(w.life) // batches that began before
-			close(l.left)
+			// Batches that began before. If they are not known to have ended, updates return the writer's error instead of waiting for left.
+			if err := w.waitEpoch(w.life); err == nil {
+				close(w.losses.left)
+			} else if w.life.Err() == nil {
+				w.fail(err)
+			}
 		}
 	}
+}
+
+// nextLoss returns a lost device whose slab is to be withdrawn. If there is none, it lets batches begin again.
+func (w *Writer) nextLoss() (lost int, some bool) {
+	l := &w.losses
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.mu.todo) == 0 {
+		l.mu.running = false
+		l.mu.resume()
+		return 0, false
+	}
+	lost, l.mu.todo = l.mu.todo[0], l.mu.todo[1:]
+	return lost, true
 }
 
 // tellReaders has other processes pause, or go on. It does not wait long: a client that is stopped must not keep all others from reading. The batches
@@ -99,30 +119,41 @@ func (w *Writer) tellReaders() {
 const tellWait = 500 * time.Millisecond
 
 // withdrawSlab takes the locations of a lost device's slab out of every map. No batch begins meanwhile.
-func (w *Writer) withdrawSlab(lost int) {
-	gone := uint8(1) << lost
-	w.mu.Lock()
-	w.store.SetTopology(w.store.Topology.Load().Without(lost))
-	w.store.Slabs[lost].Limit = 0
-	capacity := w.store.Capacity(w.store.Limits())
-	// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
-	for _, f := range w.mu.updated {
-		f.newPlaces, _ = f.newPlaces.Within(^gone)
+func (w *Writer) withdrawSlab(lost int) error {
+	gone, capacity := uint8(1)<<lost, int64(0)
+	err := w.change(func() error {
+		w.store.SetTopology(w.store.Topology.Load().Without(lost))
+		w.store.Slabs[lost].Limit = 0
+		capacity = w.store.Capacity(w.store.Limits())
+		// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
+		for _, f := range w.mu.updated {
+			f.newPlaces, _ = f.newPlaces.Within(^gone)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	w.mu.Unlock()
-	var keys []uint64
+	if err := inParts(w, observe.LossOfDevice, w.keysIn(gone), func(key uint64) { w.withdrawCopyLocked(key, gone) }); err != nil {
+		return err
+	}
+	if err := w.change(w.publishLocked); err != nil {
+		return err
+	}
+	w.learner.Call(func(p admission.Policy) { p.Resize(capacity) })
+	return nil
+}
+
+// keysIn returns the rows that have a place in some slabs.
+func (w *Writer) keysIn(slabs uint8) (keys []uint64) {
 	w.mu.index.swap.RLock()
+	defer w.mu.index.swap.RUnlock()
 	for key, l := range w.mu.index.m.All() {
-		if p := w.mu.index.placesAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&gone != 0 {
+		if p := w.mu.index.placesAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&slabs != 0 {
 			keys = append(keys, key)
 		}
 	}
-	w.mu.index.swap.RUnlock()
-	inParts(w, observe.LossOfDevice, keys, func(key uint64) { w.withdrawCopyLocked(key, gone) })
-	w.mu.Lock()
-	w.publishLocked()
-	w.mu.Unlock()
-	w.learner.Call(func(p admission.Policy) { p.Resize(capacity) })
+	return keys
 }
 
 // withdrawCopyLocked withdraws a row's places in slabs that are lost.

@@ -94,9 +94,7 @@ func (r *ranking) find(m *hashmap.Map, tables []*read.Table, ranked []read.Bitse
 func (w *Writer) rank() (*ranking, error) {
 	r := &w.cycle.ranking
 	r.blocks = r.blocks[:0]
-	w.mu.Lock()
-	limit := w.store.Limits()
-	w.mu.Unlock()
+	limit := w.limits()
 	err := w.learner.Call(func(policy admission.Policy) {
 		if len(w.set.Devices) > 1 && place.DecideAt(w.Counts.Cycles.Load()+1) {
 			w.store.Hot.Decide(w.store, policy, limit)
@@ -111,9 +109,7 @@ func (w *Writer) rank() (*ranking, error) {
 // plan makes a plan from a ranking.
 func (w *Writer) plan(r *ranking) (*plan, error) {
 	b := planner{w: w, p: &plan{groups: map[place.Group]uint8{}}, used: make([]int64, len(w.set.Devices)), hot: w.store.Hot.Bytes.Load()}
-	w.mu.Lock()
-	b.limit = w.store.Limits()
-	w.mu.Unlock()
+	b.limit = w.limits()
 	for _, t := range w.set.Tables {
 		_, most := t.Cacheable()
 		b.p.ranked = append(b.p.ranked, read.NewBitset(most))

@@ -59,6 +59,13 @@ func needed(newcomers []wanted, need []int64) {
 	}
 }
 
+// room returns how many bytes of slots are free in a slab, and how many there may be. free is negative if the slab is to shrink.
+func (w *Writer) room(of *place.Slab) (free, limit int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return of.Limit - of.Used(), of.Limit
+}
+
 // choose returns for each device rows to evict, those worth least first: as many as all newcomers need, up to MaxChurn of the slab. retired is
 // the bytes that are retired in each slab and not free yet.
 func (w *Writer) choose(p *plan, retired []int64) [][]uint64 {
@@ -66,9 +73,8 @@ func (w *Writer) choose(p *plan, retired []int64) [][]uint64 {
 	needed(p.newcomers, need)
 	victims := make([][]uint64, len(w.set.Devices))
 	for i, of := range w.store.Slabs {
-		w.mu.Lock()
-		free, limit := of.Limit-of.Used()+retired[i], of.Limit
-		w.mu.Unlock()
+		free, limit := w.room(of)
+		free += retired[i]
 		churn := int64(w.o.MaxChurn * float64(limit))
 		victims[i], _ = w.least(w.victims(p, i, false), i, min(need[i]-free, churn), retired)
 	}
@@ -81,10 +87,8 @@ func (w *Writer) replaceSlice(ctx context.Context, newcomers []wanted, victims [
 	need := make([]int64, len(w.set.Devices))
 	needed(newcomers, need)
 	for i, of := range w.store.Slabs {
-		w.mu.Lock()
-		free := of.Limit - of.Used() + retired[i]
-		w.mu.Unlock()
-		keys, seen := w.least(slices.Values(victims[i]), i, need[i]-free, retired)
+		free, _ := w.room(of)
+		keys, seen := w.least(slices.Values(victims[i]), i, need[i]-free-retired[i], retired)
 		if err := w.evict(keys); err != nil {
 			return 0, err
 		}
@@ -178,28 +182,23 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 	for i, d := range w.set.Devices {
 		of := w.store.Slabs[i]
 		for {
-			w.mu.Lock()
-			over, err := of.Used()-of.Limit, w.mu.err
-			w.mu.Unlock()
-			if over <= 0 || d.IsLost() {
+			free, _ := w.room(of)
+			if free >= 0 || d.IsLost() {
 				break
 			}
-			if err := errors.Join(err, ctx.Err()); err != nil { // else it might wait for what never comes
+			if err := errors.Join(w.Err(), ctx.Err()); err != nil { // else it might wait for what never comes
 				return err
 			}
-			before := over
-			keys, _ := w.least(w.victimsThenOthers(p, i), i, over, make([]int64, len(w.set.Devices)))
+			before := free
+			keys, _ := w.least(w.victimsThenOthers(p, i), i, -free, make([]int64, len(w.set.Devices)))
 			if err := w.evict(keys); err != nil {
 				return err
 			}
 			if err := w.flush(ctx); err != nil {
 				return err
 			}
-			w.mu.Lock()
-			over = of.Used() - of.Limit
-			w.mu.Unlock()
-			if over == before { // what is left is on its way to or from the overlay
-				if err := w.set.WaitEpoch(ctx); err != nil {
+			if free, _ = w.room(of); free == before { // what is left is on its way to or from the overlay
+				if err := w.waitEpoch(ctx); err != nil {
 					return err
 				}
 			}

@@ -215,7 +215,7 @@ func lock(ctx context.Context, l sync.Locker, try func() bool) error {
 // beginResident returns a batch of the first of some rows, with places in the overlay. If there is no room yet, it returns a channel to wait for.
 func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *residentBatch, wait <-chan struct{}, err error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
 	all, of := w.store.Overlay.Slots, &w.mu.residents
 	stride := place.OverlayBytes(t.Tier.RowBytes())
 	most := max(1, min(residentRows, residentBytes/stride, int(all.Capacity()/residentPieces)/stride))
@@ -241,7 +241,7 @@ func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *resid
 // dropResident gives up a batch that has not been published. If it has, the writer has failed.
 func (w *Writer) dropResident(b *residentBatch) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
 	if w.mu.err == nil {
 		w.store.Overlay.Slots.Free(b.piece.Offset, b.piece.Bytes)
 		w.mu.residents.remove(b)
@@ -300,31 +300,31 @@ func (w *Writer) showFrontLocked(b *residentBatch) (wait <-chan struct{}, err er
 	return nil, w.failLocked(err)
 }
 
-// lockShown locks the writer when devices can read a batch's piece of the overlay. After an error it is not locked.
-func (w *Writer) lockShown(ctx context.Context, b *residentBatch) error {
-	w.mu.Lock()
+// whenShown calls f with the lock held, once devices can read a batch's piece of the overlay, and returns its error.
+func (w *Writer) whenShown(ctx context.Context, b *residentBatch, f func() error) error {
 	for {
-		wait, err := w.showFrontLocked(b)
-		if err == nil && w.mu.err == nil && wait == nil {
-			return nil
-		}
-		w.mu.Unlock()
-		if err = errors.Join(err, w.Err()); err != nil {
+		var wait <-chan struct{}
+		err := w.change(func() (err error) {
+			if wait, err = w.showFrontLocked(b); wait != nil || err != nil {
+				return err
+			}
+			return f()
+		})
+		if wait == nil || err != nil {
 			return err
 		}
 		if err := w.await(ctx, wait); err != nil {
 			return err
 		}
-		w.mu.Lock()
 	}
 }
 
 // publishBatch has the rows of a batch read from the overlay. Rows beyond the table's end make it longer.
 func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBatch) error {
-	if err := w.lockShown(ctx, b); err != nil {
-		return err
-	}
-	defer w.mu.Unlock()
+	return w.whenShown(ctx, b, func() error { return w.publishBatchLocked(t, b) })
+}
+
+func (w *Writer) publishBatchLocked(t *read.Table, b *residentBatch) error {
 	r, rowBytes, length := t.Resident, t.Tier.RowBytes(), t.Tier.Rows()
 	longest := length
 	var all read.ResidentChange

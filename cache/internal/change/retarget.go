@@ -26,7 +26,7 @@ import (
 
 // Retarget moves a resident table to a target, 0 for those with the least expected time of a row. After an error, and when it is cut short, some
 // rows have moved, and the table is read and updated as before; the next Retarget moves the others.
-func (w *Writer) Retarget(ctx context.Context, table, target int) error {
+func (w *Writer) Retarget(ctx context.Context, table, target int) (err error) {
 	r := w.set.Tables[table].Resident
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -38,7 +38,8 @@ func (w *Writer) Retarget(ctx context.Context, table, target int) error {
 		return err
 	}
 	defer r.Mover.Unlock()
-	err := w.retarget(ctx, table, target)
+	defer w.guard(&err)
+	err = w.retarget(ctx, table, target)
 	if err != nil && w.moving.Err() != nil {
 		return w.o.Closed
 	}
@@ -193,11 +194,10 @@ func (w *Writer) takeRanges(ctx context.Context, table int, want []read.Span) er
 
 // showRanges has all devices read the ranges as they are, and batches that begin from now on read by the only one, or by what words say if that is -1.
 func (w *Writer) showRanges(table, only int) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.err != nil {
-		return w.mu.err
-	}
+	return w.change(func() error { return w.showRangesLocked(table, only) })
+}
+
+func (w *Writer) showRangesLocked(table, only int) error {
 	ranges, image := w.set.Tables[table].Resident.Rows.Ranges, make([]byte, kernels.RangesBytes)
 	changes := ranges.Use(only)
 	w.set.Renew()
@@ -228,6 +228,9 @@ func (w *Writer) endMove(ctx context.Context, table int, want []read.Span) error
 
 // dropUnused gives back the memory of ranges that no row is in, as words of batches that have begun from now on say.
 func (w *Writer) dropUnused(ctx context.Context, table int) error {
+	if err := w.Err(); err != nil { // devices may not have stored the words that name other ranges
+		return err
+	}
 	r := w.set.Tables[table].Resident
 	unused := map[int]*kernels.Range{}
 	for n := range buddy.MaxRanges {
@@ -259,16 +262,16 @@ func (w *Writer) dropUnused(ctx context.Context, table int) error {
 	return nil
 }
 
-// epoch is Set.WaitEpoch that also ends when another process has held it back for too long.
+// epoch is waitEpoch that also ends when another process has held it back for too long.
 func (w *Writer) epoch(ctx context.Context) error {
 	r := w.set.Readers()
 	if r == nil {
-		return w.set.WaitEpoch(ctx)
+		return w.waitEpoch(ctx)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	passed := make(chan error, 1)
-	go func() { passed <- w.set.WaitEpoch(ctx) }()
+	go func() { passed <- w.waitEpoch(ctx) }()
 	for {
 		select {
 		case err := <-passed:
@@ -321,9 +324,7 @@ func (w *Writer) moveWindow(ctx context.Context, table int, l leg) (int64, error
 			}
 		}
 		if err != nil && d > 0 { // of a local number, some devices' rows are on their way and others are not
-			w.mu.Lock()
-			err = w.failLocked(err)
-			w.mu.Unlock()
+			err = w.fail(err)
 		}
 		if err != nil {
 			return 0, err
@@ -335,25 +336,24 @@ func (w *Writer) moveWindow(ctx context.Context, table int, l leg) (int64, error
 
 // awaitHome waits until no row of a span is in the overlay. REQUIRES: nobody updates the table.
 func (w *Writer) awaitHome(ctx context.Context, r *read.Resident, of read.Span) error {
-	busy := func() bool {
+	// busy returns what to wait for, nil if no row is in the overlay.
+	busy := func() (wait <-chan struct{}, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for row := of.From * int64(r.Rows.Devices); row < min(of.To*int64(r.Rows.Devices), r.Rows.Rows); row++ {
 			if r.Batch(row) != 0 {
-				return true
+				w.startProcessingLocked()
+				return w.mu.retire.progress, w.mu.err
 			}
 		}
-		return false
+		return nil, w.mu.err
 	}
 	for {
-		w.mu.Lock()
-		err, busy, progress := w.mu.err, busy(), w.mu.retire.progress
-		if busy {
-			w.startProcessingLocked()
-		}
-		w.mu.Unlock()
-		if err != nil || !busy {
+		wait, err := busy()
+		if err != nil || wait == nil {
 			return err
 		}
-		if err := w.await(ctx, progress); err != nil {
+		if err := w.await(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -370,20 +370,22 @@ func (w *Writer) beginMove(ctx context.Context, table int, of read.Span, first, 
 	}
 	b.stored, b.piece.Bytes = make([]uint32, len(b.rows)), max(1, len(b.rows))*b.stride
 	for {
-		w.mu.Lock()
-		err, wait, all := w.mu.err, w.mu.retire.progress, &w.mu.residents
-		number, ok := all.next()
-		if ok && err == nil {
-			b.number = number
-			if b.piece.Offset, ok = w.store.Overlay.Slots.Alloc(b.piece.Bytes); ok {
-				all.put(number, b)
+		var wait <-chan struct{} // nil if the batch has a place
+		err := w.change(func() error {
+			all := &w.mu.residents
+			number, ok := all.next()
+			if ok {
+				b.number = number
+				if b.piece.Offset, ok = w.store.Overlay.Slots.Alloc(b.piece.Bytes); ok {
+					all.put(number, b)
+					return nil
+				}
 			}
-		}
-		if !ok {
+			wait = w.mu.retire.progress
 			w.startProcessingLocked()
-		}
-		w.mu.Unlock()
-		if ok || err != nil {
+			return nil
+		})
+		if wait == nil || err != nil {
 			return b, err
 		}
 		if err := w.await(ctx, wait); err != nil {
@@ -439,10 +441,10 @@ func (w *Writer) stage(r *read.Resident, b *residentBatch, spans []read.Span) er
 
 // publishMove has the rows of a batch read from the overlay, and land in a span, which is theirs from now on.
 func (w *Writer) publishMove(ctx context.Context, table int, b *residentBatch, to read.Span) error {
-	if err := w.lockShown(ctx, b); err != nil {
-		return err
-	}
-	defer w.mu.Unlock()
+	return w.whenShown(ctx, b, func() error { return w.publishMoveLocked(table, b, to) })
+}
+
+func (w *Writer) publishMoveLocked(table int, b *residentBatch, to read.Span) error {
 	r := w.set.Tables[table].Resident
 	var words [slab.MaxSlabs][]word
 	for i, row := range b.rows {
@@ -504,7 +506,9 @@ func (w *Writer) retargeting(table int) {
 			if readers := w.set.Readers(); readers != nil && readers.Held() != nil { // for a while
 				return
 			}
-			failed = over
+			if failed = over; w.life.Err() != nil {
+				return
+			}
 			w.watch.Log.Warn("resident table not moved to another target", "table", t.Name, slog.Any("error", err))
 			return
 		}

@@ -3,6 +3,8 @@ package change
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"runtime/pprof"
 	"time"
 
@@ -68,56 +70,95 @@ func (w *Writer) retireLocked(key uint64, p place.Places, moved bool) {
 	}
 }
 
-// startProcessingLocked starts the goroutine that processes groups, unless it exists or the cache closes.
+// startProcessingLocked starts the goroutine that processes groups, unless it exists or no group can be processed any more.
 func (w *Writer) startProcessingLocked() {
-	if w.mu.retire.running || w.life.Err() != nil {
+	if w.mu.retire.running || w.mu.err != nil || w.life.Err() != nil {
 		return
 	}
 	w.mu.retire.running = true
 	w.tasks.Go(w.processGroups)
 }
 
-// processGroups processes one group after the other until the open group is empty.
+// processGroups processes one group after the other until the open group is empty. A group whose epoch does not pass stays as it is: batches may still
+// read what it holds.
 func (w *Writer) processGroups() {
 	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "retire")) // replaces the labels inherited from the caller
 	for {
-		w.mu.Lock()
-		group := w.mu.retire.open
-		if group.empty() || w.mu.err != nil || w.life.Err() != nil {
-			w.mu.retire.running = false
-			if w.mu.err != nil { // the group will not be processed
-				close(group.done)
-				w.mu.retire.open = &retired{buffers: group.buffers, shares: group.shares, done: make(chan struct{})}
-			}
-			w.advanceLocked()
-			w.mu.Unlock()
+		group := w.nextGroup()
+		if group == nil {
 			return
 		}
-		w.mu.retire.open, w.mu.retire.processing = newRetired(), group
-		w.mu.Unlock()
-		err := w.set.WaitEpoch(w.life)
-		if err == nil {
-			for _, share := range group.shares {
-				share.Release()
+		if err := w.waitEpoch(w.life); err != nil {
+			if w.life.Err() == nil {
+				w.fail(err)
 			}
+			return
 		}
-		w.mu.Lock()
-		if err == nil {
-			for len(group.slots) > changedRows { // a cycle may retire a million slots
+		for _, share := range group.shares {
+			share.Release()
+		}
+		for len(group.slots) > changedRows { // a cycle may retire a million slots
+			err := w.change(func() error {
 				w.freeSlotsLocked(group.slots[:changedRows])
-				group.slots = group.slots[changedRows:]
-				w.mu.Unlock()
-				w.mu.Lock()
+				return w.mu.err
+			})
+			if err != nil {
+				return
 			}
-			w.processLocked(group)
-		} else {
-			w.mu.retire.open.buffers = append(w.mu.retire.open.buffers, group.buffers...)
-			w.mu.retire.open.shares = append(w.mu.retire.open.shares, group.shares...)
+			group.slots = group.slots[changedRows:]
 		}
-		w.mu.retire.processing = nil
-		close(group.done)
+		err := w.change(func() error {
+			w.processLocked(group)
+			w.mu.retire.processing = nil
+			close(group.done)
+			w.advanceLocked()
+			return w.mu.err
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// nextGroup makes the open group the one that is processed, and opens another. It returns nil, and the goroutine ends, if there is nothing to process.
+func (w *Writer) nextGroup() *retired {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	group := w.mu.retire.open
+	if group.empty() || w.mu.err != nil || w.life.Err() != nil {
+		w.mu.retire.running = false
 		w.advanceLocked()
-		w.mu.Unlock()
+		return nil
+	}
+	w.mu.retire.open, w.mu.retire.processing = newRetired(), group
+	return group
+}
+
+// Pauses between attempts to wait for an epoch, about a second together.
+const (
+	firstPause = time.Millisecond
+	lastPause  = time.Second
+)
+
+// waitEpoch is read.Set.WaitEpoch that tries again for a while if it fails, because a launch that a device refuses once may succeed later.
+func (w *Writer) waitEpoch(ctx context.Context) error {
+	for pause := firstPause; ; pause *= 2 {
+		err := w.set.WaitEpoch(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		err = fmt.Errorf("waiting for batches: %w", err)
+		if pause > lastPause {
+			return err
+		}
+		w.watch.Log.Warn("not known yet which batches have ended", slog.Any("error", err), slog.Duration("again in", pause))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.life.Done():
+			return w.o.Closed
+		}
 	}
 }
 
@@ -186,23 +227,30 @@ func (w *Writer) freeLocked(s slot) error {
 
 // flush waits until everything that has been retired so far is processed.
 func (w *Writer) flush(ctx context.Context) error {
+	done := w.retiring()
+	if done == nil {
+		return nil
+	}
+	return w.await(ctx, done)
+}
+
+// retiring returns a channel that is closed when everything that has been retired so far is processed, nil if it is.
+func (w *Writer) retiring() <-chan struct{} {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	group := w.mu.retire.open
 	if group.empty() {
 		group = w.mu.retire.processing
 	}
-	if group != nil {
-		w.startProcessingLocked()
-	}
-	w.mu.Unlock()
 	if group == nil {
 		return nil
 	}
-	return w.await(ctx, group.done)
+	w.startProcessingLocked()
+	return group.done
 }
 
 // await waits until progress is closed. The caller must have read the channel under the lock under which it found that it has to wait;
-// otherwise it could miss the wake-up.
+// otherwise it could miss the wake-up. It returns the writer's error once that has failed.
 func (w *Writer) await(ctx context.Context, progress <-chan struct{}) error {
 	for {
 		look := (<-chan time.Time)(nil)
@@ -214,9 +262,9 @@ func (w *Writer) await(ctx context.Context, progress <-chan struct{}) error {
 		}
 		select {
 		case <-progress:
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.mu.err
+			return w.Err()
+		case <-w.failed:
+			return w.Err()
 		case <-look:
 		case <-ctx.Done():
 			return ctx.Err()

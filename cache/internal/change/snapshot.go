@@ -39,25 +39,29 @@ func (w *Writer) WriteSnapshot(path string) (int, error) {
 func (w *Writer) encodeSnapshot() []byte {
 	rows := make([][]uint64, len(w.set.Tables))
 	var updated []uint64
-	w.mu.index.swap.RLock()
-	for key, l := range w.mu.index.m.All() { // may be read beside its writer
-		if w.store.Overlay.Has(l) {
-			updated = append(updated, key)
-			continue
-		}
-		table, row := hashmap.SplitKey(key)
-		rows[table] = append(rows[table], uint64(row))
-	}
-	w.mu.index.swap.RUnlock()
-	w.mu.Lock()
-	for _, key := range updated {
-		l := w.mu.index.find(key)
-		if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // the row may have left the overlay since
+	func() {
+		w.mu.index.swap.RLock()
+		defer w.mu.index.swap.RUnlock()
+		for key, l := range w.mu.index.m.All() { // may be read beside its writer
+			if w.store.Overlay.Has(l) {
+				updated = append(updated, key)
+				continue
+			}
 			table, row := hashmap.SplitKey(key)
 			rows[table] = append(rows[table], uint64(row))
 		}
-	}
-	w.mu.Unlock()
+	}()
+	func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, key := range updated {
+			l := w.mu.index.find(key)
+			if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // the row may have left the overlay since
+				table, row := hashmap.SplitKey(key)
+				rows[table] = append(rows[table], uint64(row))
+			}
+		}
+	}()
 	order := binary.LittleEndian
 	b := order.AppendUint64([]byte(snapshotMagic), uint64(len(w.set.Tables)))
 	b = order.AppendUint32(b, crc32.Checksum(b, castagnoli))

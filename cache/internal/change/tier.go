@@ -98,8 +98,8 @@ func (w *Writer) fetch(ctx context.Context, keys []uint64) error {
 			}
 			f := fetched{slices.Clone(stored), compressed, versions[i]}
 			mu.Lock()
+			defer mu.Unlock()
 			w.cycle.fetched[hashmap.Key(table, rows[i])] = f
-			mu.Unlock()
 		})
 	}
 	return ctx.Err()
@@ -129,23 +129,29 @@ func (w *Writer) showLocked(table int, words []transfer.Written) error {
 	return w.mu.index.onMirrors(func(i int, m *mirror) error { return m.store(w.set.Devices[i].Table(table).Rows.Index, all) })
 }
 
+// publishWordsLocked has the devices store words of a host tier's index, and publishes.
+func (w *Writer) publishWordsLocked(table int, words []transfer.Written) error {
+	w.failLocked(w.showLocked(table, words))
+	return w.publishLocked()
+}
+
 // hide makes rows absent, and frees their places an epoch later.
 func (w *Writer) hide(ctx context.Context, table int, rows []int64) error {
 	t := w.set.Tables[table]
 	for part := range slices.Chunk(rows, changedRows) {
-		var words []transfer.Written
-		w.mu.Lock()
-		for _, row := range part {
-			if !t.Tier.InMain(row) { // an update has made it absent
-				continue
+		err := w.change(func() error {
+			var words []transfer.Written
+			for _, row := range part {
+				if !t.Tier.InMain(row) { // an update has made it absent
+					continue
+				}
+				word, at := t.Tier.Hide(row)
+				words = append(words, word)
+				w.cycle.hidden = append(w.cycle.hidden, hiddenPlace{t.Tier, at})
 			}
-			word, at := t.Tier.Hide(row)
-			words = append(words, word)
-			w.cycle.hidden = append(w.cycle.hidden, hiddenPlace{t.Tier, at})
-		}
-		t.Cold.Counts.Demoted.Add(int64(len(words)))
-		err := errors.Join(w.showLocked(table, words), w.publishLocked())
-		w.mu.Unlock()
+			t.Cold.Counts.Demoted.Add(int64(len(words)))
+			return w.publishWordsLocked(table, words)
+		})
 		if err != nil {
 			return err
 		}
@@ -158,16 +164,16 @@ func (w *Writer) freeHidden(ctx context.Context) error {
 	if len(w.cycle.hidden) == 0 {
 		return nil
 	}
-	if err := w.set.WaitEpoch(ctx); err != nil {
+	if err := w.waitEpoch(ctx); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, h := range w.cycle.hidden {
-		h.tier.Free(h.at)
-	}
-	w.cycle.hidden = w.cycle.hidden[:0]
-	return nil
+	return w.change(func() error {
+		for _, h := range w.cycle.hidden {
+			h.tier.Free(h.at)
+		}
+		w.cycle.hidden = w.cycle.hidden[:0]
+		return nil
+	})
 }
 
 // promote puts rows in the main region of a host tier, as far as it has room, from what is fetched or lies in the ring or in slabs. It returns their bytes.
@@ -179,49 +185,54 @@ func (w *Writer) promote(ctx context.Context, table int, rows []int64) (bytes in
 		version uint32
 	}
 	var puts []put
-	w.mu.Lock()
-	for i, row := range rows {
-		if i%changedRows == changedRows-1 { // others wait for the lock
-			w.mu.Unlock()
-			w.mu.Lock()
-		}
-		key := hashmap.Key(table, row)
-		if t.Tier.InMain(row) || w.mu.updated[key] != nil {
-			continue
-		}
-		version := t.Cold.Version(row)
-		stored, compressed, ok := w.storedLocked(key, w.mu.index.cached(key))
-		if !ok {
-			continue
-		}
-		if at, ok := t.Tier.Put(stored, compressed); ok {
-			puts = append(puts, put{row, at, version})
-			bytes += int64(len(stored))
+	for part := range slices.Chunk(rows, changedRows) { // others wait for the lock
+		err := w.change(func() error {
+			for _, row := range part {
+				key := hashmap.Key(table, row)
+				if t.Tier.InMain(row) || w.mu.updated[key] != nil {
+					continue
+				}
+				version := t.Cold.Version(row)
+				stored, compressed, ok := w.storedLocked(key, w.mu.index.cached(key))
+				if !ok {
+					continue
+				}
+				if at, ok := t.Tier.Put(stored, compressed); ok {
+					puts = append(puts, put{row, at, version})
+					bytes += int64(len(stored))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return bytes, err
 		}
 	}
-	w.mu.Unlock()
 	if len(puts) == 0 {
 		return 0, nil
 	}
-	waited := w.set.WaitEpoch(ctx) // no kernel that runs has read the place before it had the row
+	waited := w.waitEpoch(ctx) // no kernel that runs has read the place before it had the row
 	for part := range slices.Chunk(puts, changedRows) {
-		var words []transfer.Written
-		w.mu.Lock()
-		for _, p := range part {
-			if waited != nil || w.mu.err != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
-				t.Tier.Free(p.at) // nobody has seen it
-				continue
+		err := w.change(func() error {
+			var words []transfer.Written
+			for _, p := range part {
+				if waited != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
+					t.Tier.Free(p.at) // nobody has seen it
+					continue
+				}
+				if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
+					t.Tier.Hide(p.row)
+				}
+				words = append(words, t.Tier.Show(p.row, p.at, false))
 			}
-			if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
-				t.Tier.Hide(p.row)
-			}
-			words = append(words, t.Tier.Show(p.row, p.at, false))
+			t.Cold.Counts.Promoted.Add(int64(len(words)))
+			return w.publishWordsLocked(table, words)
+		})
+		if err != nil {
+			return bytes, err
 		}
-		t.Cold.Counts.Promoted.Add(int64(len(words)))
-		err = errors.Join(err, w.showLocked(table, words), w.publishLocked())
-		w.mu.Unlock()
 	}
-	return bytes, errors.Join(waited, err)
+	return bytes, waited
 }
 
 // tierPlan is what a cycle is to do with a Partial host tier.

@@ -39,21 +39,23 @@ const (
 	updateBytes = 1 << 20
 )
 
+// encodedRow is a row as tiers store it.
+type encodedRow struct {
+	stored     []byte
+	compressed bool
+}
+
 // updatePart encodes and publishes rows, and returns how many it published. Rows withdrawn on the way are recorded with the cause by.
 func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
 	rowBytes := t.Tier.RowBytes()
-	type encoded struct {
-		stored     []byte
-		compressed bool
-	}
-	all := make([]encoded, len(rows))
+	all := make([]encodedRow, len(rows))
 	var buf []byte
 	for i := range rows {
 		row := data[i*rowBytes:][:rowBytes]
-		all[i] = encoded{row, false}
+		all[i] = encodedRow{row, false}
 		if k := t.Tier.Codec(); k != nil {
 			bound := k.EncodeBound()
 			if cap(buf)-len(buf) < bound {
@@ -62,54 +64,52 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 			dst := buf[len(buf) : len(buf)+bound]
 			switch n, err := k.Encode(dst, row); {
 			case err == nil:
-				all[i] = encoded{dst[:n:n], true}
+				all[i] = encodedRow{dst[:n:n], true}
 				buf = buf[:len(buf)+n]
 			case !errors.Is(err, codec.ErrIncompressible):
 				return 0, err
 			}
 		}
 	}
-	if t.Cold != nil {
-		stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
-		for i, e := range all {
-			stored[i], compressed[i] = e.stored, e.compressed
-		}
-		defer t.Cold.Updating()()
-		if err := t.Cold.Log().Append(rows, stored, compressed); err != nil {
-			return 0, err
-		}
-		ctx = context.WithoutCancel(ctx) // what the log has is to be served
+	if t.Cold == nil {
+		return w.publishRows(ctx, t, table, rows, all, by)
 	}
+	stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
+	for i, e := range all {
+		stored[i], compressed[i] = e.stored, e.compressed
+	}
+	err = t.Cold.Commit(rows, stored, compressed, func() (err error) {
+		done, err = w.publishRows(context.WithoutCancel(ctx), t, table, rows, all, by) // what the log has is to be served
+		return err
+	})
+	return done, err
+}
+
+// publishRows puts encoded rows in the overlay and publishes them, as far as it has room, and waits for more. It returns how many it published.
+func (w *Writer) publishRows(ctx context.Context, t *read.Table, table int, rows []int64, all []encodedRow, by *observe.Cause) (done int, err error) {
 	longest := int64(0)
 	for done < len(rows) {
-		w.mu.Lock()
-		if w.mu.err != nil {
-			w.mu.Unlock()
-			return done, w.mu.err
-		}
-		w.setCauseLocked(by)
 		reached, wait := done, (<-chan struct{})(nil)
-		for reached < len(rows) {
-			var err error
-			if wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed); err != nil {
-				err = w.failLocked(err)
-				w.setCauseLocked(nil)
-				w.mu.Unlock()
-				return done, err
+		err := w.change(func() (err error) {
+			w.setCauseLocked(by)
+			defer w.setCauseLocked(nil)
+			for reached < len(rows) {
+				if wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed); err != nil {
+					return w.failLocked(err)
+				}
+				if wait != nil {
+					break
+				}
+				longest = max(longest, rows[reached]+1)
+				reached++
 			}
-			if wait != nil {
-				break
+			err = w.publishLocked()
+			if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
+				t.Tier.Grow(longest)
+				w.set.Lengthened(table)
 			}
-			longest = max(longest, rows[reached]+1)
-			reached++
-		}
-		w.setCauseLocked(nil)
-		err := w.publishLocked()
-		if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
-			t.Tier.Grow(longest)
-			w.set.Lengthened(table)
-		}
-		w.mu.Unlock()
+			return err
+		})
 		if err != nil {
 			return done, err
 		}
@@ -333,13 +333,12 @@ func (w *Writer) repackLocked(i int) error {
 
 // invalidatePart withdraws rows and publishes.
 func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	return w.change(func() error { return w.invalidateLocked(table, rows, by) })
+}
+
+func (w *Writer) invalidateLocked(table int, rows []int64, by *observe.Cause) error {
 	w.setCauseLocked(by)
 	defer w.setCauseLocked(nil)
-	if w.mu.err != nil {
-		return w.mu.err
-	}
 	if w.set.Tables[table].Resident != nil {
 		return nil // there is no other place to read the rows from
 	}

@@ -132,9 +132,19 @@ type State struct {
 
 // State returns what the writer knows.
 func (w *Writer) State() State {
+	s := w.held()
+	w.cycle.last.Lock()
+	defer w.cycle.last.Unlock()
+	s.CycleErr = w.cycle.last.err
+	return s
+}
+
+// held returns a State without the last cycle's error.
+func (w *Writer) held() State {
 	n := len(w.set.Devices)
 	s := State{Budget: w.budget.Load(), Used: make([]int64, n), Free: make([]int64, n), Unallocated: make([]int64, n)}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	space := w.store.Space.Load()
 	longest := w.store.LongestSlot()
 	for i, of := range w.store.Slabs {
@@ -154,10 +164,6 @@ func (w *Writer) State() State {
 		s.MeanAge = time.Duration(max(0, sum/rows)) * age
 	}
 	s.CopiedRows, s.Err = w.mu.index.copies.Rows.Load(), w.mu.err
-	w.mu.Unlock()
-	w.cycle.last.Lock()
-	defer w.cycle.last.Unlock()
-	s.CycleErr = w.cycle.last.err
 	return s
 }
 

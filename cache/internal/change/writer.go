@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +48,8 @@ type Writer struct {
 	paced    chan struct{} // receives a token when interval has changed
 
 	snapshot sync.Mutex // held while a snapshot is written
+
+	failed chan struct{} // closed when mu.err is set
 
 	mu struct {
 		sync.Mutex
@@ -103,7 +107,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w.moving, w.endMoves = context.WithCancel(w.life)
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
-	w.losses.left = make(chan struct{})
+	w.losses.left, w.failed = make(chan struct{}), make(chan struct{})
 	w.mu.updated, w.mu.disturbed = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
@@ -159,6 +163,8 @@ func (w *Writer) refreshing() {
 		case <-w.life.Done():
 			return
 		case <-w.paced:
+		case <-w.failed:
+			return // cycles would return the writer's error
 		case <-due:
 			w.runCycle(w.life, nil)
 		}
@@ -211,10 +217,15 @@ func (w *Writer) Free() {
 		w.encoders[i].close(w.set.Devices[i].Device)
 	}
 	w.ages.Free()
-	for _, b := range w.mu.retire.open.buffers {
-		b.device.Free(b.buffer)
+	for _, g := range []*retired{w.mu.retire.open, w.mu.retire.processing} {
+		if g == nil {
+			continue
+		}
+		for _, b := range g.buffers {
+			b.device.Free(b.buffer)
+		}
+		g.buffers = nil
 	}
-	w.mu.retire.open.buffers = nil
 }
 
 // Find returns the first location of a row, or the reason why the row is not cached. It does not wait for changes: the result may be out
@@ -232,23 +243,54 @@ func (w *Writer) Err() error {
 	return w.mu.err
 }
 
+// change calls f with the lock held, unless nothing can be changed any more, and returns its error.
+func (w *Writer) change(f func() error) error {
+	w.mu.Lock()
+	defer w.unlock()
+	if w.mu.err != nil {
+		return w.mu.err
+	}
+	return f()
+}
+
+// unlock ends a change. It must be deferred. If the change panics, the panic goes on, because callers may recover from it. What the change was doing is
+// half done then, so the writer fails before anybody else has the lock.
+func (w *Writer) unlock() {
+	p := recover()
+	if p != nil {
+		w.failLocked(panicked(p))
+	}
+	w.mu.Unlock()
+	if p != nil {
+		panic(p)
+	}
+}
+
+// guard is deferred by changes of several steps. If one panics between its steps, without the lock, the writer fails as in unlock. guard sets err to its error.
+func (w *Writer) guard(err *error) {
+	if p := recover(); p != nil {
+		*err = w.fail(panicked(p))
+		panic(p)
+	}
+}
+
+func panicked(p any) error { return fmt.Errorf("panic: %v", p) }
+
 // changedRows is the most rows changed per lock acquisition. Other callers then wait less than a millisecond for the lock.
 const changedRows = 4096
 
 // inParts calls f for each row under the lock. It publishes and releases the lock after every changedRows rows. Rows that f withdraws are
 // recorded with the cause by.
 func inParts[T any](w *Writer, by *observe.Cause, rows []T, f func(T)) error {
-	for len(rows) > 0 {
-		part := rows[:min(len(rows), changedRows)]
-		rows = rows[len(part):]
-		w.mu.Lock()
-		w.setCauseLocked(by)
-		for _, r := range part {
-			f(r)
-		}
-		w.setCauseLocked(nil)
-		err := w.publishLocked()
-		w.mu.Unlock()
+	for part := range slices.Chunk(rows, changedRows) {
+		err := w.change(func() error {
+			w.setCauseLocked(by)
+			defer w.setCauseLocked(nil)
+			for _, r := range part {
+				f(r)
+			}
+			return w.publishLocked()
+		})
 		if err != nil {
 			return err
 		}
@@ -269,12 +311,22 @@ func (w *Writer) publishLocked() error {
 	return w.failLocked(err)
 }
 
-// failLocked stores an error that may have left the devices inconsistent. No change is possible afterwards.
+// failLocked stores an error that may have left the devices inconsistent. No change is possible afterwards. Reads go on: what they may find is not
+// changed, and memory that was retired stays unused.
 func (w *Writer) failLocked(err error) error {
 	if err != nil && w.mu.err == nil {
 		w.mu.err = fmt.Errorf("cache: changing what is cached: %w", err)
+		close(w.failed)
+		failure := w.mu.err
+		w.tasks.Go(func() { w.watch.Log.Error("cache cannot be changed any more", slog.Any("error", failure)) }) // without the lock
 	}
 	return w.mu.err
+}
+
+func (w *Writer) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failLocked(err)
 }
 
 // age is the unit of admittedAt. 32 bits hold 13 years.

@@ -4,7 +4,7 @@
 // tier; batches take rows from it meanwhile.
 //
 // Rules. Every read is bounded: by its context, by the table's time-out, and by End. A row's version counter changes before its new version can
-// be found anywhere, and after the log has it. Who reads a row to keep it loads the counter first, and keeps the row only if the counter is the
+// be found in memory, and after the log has it. Who reads a row to keep it loads the counter first, and keeps the row only if the counter is the
 // same when the row is shown to batches, under the writer's lock.
 //
 // A Table is safe for concurrent use.

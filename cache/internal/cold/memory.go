@@ -25,7 +25,7 @@ func NewMemoryLog(most int64) Log { return &memoryLog{most: most, rows: map[int6
 // loggedBytes is what a row of the log takes beside its bytes.
 const loggedBytes = 64
 
-func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) error {
+func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	more := int64(0)
@@ -38,14 +38,14 @@ func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) err
 		}
 	}
 	if l.size+more > l.most {
-		return fmt.Errorf("cache: updated rows (%d bytes) must fit in %d bytes of memory: the table's pages have no delta log", l.size+more, l.most)
+		return nil, fmt.Errorf("cache: updated rows (%d bytes) must fit in %d bytes of memory: the table's pages have no delta log", l.size+more, l.most)
 	}
 	l.size += more
 	for i, row := range rows {
 		l.rows[row] = logged{append([]byte(nil), stored[i]...), compressed[i]}
 		l.took += int64(len(stored[i]))
 	}
-	return nil
+	return func() error { return nil }, nil
 }
 
 func (l *memoryLog) Find(row int64) (stored int, compressed, ok bool) {

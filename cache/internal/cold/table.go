@@ -1,9 +1,11 @@
 package cold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,12 +33,14 @@ type StoreReads struct {
 	Name                        string
 	Reads, Pages, Bytes, Failed int64
 	Took                        time.Duration
+	Fault                       error // why one of those that failed did, which names it; nil if none has
 }
 
 // Log holds the newest versions of updated rows.
 type Log interface {
-	// Append takes new versions of rows. They are durable when it returns, if the log is.
-	Append(rows []int64, stored [][]byte, compressed []bool) error
+	// Append takes new versions of rows. finish returns when they are durable, if the log is. Find and Get find them then at the latest, and each row in the version of
+	// the last Append. finish must be called once, and stored must not change before it has returned. It is nil if there is an error.
+	Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error)
 	// Find says whether the log has a version of a row, and how many bytes it is stored in. It does not wait for a drive.
 	Find(row int64) (stored int, compressed, ok bool)
 	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later. It may take as long as a drive does.
@@ -54,9 +58,14 @@ type Log interface {
 var (
 	// ErrCold is wrapped by errors of batches some of whose rows cannot be read from the tiers below the host.
 	ErrCold = errors.New("cache: rows below the host tier cannot be read")
-	// ErrEnded is the error of reads while the cache closes.
+	// ErrEnded is the error of reads while the cache closes: what package cache returns of calls on a closed cache.
 	ErrEnded = errors.New("cache: closed")
 )
+
+// NoAnswer is the error of rows that were not read within Options.Timeout.
+type NoAnswer time.Duration
+
+func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(n)) }
 
 // Options configure a Table.
 type Options struct {
@@ -70,8 +79,10 @@ type Options struct {
 	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
 	Taken    func(row int64)
 	PageOf   func(row int64) uint32
-	Memory   int64 // host memory that the source takes to find rows
-	Restored bool  // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
+	Memory   int64        // host memory that the source takes to find rows
+	Buffers  int64        // most host memory that buffers of its reads take
+	Restored bool         // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
+	Logger   *slog.Logger // is told of pages that cannot be read; may be nil
 }
 
 // Table reads absent rows of a table.
@@ -87,10 +98,11 @@ type Table struct {
 	landings chan *Flight
 	waiting  atomic.Int64  // bytes of the flights in landings
 	logReads chan struct{} // has room for the reads of the log that are under way
-	updating sync.Mutex
+	commits  commits
 	stores   struct {
 		sync.Mutex
-		all []StoreReads
+		all    []StoreReads
+		logged time.Time // when a fault was logged last
 	}
 }
 
@@ -118,13 +130,29 @@ func (t *Table) count(r Reads) {
 		}
 		to := &t.stores.all[i]
 		to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+s.Reads, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+s.Took
+		to.Fault = cmp.Or(s.Fault, to.Fault)
 	}
 }
 
-// Updating locks updates until done is called: rows must come to the overlay in the order in which the log has them.
-func (t *Table) Updating() (done func()) {
-	t.updating.Lock()
-	return t.updating.Unlock
+// faultEvery is how often faults of pages are logged at most: a store that is down fails for every page.
+const faultEvery = time.Second
+
+// logFaults logs that pages could not be read.
+func (t *Table) logFaults(r Reads) {
+	for _, s := range r.Stores {
+		if s.Fault == nil || t.o.Logger == nil {
+			continue
+		}
+		t.stores.Lock()
+		due := time.Since(t.stores.logged) >= faultEvery
+		if due {
+			t.stores.logged = time.Now()
+		}
+		t.stores.Unlock()
+		if due {
+			t.o.Logger.Warn("page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
+		}
+	}
 }
 
 // Counts are the counters of a Table.
@@ -143,6 +171,8 @@ func New(source Source, o Options) *Table {
 	t := &Table{o: o, source: source, landings: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
 	t.life, t.end = context.WithCancelCause(context.Background())
 	t.flights.rows = map[int64]flightRow{}
+	t.commits.last = make(chan struct{})
+	close(t.commits.last)
 	return t
 }
 
@@ -159,6 +189,9 @@ func (t *Table) Close() error { return t.o.Log.Close() }
 func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
 	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
 }
+
+// BufferBytes returns Options.Buffers.
+func (t *Table) BufferBytes() int64 { return t.o.Buffers }
 
 // MemoryBytes returns Options.Memory.
 func (t *Table) MemoryBytes() int64 { return t.o.Memory }
@@ -181,7 +214,7 @@ func (t *Table) Changed(row int64) { t.version(row).Add(1) }
 
 // bounded returns a context that ends with ctx, with the table, or after the time-out.
 func (t *Table) bounded(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, fmt.Errorf("no answer within %v", t.o.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, NoAnswer(t.o.Timeout))
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(t.life, func() { end(ErrEnded) })
 	return ctx, func() {
@@ -221,6 +254,7 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Reads.Add(1)
 	t.Counts.Rows.Add(int64(len(below)))
 	t.count(reads)
+	t.logFaults(reads)
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 

@@ -1,13 +1,20 @@
 package fill
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -25,34 +32,107 @@ type part struct {
 	table  int
 	memory []byte
 	rows   []transfer.Staged
+	unread []int64 // rows that cannot be read
+	fault  error   // why one of them cannot
 }
 
-// fromBelow reads the rows of keys, each page once or twice, and calls put with parts of them, for several parts at once. A row that cannot be read is an error.
-func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
-	rows := make([][]int64, len(f.set.Tables))
-	for _, key := range keys {
-		table, row := hashmap.SplitKey(key)
-		rows[table] = append(rows[table], row)
+// unread are the rows of a table that could not be read from below the host tier, such as those of a damaged page. They get no places: each batch that needs them
+// tries again, and reports it.
+type unread struct {
+	mu    sync.Mutex
+	read  int64 // rows that could be
+	rows  map[int64]struct{}
+	fault error         // why one could not
+	slow  time.Duration // that parts with such rows took, if they took slowPart
+}
+
+const (
+	// A damaged page fails at once. Parts that fail and take slowPart are those of a store that does not answer: New ends with an error when it has waited for
+	// them for mostSlow together, because a table may have thousands of them.
+	slowPart = time.Second
+	mostSlow = 10 * time.Second
+	// mostNamed is how many pages a line of the log names.
+	mostNamed = 16
+)
+
+// add notes what became of the rows of a part, which took so long.
+func (u *unread) add(p *part, took time.Duration) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.read += int64(len(p.rows))
+	if len(p.unread) == 0 {
+		return nil
 	}
-	for table, rows := range rows {
-		if len(rows) == 0 {
+	if u.rows == nil {
+		u.rows = map[int64]struct{}{}
+	}
+	for _, row := range p.unread {
+		u.rows[row] = struct{}{}
+	}
+	u.fault = cmp.Or(u.fault, p.fault)
+	if took >= slowPart {
+		u.slow += took
+	}
+	if u.slow > mostSlow {
+		return fmt.Errorf("%w: %d rows within %v: %w", cold.ErrCold, len(u.rows), u.slow.Round(time.Second), u.fault)
+	}
+	return nil
+}
+
+// reportUnread logs which rows could not be read. If none of a table's rows could be read, it is an error: the cache would serve nothing but errors.
+func (f *filler) reportUnread() error {
+	for table := range f.unread {
+		u, t := &f.unread[table], f.set.Tables[table]
+		if len(u.rows) == 0 {
+			continue
+		}
+		if u.read == 0 {
+			return fmt.Errorf("%w: table %s: none of %d rows could be read: %w", cold.ErrCold, t.Name, len(u.rows), u.fault)
+		}
+		pages := map[uint32]struct{}{}
+		for row := range u.rows {
+			pages[t.Cold.PageOf(row)] = struct{}{}
+		}
+		named := slices.Sorted(maps.Keys(pages))
+		f.o.Log.Warn("rows cannot be read from their pages, and are in no tier", slog.String("table", t.Name), slog.Int("rows", len(u.rows)), slog.Int("pages", len(named)),
+			slog.Any("first_pages", named[:min(mostNamed, len(named))]), slog.Any("error", u.fault))
+	}
+	return nil
+}
+
+// fromBelow reads the rows of keys, each page once or twice, and calls put with parts of them, for several parts at once. Rows that cannot be read are left out, and
+// noted in f.unread. No answer in time is an error.
+func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
+	counts := make([]int64, len(f.set.Tables))
+	for _, key := range keys {
+		table, _ := hashmap.SplitKey(key)
+		counts[table]++
+	}
+	for table, n := range counts {
+		if n == 0 {
 			continue
 		}
 		t := f.set.Tables[table]
-		rows = byPage(rows, t.Cold)
+		rows, memory := byPage(keys, table, n, t.Cold)
 		most := max(1, min(partRows, partBytes/slab.SlotBytes(t.Tier.RowBytes())))
 		var next atomic.Int64
 		var fault atomic.Pointer[error]
 		var readers sync.WaitGroup
 		for range min(partsRead, (len(rows)-1)/most+1) {
 			readers.Go(func() {
-				p := &part{table: table, memory: make([]byte, most*slab.SlotBytes(t.Tier.RowBytes()))}
+				memory, mapped := numa.Make[byte](int64(most * slab.SlotBytes(t.Tier.RowBytes())))
+				defer mapped.Free()
+				p := &part{table: table, memory: memory}
 				for fault.Load() == nil {
 					from := int(next.Add(int64(most))) - most
 					if from >= len(rows) {
 						return
 					}
+					begun := time.Now()
 					err := f.readPart(p, rows[from:min(from+most, len(rows))])
+					if err == nil {
+						err = f.unread[table].add(p, time.Since(begun))
+					}
 					if err == nil {
 						err = put(p)
 					}
@@ -63,6 +143,7 @@ func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
 			})
 		}
 		readers.Wait()
+		memory.Free()
 		if err := fault.Load(); err != nil {
 			return *err
 		}
@@ -73,19 +154,22 @@ func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
 // readPart reads rows. What one time-out is too short for is read by the next calls, as long as each reads something.
 func (f *filler) readPart(p *part, rows []int64) error {
 	t := f.set.Tables[p.table]
+	p.unread, p.fault = p.unread[:0], nil
 	p.rows = slices.Grow(p.rows[:0], len(rows))[:len(rows)]
 	const bytes = 1 << 40 // the cursor's upper bits count rows, the others their bytes
 	var cursor atomic.Int64
 	for {
 		var mu sync.Mutex
-		var missing []int64
-		first, why := int64(-1), error(nil)
+		var missing []int64 // the time-out was too short for them
+		var why error
 		t.Cold.Read(f.o.Context, rows, func(i int, stored []byte, compressed bool, err error) {
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				if missing = append(missing, rows[i]); first < 0 || rows[i] < first {
-					first, why = rows[i], err
+				if _, late := errors.AsType[cold.NoAnswer](err); late {
+					missing, why = append(missing, rows[i]), err
+				} else {
+					p.unread, p.fault = append(p.unread, rows[i]), cmp.Or(p.fault, err)
 				}
 				return
 			}
@@ -100,6 +184,7 @@ func (f *filler) readPart(p *part, rows []int64) error {
 		}
 		switch len(missing) {
 		case 0:
+			p.rows = p.rows[:cursor.Load()/bytes]
 			return nil
 		case len(rows):
 			return why
@@ -108,13 +193,17 @@ func (f *filler) readPart(p *part, rows []int64) error {
 	}
 }
 
-// byPage returns the rows in the order of the pages that they lie in.
-func byPage(rows []int64, t *cold.Table) []int64 {
-	pages := make([]uint32, len(rows))
-	last := uint32(0)
-	for i, row := range rows {
-		pages[i] = t.PageOf(row)
-		last = max(last, pages[i])
+// byPage returns the n rows of a table among keys in the order of the pages that they lie in, and their memory. It is outside the Go heap, which would keep it.
+func byPage(keys []uint64, table int, n int64, t *cold.Table) ([]int64, *numa.Memory) {
+	pages, unused := numa.Make[uint32](n)
+	defer unused.Free()
+	last, at := uint32(0), 0
+	for _, key := range keys {
+		if of, row := hashmap.SplitKey(key); of == table {
+			pages[at] = t.PageOf(row)
+			last = max(last, pages[at])
+			at++
+		}
 	}
 	place := make([]int, int(last)+2) // where the rows of each page begin
 	for _, p := range pages {
@@ -123,16 +212,20 @@ func byPage(rows []int64, t *cold.Table) []int64 {
 	for p := range place[1:] {
 		place[p+1] += place[p]
 	}
-	sorted := make([]int64, len(rows))
-	for i, row := range rows {
-		sorted[place[pages[i]]] = row
-		place[pages[i]]++
+	sorted, memory := numa.Make[int64](n)
+	at = 0
+	for _, key := range keys {
+		if of, row := hashmap.SplitKey(key); of == table {
+			sorted[place[pages[at]]] = row
+			place[pages[at]]++
+			at++
+		}
 	}
-	return sorted
+	return sorted, memory
 }
 
 // fillHosts fills the Partial host tiers: their main regions with the rows that the ranking has first, their rings with those that follow. Otherwise the ring would
-// be empty until batches have read as many rows from below. A ring may stay empty: rows that cannot be read for it are for the batches that want them to report.
+// be empty until batches have read as many rows from below. A ring may stay empty: what does not answer in time is for the batches that want it to report.
 func (f *filler) fillHosts() error {
 	if err := f.fromBelow(f.hosts, func(p *part) error {
 		t := f.set.Tables[p.table]

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
+	"github.com/tensorcache/tensorcache/hashmap"
 )
 
 // TestByPage: rows are in the order of their pages, and each row's page is asked for once.
@@ -19,7 +20,16 @@ func TestByPage(t *testing.T) {
 	for row := range int64(100) {
 		rows = append(rows, 99-row)
 	}
-	sorted := byPage(rows, table)
+	byPage := func(rows []int64) []int64 {
+		keys := []uint64{hashmap.Key(0, 5), hashmap.Key(2, 5)} // of other tables
+		for _, row := range rows {
+			keys = append(keys, hashmap.Key(1, row))
+		}
+		sorted, memory := byPage(keys, 1, int64(len(rows)), table)
+		defer memory.Free()
+		return slices.Clone(sorted)
+	}
+	sorted := byPage(rows)
 	if asked != len(rows) {
 		t.Errorf("pages were asked for %d times, for %d rows", asked, len(rows))
 	}
@@ -30,7 +40,7 @@ func TestByPage(t *testing.T) {
 	if slices.Sort(rows); !slices.Equal(sorted, rows) {
 		t.Errorf("rows %v", sorted)
 	}
-	if sorted := byPage([]int64{5}, table); !slices.Equal(sorted, []int64{5}) {
+	if sorted := byPage([]int64{5}); !slices.Equal(sorted, []int64{5}) {
 		t.Errorf("of one row: %v", sorted)
 	}
 }

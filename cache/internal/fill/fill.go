@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
@@ -36,6 +37,7 @@ type Options struct {
 	OneBudget bool
 	Workers   int   // goroutines that write resident tables; 0: one a processor
 	Overlay   int64 // bytes of the overlay, at least
+	Policy    int64 // most bytes of host memory that the policy may take; 0: any
 	Training  admission.Training
 	Cold      bool // admit nothing but Restored
 	Inclusive bool // Partial host tiers are to have rows that slabs have, too
@@ -62,13 +64,18 @@ type filler struct {
 	// that are to be in their rings, all best first. room and ringRoom are the bytes of each that are not chosen for yet.
 	chosen, hosts, rings []uint64
 	room, ringRoom       []int64
+	unread               []unread // by table
 
 	peers map[*read.Table][]int // by device: which one has the overflow places of its rows of a resident table; none: host memory
 	fits  []bool                // whether a Partial host tier has room for all rows of its table
 	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
-	// locks guard lengths against policies that go on in the background when Fill returns: one for each range of hashes, because policies rank
+	// groups are, while Fill runs, the numbers of the groups of equal rows in each table, from 1 on in all tables together, 0 for rows without; nil for tables
+	// without. groupRows says how many rows each group has. Fill asks for them as for lengths.
+	groups    [][]uint32
+	groupRows []uint32
+	// locks guard lengths and groups against policies that go on in the background when Fill returns: one for each range of hashes, because policies rank
 	// ranges of hashes at the same time.
 	locks [lengthLocks]lengthLock
 }
@@ -100,6 +107,14 @@ func (f *filler) slotBytes(key uint64) (int, error) {
 	return 0, err
 }
 
+// group returns the number of a row's group, 0 if it has none. REQUIRES: Fill runs.
+func (f *filler) group(key uint64) uint32 {
+	if table, row := hashmap.SplitKey(key); f.groups[table] != nil {
+		return f.groups[table][row]
+	}
+	return 0
+}
+
 // ahead is how many keys' lengths are fetched from memory at a time. In the order of a ranking each is a cache miss.
 const ahead = 64
 
@@ -122,15 +137,29 @@ func (f *filler) inParts(ranking iter.Seq[uint64]) iter.Seq[[]uint64] {
 	}
 }
 
-// fetch loads the lengths of rows, which may be of no table.
+// fetch loads the lengths and groups of rows, which may be of no table.
 func (f *filler) fetch(keys []uint64) {
 	sum := int32(0)
 	for _, key := range keys { // these loads have no dependencies
 		if table, row := hashmap.SplitKey(key); table < len(f.lengths) && uint64(row) < uint64(len(f.lengths[table])) {
-			sum += f.lengths[table][row]
+			sum += f.lengths[table][row] + int32(f.group(key))
 		}
 	}
 	touch(sum)
+}
+
+// fetchGroups loads what of is known of the groups of rows, whose numbers have been fetched: n elements of each.
+func fetchGroups[T uint8 | uint32](f *filler, keys []uint64, of []T, n int) {
+	if len(f.groupRows) == 1 { // no groups
+		return
+	}
+	sum := T(0)
+	for _, key := range keys {
+		if table, row := hashmap.SplitKey(key); table < len(f.groups) && uint64(row) < uint64(len(f.groups[table])) {
+			sum += of[int(f.groups[table][row])*n]
+		}
+	}
+	touch(int32(sum))
 }
 
 // touch keeps the compiler from removing the loads that it depends on.
@@ -138,9 +167,10 @@ func (f *filler) fetch(keys []uint64) {
 //go:noinline
 func touch(int32) {}
 
-// measure reads the stored lengths of all rows. free gives their memory back.
+// measure reads the stored lengths and groups of all rows. free gives their memory back.
 func (f *filler) measure() (free func()) {
 	var all []*numa.Memory
+	last := uint32(0) // number of a group
 	for _, t := range f.set.Tables {
 		rows, most := t.Cacheable()
 		lengths, memory := numa.Make[int32](most)
@@ -151,13 +181,26 @@ func (f *filler) measure() (free func()) {
 			lengths[rows+int64(i)] = int32(t.Tier.RowBytes())
 		}
 		f.lengths, all = append(f.lengths, lengths), append(all, memory)
+		var groups []uint32
+		if most > 0 && t.Tier.Shares() {
+			groups, memory = numa.Make[uint32](most)
+			last = t.Tier.Groups(f.o.Context, last, groups[:rows])
+			all = append(all, memory)
+		}
+		f.groups = append(f.groups, groups)
+	}
+	f.groupRows = make([]uint32, last+1)
+	for _, groups := range f.groups {
+		for _, group := range groups {
+			f.groupRows[group]++
+		}
 	}
 	return func() {
 		for i := range f.locks {
 			f.locks[i].Lock()
 			defer f.locks[i].Unlock()
 		}
-		f.lengths = nil
+		f.lengths, f.groups, f.groupRows = nil, nil, nil
 		for _, m := range all {
 			m.Free()
 		}
@@ -170,7 +213,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	f := &filler{o: o, set: store.Set, store: store}
+	f := &filler{o: o, set: store.Set, store: store, unread: make([]unread, len(store.Set.Tables))}
 	resident, buddies, err := f.chooseResident()
 	if err != nil {
 		return nil, err
@@ -191,13 +234,20 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	f.place()
-	rows := int64(0)
+	rows, partial := int64(0), int64(0)
 	for _, t := range f.set.Tables {
 		now, _ := t.Cacheable()
-		rows += now
+		if rows += now; t.Tier.Partial() {
+			partial += now
+		}
 	}
 	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
 	defer memory.Free()
+	for _, of := range []*[]uint64{&f.chosen, &f.hosts, &f.rings} { // memory that the Go heap would keep
+		all, memory := numa.Make[uint64](partial)
+		defer memory.Free()
+		*of = all[:0]
+	}
 	keys, err = f.choose(keys[:0])
 	if err = cmp.Or(err, f.o.Context.Err()); err != nil {
 		return nil, err
@@ -278,7 +328,7 @@ func (f *filler) allocate() (err error) {
 
 // train starts the policy and lets it observe the training batches.
 func (f *filler) train() error {
-	p, s := admission.Problem{Costs: f.store.Costs}, f.store.Space.Load()
+	p, s := admission.Problem{Costs: f.store.Costs, Memory: f.o.Policy}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
 	p.MapBytes = int(float64(len(f.set.Devices)) * hashmap.EntryBytes)
 	if f.o.Fixed && !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
@@ -290,13 +340,14 @@ func (f *filler) train() error {
 		p.Rows = append(p.Rows, most)
 	}
 	// A row that does not read back is reported when it is admitted; here it counts as raw.
+	lockOf := func(key uint64) *lengthLock { return &f.locks[hashmap.Hash(key)/(math.MaxUint64/lengthLocks+1)] }
 	stored := func(key uint64) int {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table].Tier
 		if t.Codec() == nil {
 			return t.RowBytes()
 		}
-		lock := &f.locks[hashmap.Hash(key)/(math.MaxUint64/lengthLocks+1)]
+		lock := lockOf(key)
 		lock.RLock()
 		defer lock.RUnlock()
 		if f.lengths != nil {
@@ -313,9 +364,24 @@ func (f *filler) train() error {
 	}
 	p.StoredBytes = stored
 	prices := s.Prices(f.set.Tables)
+	// equal returns how many rows a row's group has, and whether it has one.
+	equal := func(key uint64) (rows int64, shared bool) {
+		if table, _ := hashmap.SplitKey(key); !f.set.Tables[table].Tier.Shares() {
+			return 0, false
+		}
+		lock := lockOf(key)
+		lock.RLock()
+		defer lock.RUnlock()
+		if f.groups != nil {
+			group := f.group(key)
+			return int64(f.groupRows[group]), group != 0
+		}
+		_, rows, shared = f.store.GroupOf(key)
+		return rows, shared
+	}
 	p.SlotBytes = func(key uint64) int {
 		n := slab.SlotBytes(stored(key))
-		if _, rows, shared := f.store.GroupOf(key); shared { // equal rows, which are one slot's, pay for it together
+		if rows, shared := equal(key); shared { // equal rows, which are one slot's, pay for it together
 			table, _ := hashmap.SplitKey(key)
 			n = int(prices[table].Of(rows, int64(n)))
 		}
@@ -371,7 +437,8 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		}
 	}
 	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
-	placed := map[place.Group]uint8{} // bits of the cliques that a slot of equal rows is counted for
+	placed, memory := numa.Make[uint8](int64(len(f.groupRows))) // for each group of equal rows, bits of the cliques that a slot is counted for
+	defer memory.Free()
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
 	}
@@ -401,7 +468,8 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 				return false, err
 			}
 			full = true
-			group, _, shared := f.store.GroupOf(key)
+			group := f.group(key)
+			shared := group != 0
 			counted := shared && placed[group] != 0
 			for q, members := range topology.Cliques {
 				room, takes := int64(0), int64(n)
@@ -449,6 +517,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			if err := f.o.Context.Err(); err != nil {
 				return err
 			}
+			fetchGroups(f, part, placed, 1)
 			for _, key := range part {
 				if on, err := takeOne(key, offer); !on {
 					return err
@@ -598,26 +667,56 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 type admitted struct {
 	entries   []hashmap.Entry
 	differing []change.Entry // those whose places not every map names alike
+	// shared are the slots of groups. slots has, for each group and device, 1 + the number of its slot, 0 if there is none.
+	shared []place.SharedSlot
+	slots  []uint32
+}
+
+// slot returns the element of a.slots for a group in a slab.
+func (a *admitted) slot(f *filler, group uint32, slab int) *uint32 {
+	return &a.slots[int(group)*len(f.set.Devices)+slab]
+}
+
+// targets returns the slabs that a row is to lie in, and whether an equal row has a slot.
+func (a *admitted) targets(f *filler, key uint64, copied func(has bool) bool) uint8 {
+	topology, group := f.store.Topology.Load(), f.group(key)
+	if group == 0 {
+		return topology.Targets(key, copied(false), place.Nowhere())
+	}
+	have := uint8(0)
+	for i := range f.set.Devices {
+		if *a.slot(f, group, i) != 0 {
+			have |= 1 << i
+		}
+	}
+	if len(f.set.Devices) == 1 {
+		return topology.Targets(key, copied(have != 0), place.Nowhere())
+	}
+	g, _, _ := f.store.GroupOf(key)
+	return topology.GroupTargets(g, copied(have != 0), have)
 }
 
 // add gives a row places in some of the given slabs, and returns them: none if no slab has room, because rows are divided over slabs by hash, so one is full
 // before the others. unwritten are the bits of the slabs where the row is to be written: no equal row has a slot there.
 func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) (p place.Places, unwritten uint8) {
 	p = place.Nowhere()
-	group, _, shared := f.store.GroupOf(key)
+	group := f.group(key)
 	for i := range place.SlabsOf(slabs) {
-		l, ok := slab.NoLocation(slab.Cold), false
-		if shared {
-			l, ok = f.store.Shared.Take(group, i, l)
-		}
-		if !ok {
+		var l slab.Location
+		if group != 0 && *a.slot(f, group, i) != 0 {
+			slot := &a.shared[*a.slot(f, group, i)-1]
+			slot.Words++
+			l = slot.Location
+		} else {
 			offset, ok := f.store.Slabs[i].Slots.Alloc(slab.SlotBytes(stored))
 			if !ok {
 				continue
 			}
 			unwritten |= 1 << i
-			if l = place.Location(i, offset, stored, compressed); shared {
-				f.store.Shared.Add(group, l, slab.NoLocation(slab.Cold))
+			if l = place.Location(i, offset, stored, compressed); group != 0 {
+				g, _, _ := f.store.GroupOf(key)
+				a.shared = append(a.shared, place.SharedSlot{Group: g, Location: l, Words: 1})
+				*a.slot(f, group, i) = uint32(len(a.shared))
 			}
 		}
 		if p.Valid() {
@@ -643,7 +742,9 @@ func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compresse
 func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	entries, memory := numa.Make[hashmap.Entry](int64(len(keys) + len(f.chosen)))
 	defer memory.Free()
-	a := &admitted{entries: entries[:0]}
+	slots, memory := numa.Make[uint32](int64(len(f.groupRows) * len(f.set.Devices)))
+	defer memory.Free()
+	a := &admitted{entries: entries[:0], slots: slots}
 	writers := make([]*slabWriter, len(f.set.Devices))
 	for i, d := range f.set.Devices {
 		writers[i], err = newSlabWriter(d, f.set.Tables)
@@ -655,7 +756,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	if err := f.admitHeld(keys, a, writers); err != nil {
 		return nil, err
 	}
-	if err := f.admitBelow(a, writers); err != nil {
+	if err := errors.Join(f.admitBelow(a, writers), f.reportUnread()); err != nil {
 		return nil, err
 	}
 	for _, w := range writers {
@@ -698,7 +799,9 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 			if err := f.o.Context.Err(); err != nil {
 				return err
 			}
-			f.fetch(keys[k:min(k+ahead, len(keys))])
+			part := keys[k:min(k+ahead, len(keys))]
+			f.fetch(part)
+			fetchGroups(f, part, a.slots, len(f.set.Devices))
 		}
 		table, _ := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
@@ -706,11 +809,14 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 		if err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		if group, _, shared := f.store.GroupOf(key); !shared || f.store.Shared.Slabs(group) == 0 {
-			bytes += int64(n)
-		}
+		slabs := a.targets(f, key, func(has bool) bool {
+			if !has { // the slot is this row's
+				bytes += int64(n)
+			}
+			return bytes <= hot
+		})
 		stored := f.stored(key)
-		p, unwritten := a.add(f, key, f.store.Targets(key, bytes <= hot, place.Nowhere()), stored, stored < t.Tier.RowBytes())
+		p, unwritten := a.add(f, key, slabs, stored, stored < t.Tier.RowBytes())
 		if apart {
 			for l := range p.All() {
 				if unwritten>>l.Slab()&1 != 0 {
@@ -722,6 +828,7 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 	if !apart {
 		slots[0] = a.entries
 	}
+	f.store.Shared.Load(host.Workers(0), a.shared)
 	for i, w := range writers {
 		entries := slots[i]
 		// Every row was read before, when its length was.

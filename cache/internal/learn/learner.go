@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // Learner feeds the admission policy, one call at a time, and contains its panics. After a panic it leaves the policy alone, and the
@@ -26,6 +27,7 @@ type Learner struct {
 	weighs   atomic.Bool       // the policy is an admission.Weigher
 	estimate estimator
 	panicked atomic.Pointer[error]
+	sizer    atomic.Pointer[admission.Sizer] // the policy, if it is one
 
 	// reading is locked while rings are read, and callbacks hear of what was read. Who has mu must not wait for it.
 	reading struct {
@@ -70,14 +72,26 @@ var ErrPolicy = errors.New("cache: admission policy failed")
 // New returns a learner.
 func New(o Options) *Learner {
 	l := &Learner{o: o}
-	l.setWeighs()
+	l.setPolicy()
 	return l
 }
 
-// setWeighs notes whether the policy is an admission.Weigher.
-func (l *Learner) setWeighs() {
+// setPolicy notes whether the policy is an admission.Weigher, and whether it is an admission.Sizer.
+func (l *Learner) setPolicy() {
 	_, ok := l.o.Policy.(admission.Weigher)
 	l.weighs.Store(ok)
+	l.sizer.Store(nil)
+	if sizer, ok := l.o.Policy.(admission.Sizer); ok {
+		l.sizer.Store(&sizer)
+	}
+}
+
+// PolicyBytes returns the host memory that the policy takes, 0 if it does not say.
+func (l *Learner) PolicyBytes() int64 {
+	if sizer := l.sizer.Load(); sizer != nil {
+		return (*sizer).MemoryBytes()
+	}
+	return 0
 }
 
 const (
@@ -180,7 +194,7 @@ func (l *Learner) SetPolicy(p admission.Policy, capacity int64, keys iter.Seq[ui
 	l.mu.next = l.pending.swap(l.mu.next) // what the old policy was to hear of
 	l.callLocked(func(p admission.Policy) { p.Close() })
 	l.o.Policy = p
-	l.setWeighs()
+	l.setPolicy()
 	l.panicked.Store(nil)
 	return nil
 }
@@ -220,17 +234,25 @@ func (l *Learner) Drain() {
 // DrainIfIdle is Drain, but leaves the policy out while it is busy. Callbacks and the policy may call it: if there are callbacks, it reads nothing
 // while another goroutine reads.
 func (l *Learner) DrainIfIdle() {
-	if l.o.OnKeys == nil && l.o.Capture == nil {
-		l.reading.Lock()
-	} else if !l.reading.TryLock() {
+	if !l.readIfIdle() {
 		return
 	}
-	l.readLocked()
-	l.reading.Unlock()
 	if l.mu.TryLock() {
 		defer l.mu.Unlock()
 		l.observeLocked()
 	}
+}
+
+// readIfIdle is Read for DrainIfIdle. It returns false if it has read nothing.
+func (l *Learner) readIfIdle() bool {
+	if l.o.OnKeys == nil && l.o.Capture == nil {
+		l.reading.Lock()
+	} else if !l.reading.TryLock() {
+		return false
+	}
+	defer l.reading.Unlock()
+	l.readLocked()
+	return true
 }
 
 // Read empties the rings. It hands samples to Options.OnKeys and Options.Capture, and has them pend for the policy.
@@ -242,47 +264,20 @@ func (l *Learner) Read() {
 
 // readLocked is Read. REQUIRES: l.reading is locked.
 func (l *Learner) readLocked() {
-	tables := l.o.Set.Tables
 	if l.reading.keys == nil {
-		l.reading.keys = make([][]int64, len(tables))
+		l.reading.keys = make([][]int64, len(l.o.Set.Tables))
 	}
-	weighs := l.o.HitWeight > 1 && l.weighs.Load()
 	lookups, read, overwritten := l.lookups(), int64(0), int64(0)
 	for _, d := range l.o.Set.Devices {
 		if d.Ring == nil {
 			continue
 		}
-		samples, dropped := int64(0), int64(0)
-		into := l.pending.begin(len(tables), RingRecords(l.o.Set))
-		lost := d.Ring.Drain(func(key uint64, kept uint32) {
-			table, row := hashmap.SplitKey(key)
-			if table >= len(tables) || row >= tables[table].Tier.Capacity() {
-				return // a record of two halves, by a chance of 2^-30
-			}
-			samples++
-			if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
-				l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
-			}
-			counts := kept&(abi.SampledAccess|abi.SampledMiss) != 0
-			if l.o.HitWeight > 1 && !weighs { // misses that were sampled beside the share of all accesses are not for the policy
-				counts = kept&abi.SampledAccess != 0
-			}
-			if counts && !into.add(table, row, weighs && kept&abi.SampledMiss == 0) {
-				dropped++
-			}
-			if kept&abi.SampledKey != 0 {
-				l.estimate.access(key, l.o.SlotBytes(key))
-				if l.o.OnKeys != nil {
-					l.reading.keys[table] = append(l.reading.keys[table], row)
-				}
-			}
-		})
-		l.pending.end()
+		samples, dropped, lost := l.readRingLocked(d.Ring)
 		l.Samples.Add(samples - dropped)
-		l.Lost.Add(int64(lost) + dropped)
-		read, overwritten = read+samples, overwritten+int64(lost)
+		l.Lost.Add(lost + dropped)
+		read, overwritten = read+samples, overwritten+lost
 		if l.o.Capture != nil && (samples > 0 || lost > 0) {
-			l.o.Capture.Drained(int64(lost))
+			l.o.Capture.Drained(lost)
 		}
 	}
 	l.estimate.drained(lookups, read, overwritten)
@@ -292,6 +287,37 @@ func (l *Learner) readLocked() {
 			l.reading.keys[table] = keys[:0]
 		}
 	}
+}
+
+// readRingLocked empties a ring. It returns how many samples it has read, how many of these it has dropped, and how many the ring has lost.
+func (l *Learner) readRingLocked(ring *kernels.SampleRing) (samples, dropped, lost int64) {
+	tables, weighs := l.o.Set.Tables, l.o.HitWeight > 1 && l.weighs.Load()
+	into := l.pending.begin(len(tables), RingRecords(l.o.Set))
+	defer l.pending.end() // also if Capture panics
+	overwritten := ring.Drain(func(key uint64, kept uint32) {
+		table, row := hashmap.SplitKey(key)
+		if table >= len(tables) || row >= tables[table].Tier.Capacity() {
+			return // a record of two halves, by a chance of 2^-30
+		}
+		samples++
+		if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
+			l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
+		}
+		counts := kept&(abi.SampledAccess|abi.SampledMiss) != 0
+		if l.o.HitWeight > 1 && !weighs { // misses that were sampled beside the share of all accesses are not for the policy
+			counts = kept&abi.SampledAccess != 0
+		}
+		if counts && !into.add(table, row, weighs && kept&abi.SampledMiss == 0) {
+			dropped++
+		}
+		if kept&abi.SampledKey != 0 {
+			l.estimate.access(key, l.o.SlotBytes(key))
+			if l.o.OnKeys != nil {
+				l.reading.keys[table] = append(l.reading.keys[table], row)
+			}
+		}
+	})
+	return samples, dropped, int64(overwritten)
 }
 
 // Observe hands pending samples to the policy.

@@ -85,6 +85,9 @@ func (b *batchSpan) explainMisses() {
 
 // free makes the memory of the events available to other batches.
 func (b *batchSpan) free() {
+	if b.scratch == nil {
+		return
+	}
 	s := b.scratch
 	s.misses, b.scratch, b.Misses = b.Misses[:0], nil, nil
 	missScratches.Put(s)

@@ -31,6 +31,7 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	MissEvents     int
+	TraceRate      float64
 	Logger         *slog.Logger
 	Errors         []ErrorKind
 	// Client is the name of the client, if the cache is attached. Owner then asks the cache's owner what it knows of rows that were missed. It is
@@ -50,7 +51,9 @@ type Telemetry struct {
 	whose   []attribute.KeyValue // of all metrics, and of all spans but a Gather's stages: the cache's name, and client
 	client  []attribute.KeyValue // of stages, too: the client's name and process; empty unless the cache is attached
 	asking  *asking              // nil unless the cache is attached
+	limit   *limit               // of the traces that begin in the cache, nil if there is none
 	release func()               // makes the name available to other caches
+	timed   bucket               // of the Gathers that record histograms
 	set     *read.Set
 	sources Sources
 	// gauges makes the instruments that are read on collection, and returns the function that reads them.
@@ -74,7 +77,8 @@ type Sources interface {
 
 // New returns the Telemetry of a cache that is being opened. Before Serve it makes spans and logs, but no metrics.
 func New(o Options, set *read.Set) *Telemetry {
-	t := &Telemetry{opts: o, kinds: o.Errors, name: o.Name, release: func() {}, set: set}
+	t := &Telemetry{opts: o, kinds: o.Errors, name: o.Name, release: func() {}, set: set, limit: newLimit(o.TraceRate)}
+	t.timed.set(timedRate)
 	if t.name == "" {
 		t.name, t.release = takeName()
 	}
@@ -204,6 +208,9 @@ func (t *Telemetry) Start(ctx context.Context, what, table string) (context.Cont
 	o := Operation{telemetry: t, what: what}
 	tr := t.tracer()
 	if tr == nil || unsampled(ctx) {
+		return ctx, o
+	}
+	if t.limit != nil && !trace.SpanContextFromContext(ctx).IsValid() && !t.limit.change(what) {
 		return ctx, o
 	}
 	name, attributes := what, t.Whose()

@@ -77,9 +77,10 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 	m := &h.mu
 	if !ok {
 		if choose {
+			why := fmt.Sprintf("partitioned: policy %s does not say how often rows are looked up", policy.Name()) // which may panic
 			m.Lock()
-			m.why = fmt.Sprintf("partitioned: policy %s does not say how often rows are looked up", policy.Name())
-			m.Unlock()
+			defer m.Unlock()
+			m.why = why
 		}
 		return
 	}

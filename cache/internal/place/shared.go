@@ -2,8 +2,11 @@ package place
 
 import (
 	"fmt"
+	"slices"
 	"sync"
+	"unsafe"
 
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -11,48 +14,102 @@ import (
 
 // Group names rows of a table that are equal, as its host tier knows.
 type Group struct {
-	table int
 	place transfer.Place
+	table uint32
 }
 
 // GroupOf returns the group of a row that has equal ones, and how many rows the group has; ok is false for other rows.
 func (s *Store) GroupOf(key uint64) (g Group, rows int64, ok bool) {
 	table, row := hashmap.SplitKey(key)
 	p, rows, ok := s.Set.Tables[table].Tier.Shared(row)
-	return Group{table, p}, rows, ok
+	return Group{p, uint32(table)}, rows, ok
 }
 
 // Shared is the slots that location words of several rows may name: equal rows have one slot in each slab where any of them lies. The slot is free when no
 // word names it any more. The slots of other rows are not in Shared, and have one word each. The zero value has no slots. It is safe for concurrent use.
+//
+// A table may have millions of groups, all of which New adds before the cache serves. So slots are in one array without pointers, and are found by two tables of
+// their numbers: about 50 bytes for each slot.
 type Shared struct {
-	mu sync.RWMutex
-	// slots are those that more rows of a group are put in. words has all, of which a group has others while, and after, rows move.
-	slots map[groupSlab]slab.Location
-	words map[slab.Location]*sharedSlot
-	saved map[int]int64 // for each table how many words there are beyond one a slot
+	mu    sync.RWMutex
+	slots []SharedSlot // those without words are free
+	free  []uint32     // numbers of the free ones
+	// at finds the slots that more rows of a group are put in, by group and slab. by finds all slots by location, of which a group has others while, and after,
+	// rows move.
+	at, by finder
+	// twins has, of a slot that words move to or come from, the other one. One of the two is counted in Slab.Reserved.
+	twins map[uint32]uint32
+	slabs uint8 // bits of the slabs that slots have been in
+	// perTable has for each table how many slots there are, and how many words beyond one a slot.
+	perTable []struct{ slots, saved int64 }
 }
 
-type groupSlab struct {
-	group Group
-	slab  int
+// SharedSlot is a slot of a group, and the number of location words that name it, or will.
+type SharedSlot struct {
+	Group    Group
+	Location slab.Location
+	Words    int64
 }
 
-type sharedSlot struct {
-	group Group
-	words int64 // location words that name the slot, or will
-	// twin is the slot that words move to or come from, nil if there is none. One of the two is counted in Slab.Reserved.
-	twin *sharedSlot
+// atHash and byHash are the hashes by which slots are found.
+func atHash(g Group, slab int) uint64 {
+	return hashmap.Hash(uint64(g.place) ^ uint64(g.table)<<48 ^ uint64(slab)<<56)
+}
+func byHash(l slab.Location) uint64 { return hashmap.Hash(uint64(l)) }
+
+func (s *Shared) atHashOf(n uint32) uint64 {
+	return atHash(s.slots[n].Group, s.slots[n].Location.Slab())
+}
+func (s *Shared) byHashOf(n uint32) uint64 { return byHash(s.slots[n].Location) }
+
+// open returns the slot that more rows of a group are put in.
+func (s *Shared) open(g Group, slab int) (n uint32, ok bool) {
+	return s.at.find(atHash(g, slab), func(n uint32) bool { return s.slots[n].Group == g && s.slots[n].Location.Slab() == slab })
+}
+
+// slot returns the slot at a location.
+func (s *Shared) slot(l slab.Location) (n uint32, ok bool) {
+	return s.by.find(byHash(l), func(n uint32) bool { return s.slots[n].Location == l })
+}
+
+// count counts a slot of a table more or less, and words beyond one a slot.
+func (s *Shared) count(table uint32, slots, saved int64) {
+	for int(table) >= len(s.perTable) {
+		s.perTable = append(s.perTable, struct{ slots, saved int64 }{})
+	}
+	s.perTable[table].slots += slots
+	s.perTable[table].saved += saved
+}
+
+// Load adds slots, which are of different groups or slabs, to a Shared that has none.
+func (s *Shared) Load(w device.Workers, slots []SharedSlot) {
+	if len(slots) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots = slices.Clone(slots)
+	for i := range slots {
+		s.count(slots[i].Group.table, 1, slots[i].Words-1)
+		s.slabs |= 1 << slots[i].Location.Slab()
+	}
+	s.at.load(w, len(slots), s.atHashOf)
+	s.by.load(w, len(slots), s.byHashOf)
 }
 
 // Take returns the slot of a group in a slab, which one more word will name; ok is false if there is none but the slot except.
 func (s *Shared) Take(g Group, id int, except slab.Location) (l slab.Location, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l, ok = s.slots[groupSlab{g, id}]; !ok || l == except {
+	n, ok := s.open(g, id)
+	if !ok {
 		return l, false
 	}
-	s.words[l].words++
-	s.saved[g.table]++
+	if l = s.slots[n].Location; l == except {
+		return l, false
+	}
+	s.slots[n].Words++
+	s.count(g.table, 0, 1)
 	return l, true
 }
 
@@ -60,24 +117,41 @@ func (s *Shared) Take(g Group, id int, except slab.Location) (l slab.Location, o
 func (s *Shared) Add(g Group, l, from slab.Location) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.words == nil {
-		s.slots, s.words, s.saved = map[groupSlab]slab.Location{}, map[slab.Location]*sharedSlot{}, map[int]int64{}
-	}
-	if s.words[l] != nil {
+	if _, ok := s.slot(l); ok {
 		panic(fmt.Sprintf("place: slot %v is shared already", l))
 	}
-	slot := &sharedSlot{group: g, words: 1, twin: s.words[from]}
-	if slot.twin != nil {
-		slot.twin.twin = slot
+	twin, moves := s.slot(from)
+	n := uint32(len(s.slots))
+	if last := len(s.free) - 1; last >= 0 {
+		n, s.free = s.free[last], s.free[:last]
+	} else {
+		s.slots = append(s.slots, SharedSlot{})
 	}
-	s.slots[groupSlab{g, l.Slab()}], s.words[l] = l, slot
+	s.slots[n] = SharedSlot{Group: g, Location: l, Words: 1}
+	if moves {
+		if s.twins == nil {
+			s.twins = map[uint32]uint32{}
+		}
+		s.twins[n], s.twins[twin] = twin, n
+	}
+	if old, ok := s.open(g, l.Slab()); ok {
+		s.at.remove(old, s.atHashOf)
+	}
+	s.at.add(n, s.atHashOf)
+	s.by.add(n, s.byHashOf)
+	s.slabs |= 1 << l.Slab()
+	s.count(g.table, 1, 0)
 }
 
 // Moves says whether words move to or from a slot.
 func (s *Shared) Moves(l slab.Location) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.words[l] != nil && s.words[l].twin != nil
+	n, ok := s.slot(l)
+	if ok {
+		_, ok = s.twins[n]
+	}
+	return ok
 }
 
 // Release notes that one word less names a slot. shared is false for a slot that is not in Shared. Otherwise, if it was the last word, the slot leaves
@@ -85,41 +159,46 @@ func (s *Shared) Moves(l slab.Location) bool {
 func (s *Shared) Release(l slab.Location) (shared, last, reserved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slot := s.words[l]
-	if slot == nil {
+	n, ok := s.slot(l)
+	if !ok {
 		return false, true, false
 	}
-	if slot.words--; slot.words > 0 {
-		s.saved[slot.group.table]--
+	slot := &s.slots[n]
+	if slot.Words--; slot.Words > 0 {
+		s.count(slot.Group.table, 0, -1)
 		return true, false, false
 	}
-	delete(s.words, l)
-	if at := (groupSlab{slot.group, l.Slab()}); s.slots[at] == l {
-		delete(s.slots, at)
+	s.by.remove(n, s.byHashOf)
+	if open, ok := s.open(slot.Group, l.Slab()); ok && open == n {
+		s.at.remove(n, s.atHashOf)
 	}
-	if slot.twin != nil {
-		slot.twin.twin = nil
-		return true, true, true
+	twin, reserved := s.twins[n]
+	if reserved {
+		delete(s.twins, twin)
+		delete(s.twins, n)
 	}
-	return true, true, false
+	s.count(slot.Group.table, -1, 0)
+	*slot, s.free = SharedSlot{}, append(s.free, n)
+	return true, true, reserved
 }
 
 // Of returns the group of a slot, and how many words name it; ok is false for a slot that is not in Shared.
 func (s *Shared) Of(l slab.Location) (g Group, words int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if slot := s.words[l]; slot != nil {
-		return slot.group, slot.words, true
+	n, ok := s.slot(l)
+	if !ok {
+		return g, 0, false
 	}
-	return g, 0, false
+	return s.slots[n].Group, s.slots[n].Words, true
 }
 
 // Slabs returns the slabs where more rows of a group find a slot, as bits.
 func (s *Shared) Slabs(g Group) (bits uint8) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for i := range slab.MaxSlabs {
-		if _, ok := s.slots[groupSlab{g, i}]; ok {
+	for i := range SlabsOf(s.slabs) {
+		if _, ok := s.open(g, i); ok {
 			bits |= 1 << i
 		}
 	}
@@ -130,22 +209,36 @@ func (s *Shared) Slabs(g Group) (bits uint8) {
 func (s *Shared) Any() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return len(s.words) > 0
+	return s.by.n > 0
 }
 
 // Saved returns how many words of a table's rows there are beyond one for each slot in Shared.
 func (s *Shared) Saved(table int) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.saved[table]
+	if table >= len(s.perTable) {
+		return 0
+	}
+	return s.perTable[table].saved
+}
+
+// Bytes returns a table's part of the memory of Shared, in proportion to the slots.
+func (s *Shared) Bytes(table int) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.by.n == 0 || table >= len(s.perTable) {
+		return 0
+	}
+	bytes := int64(cap(s.slots))*int64(unsafe.Sizeof(SharedSlot{})) + 4*int64(cap(s.free)+len(s.at.numbers)+len(s.by.numbers))
+	return int64(float64(bytes) * float64(s.perTable[table].slots) / float64(s.by.n))
 }
 
 // Words yields each slot in Shared and how many words name it.
 func (s *Shared) Words(yield func(slab.Location, int64) bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for l, slot := range s.words {
-		if !yield(l, slot.words) {
+	for i := range s.slots {
+		if slot := &s.slots[i]; slot.Words > 0 && !yield(slot.Location, slot.Words) {
 			return
 		}
 	}
@@ -154,16 +247,15 @@ func (s *Shared) Words(yield func(slab.Location, int64) bool) {
 // Targets is Topology.Targets for a row: equal rows are to lie in the same slabs.
 func (s *Store) Targets(key uint64, copied bool, now Places) uint8 {
 	topology := s.Topology.Load()
-	if len(s.Set.Devices) == 1 || now.Valid() {
-		return topology.Targets(key, copied, now)
+	if len(s.Set.Devices) > 1 && !now.Valid() {
+		if g, _, ok := s.GroupOf(key); ok {
+			return topology.GroupTargets(g, copied, s.Shared.Slabs(g))
+		}
 	}
-	g, _, ok := s.GroupOf(key)
-	if !ok {
-		return topology.Targets(key, copied, now)
-	}
-	var all []slab.Location
-	for i := range SlabsOf(s.Shared.Slabs(g) & topology.Live) {
-		all = append(all, slab.Raw(i, 0)) // Targets asks for the slab alone
-	}
-	return topology.Targets(hashmap.Key(g.table, int64(g.place.Hash()&(1<<50-1))), copied, Of(all))
+	return topology.Targets(key, copied, now)
+}
+
+// GroupTargets is Targets for rows of a group, which has slots in some slabs.
+func (s *Topology) GroupTargets(g Group, copied bool, have uint8) uint8 {
+	return s.targets(hashmap.Key(int(g.table), int64(g.place.Hash()&(1<<50-1))), copied, have&s.Live)
 }

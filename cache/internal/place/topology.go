@@ -61,10 +61,14 @@ func (s *Topology) Peers(i int) (bits uint8) {
 // Targets returns the bits of the slabs that a row is to lie in: all, if it is to be copied; else one of each clique, where
 // it lies already if it does.
 func (s *Topology) Targets(key uint64, copied bool, now Places) (slabs uint8) {
+	return s.targets(key, copied, now.Slabs()&s.Live)
+}
+
+// targets is Targets for a row that has slots in some live slabs.
+func (s *Topology) targets(key uint64, copied bool, have uint8) (slabs uint8) {
 	if copied {
 		return s.Live
 	}
-	have := now.Slabs() & s.Live
 	for q, part := range s.parts {
 		if part == nil {
 			continue

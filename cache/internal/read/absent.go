@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
-	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -17,6 +16,7 @@ func (l *lane) mayBeAbsent(ctx context.Context, table int) {
 	if l.absent == nil {
 		l.absent = &kernels.Absent{}
 	}
+	l.absent.Reset()
 }
 
 // listed returns where the kernels of the lane's batch list absent rows, nil if there are none.
@@ -27,14 +27,27 @@ func (l *lane) listed() *kernels.Absent {
 	return l.absent
 }
 
-// readAbsent reads the absent rows of a batch whose kernels have ended, and notes in below what became of them. The batch no longer reads memory of
-// the cache then, so changes do not wait for it.
-func (l *lane) readAbsent(from Absentees, out device.Buffer) {
-	l.below = cold.Outcome{}
-	if len(l.absent.Rows) == 0 {
-		return
+// takeAbsent adds to a list, which may be nil, the absent rows of a part of the lane's batch that begins at position from, whose kernels have ended. It
+// returns the list, nil if it is empty. The host's kernels know of one part only.
+func (l *lane) takeAbsent(all *kernels.Absent, from int) *kernels.Absent {
+	switch {
+	case l.ctx == nil:
+	case l.route.absent:
+		l.useAhead()
+		n, _ := l.rounds.listed()
+		if n == 0 {
+			break
+		}
+		if all == nil {
+			all = &kernels.Absent{}
+		}
+		rows, positions := l.rounds.list(n)
+		for i := range positions {
+			positions[i] += uint32(from)
+		}
+		all.Rows, all.Positions = append(all.Rows, rows...), append(all.Positions, positions...)
+	case len(l.absent.Rows) > 0:
+		all, l.absent = l.absent, nil
 	}
-	l.end()
-	l.below = from.Gather(l.ctx, l.absent.Rows, l.absent.Positions, out.Bytes())
-	l.absent.Reset()
+	return all
 }

@@ -20,15 +20,24 @@ type answers struct {
 	sync.Mutex
 	waiting []*lane
 	looking bool
+	more    chan struct{} // has room for one: another batch waits
 }
 
 const (
 	// The host looks for a list without a pause for spinAnswers, because batches often follow each other closely, then with pauses.
 	spinAnswers  = 100 * time.Microsecond
 	pauseAnswers = 20 * time.Microsecond
-	// watchAnswer is how often it is asked whether a batch for which rows are read still reads what changes.
+	// watchAnswer is how often it is asked whether a batch for which rows are read still reads what changes, and watchDevice how often, once it does not,
+	// whether the device has failed.
 	watchAnswer = 500 * time.Microsecond
+	watchDevice = 10 * time.Millisecond
 )
+
+// pauseAfter returns how long the host pauses before it looks again for what it has waited for so long: about an eighth of that, so that a batch which is
+// queued behind much other work takes little of a processor and is hardly seen later.
+func pauseAfter(waited time.Duration) time.Duration {
+	return min(max(waited/8, pauseAnswers), longestReplyPause)
+}
 
 // errGaveUp is why rows fail for which the GPU has waited too long.
 var errGaveUp = errors.New("the GPU has waited too long for the host")
@@ -49,13 +58,23 @@ func (d *Device) expect(l *lane) {
 	a.waiting = append(a.waiting, l)
 	if !a.looking {
 		a.looking = true
+		if a.more == nil {
+			a.more = make(chan struct{}, 1)
+		}
 		go d.answerAll()
+		return
+	}
+	select {
+	case a.more <- struct{}{}:
+	default:
 	}
 }
 
 // answerAll looks for lists until no batch waits.
 func (d *Device) answerAll() {
 	a, since := &d.answers, time.Now()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for {
 		a.Lock()
 		a.waiting = slices.DeleteFunc(a.waiting, func(l *lane) bool {
@@ -65,6 +84,7 @@ func (d *Device) answerAll() {
 			}
 			since = time.Now()
 			if l.useAhead(); n > 0 {
+				l.waitsBelow()
 				l.rounds.answering.Add(1)
 				go func() {
 					defer l.rounds.answering.Done()
@@ -80,12 +100,27 @@ func (d *Device) answerAll() {
 			return
 		}
 		a.Unlock()
-		if time.Since(since) < spinAnswers {
+		waited := time.Since(since)
+		if waited < spinAnswers {
 			runtime.Gosched()
-		} else {
-			time.Sleep(pauseAnswers)
+			continue
+		}
+		pause.Reset(pauseAfter(waited))
+		select {
+		case <-pause.C:
+		case <-a.more:
+			since = time.Now()
 		}
 	}
+}
+
+// waitsBelow lets other batches have a lane more, until this one is released: its batch waits for absent rows, and one that adds these up waits with it.
+func (l *lane) waitsBelow() {
+	if l.waits = 1; l.route.gathers {
+		l.waits = 2
+	}
+	l.owner.waiting.Add(l.waits)
+	l.owner.progress.notify()
 }
 
 // answered returns when nothing reads absent rows for the lane's batch any more. The GPU has ended the batch, or has failed.
@@ -196,7 +231,7 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 		case <-tick.C:
 		}
 		passed, err := false, a.rounds.owner.Device.Err()
-		if a.tierRead != nil {
+		if a.tierRead != nil && err == nil {
 			if !a.rounds.enqueued.Load() {
 				continue // the event is of an earlier batch
 			}
@@ -210,6 +245,7 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 		if passed && !ended {
 			ended = true
 			a.tierRead()
+			tick.Reset(watchDevice)
 		}
 	}
 }
@@ -250,7 +286,8 @@ func (a *answer) put(i int, stored []byte, compressed bool, err error) {
 // stageLate stages late rows as the GPU makes room, until there are none.
 func (a *answer) stageLate() {
 	var held []delivered
-	for last, pauses := 0, 0; ; {
+	last, pauses, since := 0, 0, time.Now()
+	for {
 		a.mu.Lock()
 		fresh := len(a.late) > 0
 		held, a.late = append(held, a.late...), a.late[:0]
@@ -264,11 +301,11 @@ func (a *answer) stageLate() {
 			if pauses++; pauses < 32 {
 				runtime.Gosched()
 			} else {
-				time.Sleep(pauseAnswers)
+				time.Sleep(pauseAfter(time.Since(since)))
 			}
 			continue
 		}
-		last, pauses = rounds, 0
+		last, pauses, since = rounds, 0, time.Now()
 		rest := held[:0]
 		for i := range held {
 			if held[i].place/a.rounds.rows < rounds {

@@ -66,8 +66,35 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	if n == 0 {
 		return ended(w), nil
 	}
+	if t.Absent != nil && !d.Device.NeedsStaging() {
+		return d.gatherHere(ctx, s, table, rows, out, w, trace)
+	}
 	r, planned := d.decide(table, n, trace != nil)
 	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
+}
+
+// gatherHere is GatherDevice for a table some of whose rows may be absent on the host backend, where all is done when it returns.
+func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+	n := int(rows.Len())
+	if err := s.Synchronize(); err != nil {
+		return nil, d.wrap(err, n, d.set.Tables[table])
+	}
+	done, err := d.gatherPresent(ctx, table, rows, out.Bytes(), trace)
+	if err != nil {
+		return nil, err
+	}
+	return d.over(table, n, done.finish(ctx, d, table, n, out.Bytes(), trace), w), nil
+}
+
+// over returns a batch that has ended.
+func (d *Device) over(table, rows int, err error, w Watcher) *Batch {
+	b := &Batch{table: table, rows: rows}
+	b.mu.settled, b.mu.err = true, err
+	d.set.faults.add(err)
+	if w != nil {
+		w.End(err, time.Time{})
+	}
+	return b
 }
 
 // gather enqueues a batch by a route on a stream.

@@ -323,3 +323,39 @@ func TestOutcomeOf_BadOffsets(t *testing.T) {
 		t.Errorf("the next replay: %+v", o)
 	}
 }
+
+// TestFaults_AskedBeforeEachRead: asking for faults without waiting looks for replays by another goroutine, now and then.
+func TestFaults_AskedBeforeEachRead(t *testing.T) {
+	defer SetPauseLooks(time.Hour)()
+	f, d, c := capturing(t)
+	var looks atomic.Int32
+	f.looked = func() { looks.Add(1) }
+	ask := func() {
+		if err := d.set.Faults(false); err != nil {
+			t.Errorf("Faults: %v", err)
+		}
+	}
+	ask()
+	d.AwaitLooks()
+	if allocations := testing.AllocsPerRun(100, ask); allocations != 0 {
+		t.Errorf("%v allocations to ask again", allocations)
+	}
+	d.AwaitLooks()
+	if n := looks.Load(); n != 1 {
+		t.Errorf("%d looks for 102 calls, want 1", n)
+	}
+	d.captures.asked.Store(false) // the time has passed
+	ask()
+	d.AwaitLooks()
+	if n := looks.Load(); n != 2 {
+		t.Errorf("%d looks when the time has passed, want 2", n)
+	}
+	c.release()
+	before := looks.Load()
+	d.captures.asked.Store(false)
+	ask()
+	d.AwaitLooks()
+	if n := looks.Load(); n != before {
+		t.Errorf("%d looks without captured batches", n-before)
+	}
+}

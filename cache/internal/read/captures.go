@@ -18,6 +18,9 @@ import (
 type captures struct {
 	count atomic.Int32 // of those in all, for who need not look
 	bytes atomic.Int64 // of device memory
+	// asked says that askForReplays has begun to look, or has done so less than pauseLooks ago. looks are those under way.
+	asked atomic.Bool
+	looks sync.WaitGroup
 
 	showing sync.Mutex // held while captures come and go and while views are written, which may have to wait for replays
 	shower  device.Stream
@@ -324,6 +327,7 @@ func (s *captures) free(d *Device, x dead) {
 
 // close waits for the replays that run and frees everything. Nobody may launch the graphs any more.
 func (s *captures) close(d *Device) {
+	s.looks.Wait()
 	d.drainReplays()
 	d.SettleReplays()
 	s.mu.Lock()

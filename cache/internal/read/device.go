@@ -47,6 +47,8 @@ type Device struct {
 	enqueued   chan struct{} // with a board: has SettleEnqueued look for batches that nobody waits for
 	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
 	lanes    []atomic.Pointer[lane]
+	spare    int          // of the lanes, those that are opened only while batches wait for absent rows
+	waiting  atomic.Int32 // batches for whose absent rows the GPU waits
 	progress progress
 	batches  atomic.Int32 // len(mu.flight), for those who need not look
 	mu       struct {
@@ -117,11 +119,20 @@ func (d *Device) SetView(v *View) {
 // View returns what batches that begin now read.
 func (d *Device) View() *View { return d.view.Load() }
 
-// MaxLanes is how many batches one device serves at once. More wait.
+// MaxLanes is how many batches one device serves at once, beside those that wait for absent rows. More wait.
 func MaxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Serve lets batches in, once the device holds everything else.
-func (d *Device) Serve() { d.serve(MaxLanes()) }
+func (d *Device) Serve() {
+	if d.Device.NeedsStaging() {
+		d.spare = spareLanes
+	}
+	d.serve(MaxLanes() + d.spare)
+}
+
+// spareLanes is how many batches of a GPU may wait for absent rows beside MaxLanes others: as many as a GPU runs kernels at once. A GPU's batch keeps its
+// lane while it waits, as its kernels use the lane's memory.
+const spareLanes = 128
 
 // BoardPart is what a device has of a client's board: Lanes lanes, and Captures places of captured batches.
 type BoardPart struct {

@@ -39,7 +39,8 @@ func (f *faults) take() error {
 }
 
 // Faults returns what was wrong with the batches of GatherDevice and the replays that have ended since the last call. With wait, it first waits
-// for those under way.
+// for those under way. Without, it does not call the driver, as programs ask before each read: what was wrong with a replay is returned by a call some
+// milliseconds later.
 func (s *Set) Faults(wait bool) error {
 	for _, d := range s.Devices {
 		if wait {
@@ -49,7 +50,11 @@ func (s *Set) Faults(wait bool) error {
 			d.drainReplays()
 		}
 		d.SettleFinished()
-		d.SettleReplays()
+		if wait {
+			d.SettleReplays()
+		} else {
+			d.askForReplays()
+		}
 	}
 	return s.faults.take()
 }

@@ -42,9 +42,7 @@ func memoryOf[R RowNumber](rows []R) RowNumbers {
 // Gather writes the rows of a table to out, which is Go memory, and returns when they are written. Arguments that are out of range
 // leave out untouched. trace, if not nil, records the batch. ctx is checked before work begins.
 func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, out []byte, trace *Trace) error {
-	t := d.set.Tables[table]
-	rowBytes := t.Tier.RowBytes()
-	if err := CheckGather(t, rows, out); err != nil {
+	if err := CheckGather(d.set.Tables[table], rows, out); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -56,44 +54,67 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 	if d.IsLost() {
 		return d.LostError()
 	}
-	part := len(rows)
+	done, err := d.gatherPresent(ctx, table, memoryOf(rows), out, trace)
+	if err != nil {
+		return err
+	}
+	return done.finish(ctx, d, table, len(rows), out, trace)
+}
+
+// gatherPresent gathers rows that lie in slabs and host tier to memory that the host addresses. The batch's absent rows are left to Outcome.finish: reading
+// them may take long, and the batch then holds neither lane nor lists nor staging memory, which others may need.
+func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, out []byte, trace *Trace) (done Outcome, err error) {
+	t, n, width := d.set.Tables[table], int(rows.Len()), rows.bytes()
+	rowBytes := t.Tier.RowBytes()
+	part := n
 	var area *staging
 	if d.Device.NeedsStaging() {
 		part = max(1, min(part, stagedBytes/rowBytes))
-		var err error
 		if area, err = d.takeStaging(ctx); err != nil {
-			return err
+			return done, err
 		}
 		defer func() { d.stagings <- area }()
 	}
 	r, planned := d.decide(table, int64(part), trace != nil)
+	r.left = r.absent
 	l, err := d.acquire(ctx, r, part)
 	if err != nil {
-		return d.orLost(err)
+		return done, d.orLost(err)
 	}
 	defer d.release(l, nil)
 	if err := l.begin(ctx, table); err != nil {
-		return err
+		return done, err
 	}
 	l.startTrace(trace, planned)
-	var done Outcome
-	for from := 0; from < len(rows); from += part {
-		to := min(from+part, len(rows))
-		rows, out := rows[from:to], out[from*rowBytes:to*rowBytes]
+	for from := 0; from < n; from += part {
+		to := min(from+part, n)
+		rows, out := RowNumbers{rows.Buffer.Slice(int64(from)*width, int64(to)*width), rows.Int32}, out[from*rowBytes:to*rowBytes]
 		if area != nil {
-			err = l.runStaged(area, table, memoryOf(rows), out)
+			err = l.runStaged(area, table, rows, out)
 		} else {
-			err = l.run(table, memoryOf(rows), out)
+			err = l.run(table, rows, out)
 		}
 		if err != nil {
-			return d.wrap(err, len(rows), t)
+			return done, d.wrap(err, n, t)
 		}
-		l.answered()
 		done.add(kernels.CountersView(l.result), from)
-		done.addAbsent(&l.below, from)
+		done.absent = l.takeAbsent(done.absent, from)
 		l.tracePart(from)
 	}
-	return done.report(l, table, len(rows))
+	done.note(l, table)
+	return done, nil
+}
+
+// finish reads the absent rows of a batch of n rows that gatherPresent has left, if there are any, counts the batch and returns what was wrong with it.
+func (o *Outcome) finish(ctx context.Context, d *Device, table, n int, out []byte, trace *Trace) error {
+	if o.absent != nil {
+		below := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out)
+		o.addAbsent(&below, 0)
+		if trace != nil {
+			trace.Done.addAbsent(&below, 0)
+		}
+	}
+	return o.reportReplays(d, table, n, 1)
 }
 
 // run gathers into memory that the device can address.

@@ -57,6 +57,7 @@ type lane struct {
 	absent *kernels.Absent // of the host backend; nil until a batch may have such rows
 	rounds *rounds         // of a GPU; nil until a batch may have such rows
 	below  cold.Outcome    // what became of them
+	waits  int32           // of Device.waiting, this lane's batch
 
 	trace  *Trace // of the batch that runs, nil if it is not traced
 	timers [NumPoints]device.Timer
@@ -76,7 +77,7 @@ func (d *Device) openLane() (*lane, error) {
 	if err := l.open(); err != nil {
 		l.close()
 		d.mu.Lock()
-		all := d.mu.opened == len(d.lanes)
+		all := d.mu.opened >= d.mostLanes()
 		d.mu.opened--
 		d.mu.Unlock()
 		if all { // who found none to open may open this one
@@ -127,6 +128,11 @@ func (l *lane) open() (err error) {
 	return err
 }
 
+// mostLanes returns how many lanes there may be now: one more for each batch that waits for absent rows.
+func (d *Device) mostLanes() int {
+	return len(d.lanes) - d.spare + min(d.spare, int(d.waiting.Load()))
+}
+
 // acquire returns a lane for a batch of at most n rows, with the lists that its route needs, and waits for them if it must.
 func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	// The callers of GatherDevice may never ask for their batches.
@@ -137,7 +143,7 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	for l == nil {
 		changed := d.progress.wait() // before looking for a lane, so that no release is missed
 		d.mu.Lock()
-		opening := d.mu.opened < len(d.lanes)
+		opening := d.mu.opened < d.mostLanes()
 		if opening {
 			d.mu.opened++
 		}
@@ -361,9 +367,6 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
 		return err
 	}
-	if l.ctx != nil && !l.route.absent {
-		l.readAbsent(d.set.Tables[table].Absent, out)
-	}
 	l.mark(s, PointDone)
 	return s.Record(l.done)
 }
@@ -405,6 +408,10 @@ func (l *lane) published() bool {
 // release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
 func (d *Device) release(l *lane, b *Batch) {
 	l.answered()
+	if l.waits != 0 {
+		d.waiting.Add(-l.waits)
+		l.waits = 0
+	}
 	l.end()
 	l.trace, l.route, l.ctx, l.from, l.tables.parts = nil, route{}, nil, nil, nil
 	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does

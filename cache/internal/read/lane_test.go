@@ -63,6 +63,64 @@ func TestLane_WaitsWhereMemoryIsForOne(t *testing.T) {
 	}
 }
 
+// TestLane_OneMoreForEachThatWaits: a batch that waits for absent rows does not keep another one from having a lane.
+func TestLane_OneMoreForEachThatWaits(t *testing.T) {
+	d := &Device{Device: host.Open(1, 1)[0], lanes: make([]atomic.Pointer[lane], 3), spare: 2}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := route{launches: OneLaunch}
+	first, err := d.acquire(ctx, r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan *lane)
+	go func() {
+		l, err := d.acquire(ctx, r, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		second <- l
+	}()
+	for d.progress.waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	first.waitsBelow()
+	if l := <-second; l == first {
+		t.Error("two batches have the same lane")
+	} else {
+		l.route.gathers = true // one that adds up what it gathers waits, too
+		l.waitsBelow()
+	}
+	if n := d.mostLanes(); n != 3 {
+		t.Errorf("%d lanes while three batches wait, want 3", n)
+	}
+	d.release(first, nil)
+	if n := d.mostLanes(); n != 3 {
+		t.Errorf("%d lanes while two batches wait, want 3", n)
+	}
+	cancel()
+	for _, n := range []int32{2, 0} {
+		if got := d.waiting.Load(); got != n {
+			t.Errorf("%d batches wait, want %d", got, n)
+		}
+		d.release(d.lanes[1].Load(), nil)
+	}
+}
+
+// TestPauseAfter_BacksOff: a batch that is queued for a second is looked at some 1,000 times, not 50,000 times, and seen at most an eighth of its time late.
+func TestPauseAfter_BacksOff(t *testing.T) {
+	looks := 0
+	for waited := spinAnswers; waited < time.Second; looks++ {
+		pause := pauseAfter(waited)
+		if pause > max(pauseAnswers, waited/8) {
+			t.Errorf("a pause of %v after %v", pause, waited)
+		}
+		waited += pause
+	}
+	if looks > 1100 {
+		t.Errorf("%d looks in a second", looks)
+	}
+}
+
 type notified struct {
 	ends, captured int
 	err            error

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,9 @@ type Outcome struct {
 	// Cold is the time for which the batch waited for them.
 	Cold time.Duration
 
-	failedAt            int   // position of one of them
-	failure             error // why that one could not be read
+	absent              *kernels.Absent // rows that are still to be read; nil: none
+	failedAt            int             // position of one of those that could not be read
+	failure             error           // why that one could not be read
 	corrupt, outOfRange int64
 	pooled              bool
 	// The position of one corrupt row, and of the first row number out of range.
@@ -68,11 +70,17 @@ func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
 
 // report counts a finished batch of n rows on a lane and returns what was wrong with it.
 func (o *Outcome) report(l *lane, table, n int) error {
-	d := l.owner
 	if l.route.gathered { // whoever gathered the rows has counted them
 		o.pooled = true
-		return o.verdict(d.set.Tables[table], int64(n))
+		return o.verdict(l.owner.set.Tables[table], int64(n))
 	}
+	o.note(l, table)
+	return o.reportReplays(l.owner, table, n, 1)
+}
+
+// note is the part of report that needs the lane.
+func (o *Outcome) note(l *lane, table int) {
+	d := l.owner
 	d.Table(table).learn(o)
 	o.pooled = l.route.pool != nil || l.route.summed || l.route.tables != nil
 	if d.board != nil {
@@ -80,7 +88,6 @@ func (o *Outcome) report(l *lane, table, n int) error {
 			Gathers: 1, Hits: o.Hits, PeerHits: o.PeerHits, HostBytes: o.HostBytes, Reasons: o.Reasons,
 		})
 	}
-	return o.reportReplays(d, table, n, 1)
 }
 
 // reportReplays is report for several batches of n rows together, but nothing is learnt of them.
@@ -102,6 +109,8 @@ func (o *Outcome) verdict(t *Table, n int64) error {
 	switch {
 	case o.corrupt != 0:
 		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
+	case o.Failed != 0 && errors.Is(o.failure, ErrClosed): // nothing is wrong with the rows
+		return ErrClosed
 	case o.Failed != 0:
 		return fmt.Errorf("%w: %d of %d rows of table %s are zeroed, the first at position %d: %w", ErrCold, o.Failed, n, t.Name, o.failedAt, o.failure)
 	case o.outOfRange != 0 && o.pooled:

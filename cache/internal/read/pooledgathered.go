@@ -46,8 +46,8 @@ func (d *Device) gatherThenPool(ctx context.Context, s device.Stream, table int,
 		return d.gatherThenPoolHere(ctx, s, table, rows, b, out, w)
 	}
 	t, width := d.set.Tables[table], rows.bytes()
-	if len(d.lanes) < 2 { // one gathers while the other one waits to add up
-		return nil, fmt.Errorf("%w: batches at a time (%d) must be at least 2 for sums of table %s, of which rows may be absent from host memory", ErrPooling, len(d.lanes), t.Name)
+	if len(d.lanes)-d.spare < 2 { // one gathers while the other one waits to add up
+		return nil, fmt.Errorf("%w: batches at a time (%d) must be at least 2 for sums of table %s, of which rows may be absent from host memory", ErrPooling, len(d.lanes)-d.spare, t.Name)
 	}
 	rowBytes := t.Tier.RowBytes()
 	most := int(min(mostGathered, mostGatheredBytes/int64(rowBytes)))
@@ -192,13 +192,7 @@ func (d *Device) gatherThenPoolHere(ctx context.Context, s device.Stream, table 
 	if err == nil {
 		err = o.verdict(t, int64(b.Rows))
 	}
-	done := &Batch{table: table, rows: b.Rows}
-	done.mu.settled, done.mu.err = true, err
-	d.set.faults.add(err)
-	if w != nil {
-		w.End(err, time.Time{})
-	}
-	return done, nil
+	return d.over(table, b.Rows, err, w), nil
 }
 
 // at returns row number i, which the host addresses.

@@ -169,6 +169,21 @@ func (d *Device) SettleReplays() {
 	}
 }
 
+// pauseLooks is the least time between two looks of askForReplays. A look takes a launch that is waited for, some 15 µs of an idle GPU.
+var pauseLooks = 20 * time.Millisecond
+
+// askForReplays is SettleReplays by another goroutine, if that was not asked for a moment ago. The caller makes no call of the driver, and takes no lock.
+func (d *Device) askForReplays() {
+	s := &d.captures
+	if s.count.Load() == 0 || s.asked.Load() || !s.asked.CompareAndSwap(false, true) {
+		return
+	}
+	s.looks.Go(func() {
+		d.SettleReplays()
+		time.AfterFunc(pauseLooks, func() { s.asked.Store(false) })
+	})
+}
+
 // drainReplays waits for the replays that run.
 func (d *Device) drainReplays() {
 	s := &d.captures

@@ -67,15 +67,22 @@ func (l *lane) reserve(n int64) (err error) {
 			return err
 		}
 	}
-	return r.reserve(d, l.route.table.Rows.RowBytes, n, leastRound)
+	least := leastRound
+	if l.route.left {
+		least = 0
+	}
+	return r.reserve(d, l.route.table.Rows.RowBytes, n, least)
 }
 
-// reserve makes memory for a batch of n rows, in rounds of at least so many bytes.
+// reserve makes memory for a batch of n rows, in rounds of at least so many bytes; without rounds if least is 0.
 func (r *rounds) reserve(d *Device, rowBytes int, n, least int64) error {
 	r.owner = d
 	slot := int64(slab.SlotBytes(rowBytes))
 	rows := max(1, min(n, max(least/slot, (n+mostRounds-1)/mostRounds)))
 	r.rows, r.slot, r.count = int(rows), int(slot), int((n+rows-1)/rows)
+	if least == 0 {
+		r.count = 0
+	}
 	var parts [8]int64 // the host's words, the list, and three of each half that is used
 	parts[0], parts[1] = abi.AbsentHostBytes, n*kernels.FoundBytes
 	for h := range min(r.count, len(r.halves)) {
@@ -161,10 +168,13 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
 	g.table, g.from, g.current = r.table, l.from, uint32(l.batch)
-	// From now on the host looks for the list: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
 	g.enqueued.Store(false)
 	g.abandoned.Store(false)
-	l.owner.expect(l)
+	if r.left {
+		g.ready(0, true)
+	} else { // From now on the host looks for the list: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
+		l.owner.expect(l)
+	}
 	if err := s.Launch(&l.lookup); err != nil {
 		return err
 	}
@@ -187,6 +197,12 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	}
 	if err := l.enqueueDecode(s, second); err != nil {
 		return err
+	}
+	if r.left { // the first wait also keeps what was counted so far
+		if err := s.Launch(b.Wait(0)); err != nil {
+			return err
+		}
+		return s.Launch(b.End())
 	}
 	if err := s.Record(g.tierEnd); err != nil {
 		return err

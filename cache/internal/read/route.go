@@ -63,6 +63,7 @@ type route struct {
 	rows     int              // of a pooled batch: so many are written at a time, and added up from there; 0: they are added up where they are decoded, in one launch
 	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
+	left     bool             // with absent: the GPU does not wait for such rows, as whoever enqueues the batch waits for it and then reads them
 	// Of a pooled batch whose rows are gathered first. gathered: this one adds them up; gathers: this one gathers them, and row numbers out of range are the
 	// other's, unless summed is set: then SumRows adds up parts. from is the position of its first row in the whole batch.
 	gathered, gathers, summed bool

@@ -17,7 +17,7 @@ const (
 type lists struct {
 	device.Buffer
 	user *lane // the last lane that took them and has not been released; nil: idle
-	// passable says that everything that the user's batch does with them is enqueued, before the user's event done. Another batch may
+	// passable says that everything that the user's batch does with them is enqueued, before the user's event listsRead. Another batch may
 	// take them then, if it waits for that event on its stream.
 	passable bool
 	taken    uint64 // the time of the last taking, counted in takings
@@ -74,7 +74,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 	case s.bytes+size <= limit || len(s.all) == 0:
 		m = &lists{}
 	case passable != nil:
-		m, after, size = passable, passable.user.done, 0
+		m, after, size = passable, passable.user.listsRead(), 0
 	case s.bytes-unused+size <= limit || s.bytes == unused || s.waitsForItself(l):
 		m = &lists{}
 		for _, o := range s.all {
@@ -114,6 +114,14 @@ func (s *scratch) refused(l *lane, bytes int64) bool {
 	s.most = max(1, s.bytes)
 	l.lists = nil
 	return len(s.all) > 0 && !s.waitsForItself(l)
+}
+
+// listsRead is the event behind which the lane's batch, which is enqueued, does not use its lists: one that waits for absent rows has read them before.
+func (l *lane) listsRead() device.Event {
+	if l.route.absent {
+		return l.rounds.tierEnd
+	}
+	return l.done
 }
 
 // pass lets another batch take over a lane's lists: everything that the lane's batch does with them is enqueued.

@@ -73,6 +73,7 @@ var (
 	ErrCapturing = errors.New("cache: batch cannot be captured")
 	ErrCorrupt   = errors.New("cache: corrupt row")
 	ErrCold      = cold.ErrCold
+	ErrClosed    = cold.ErrEnded
 )
 
 // TableView is a table as the kernels of one device read it. It is immutable but for what is learnt of misses.

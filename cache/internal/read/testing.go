@@ -1,6 +1,10 @@
 package read
 
-import "github.com/tensorcache/tensorcache/device"
+import (
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+)
 
 // enqueuedLate is nil but in tests.
 var enqueuedLate func(device.Stream) error
@@ -27,6 +31,16 @@ func SetGathered(bytes int64) (undo func()) {
 // SetEnqueuedLate has the calls of the driver that enqueue a batch return when f does, which gets the batch's stream; nil undoes it. No batch may be under
 // way.
 func SetEnqueuedLate(f func(device.Stream) error) { enqueuedLate = f }
+
+// SetPauseLooks has Faults that does not wait look for replays once in such a time, until undo is called. No cache with captured batches may be open.
+func SetPauseLooks(t time.Duration) (undo func()) {
+	was := pauseLooks
+	pauseLooks = t
+	return func() { pauseLooks = was }
+}
+
+// AwaitLooks returns when no look for replays is under way that Faults has asked for. No call of Faults may be.
+func (d *Device) AwaitLooks() { d.captures.looks.Wait() }
 
 // HoldEpoch begins a batch that enqueues nothing, and ends when the returned function is called. Tests use it to hold epochs back.
 func (d *Device) HoldEpoch() (end func()) {

@@ -2,8 +2,10 @@ package share
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -27,7 +29,11 @@ func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.
 	}
 	t.Counts.AddAbsent(int64(len(rows)))
 	answer := &wire.AbsentRows{Data: make([]byte, len(rows)*n)}
-	if o := t.Cold.Gather(ctx, rows, positions, answer.Data); o.Failed > 0 {
+	o := t.Cold.Gather(ctx, rows, positions, answer.Data)
+	switch {
+	case errors.Is(o.Err, cold.ErrEnded):
+		return nil, o.Err
+	case o.Failed > 0:
 		answer.Failed, answer.Reason = o.FailedAt, o.Err.Error()
 	}
 	return answer, nil

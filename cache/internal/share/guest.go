@@ -172,20 +172,10 @@ func (g *Guest) send(send func(*wire.Message) error) {
 		case <-w.life:
 			return
 		}
-		w.mu.Lock()
-		if g.gone {
-			w.mu.Unlock()
+		messages, gone, err := g.news()
+		if gone {
 			return
 		}
-		var messages []*wire.Message
-		var err error
-		if generation := w.set.Generation(); g.told < generation {
-			layout := w.layoutLocked()
-			messages, err = g.newLocked()
-			messages = append(messages, notification(wire.Views, layout, nil))
-			g.told = layout.Generation
-		}
-		w.mu.Unlock()
 		for _, m := range messages {
 			if err == nil {
 				err = send(m)
@@ -197,6 +187,23 @@ func (g *Guest) send(send func(*wire.Message) error) {
 			return
 		}
 	}
+}
+
+// news returns the messages that bring the current layout, none if the guest has it. gone says that the guest needs none any more.
+func (g *Guest) news() (messages []*wire.Message, gone bool, err error) {
+	w := g.owner
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.gone {
+		return nil, true, nil
+	}
+	if generation := w.set.Generation(); g.told < generation {
+		layout := w.layoutLocked()
+		messages, err = g.newLocked()
+		messages = append(messages, notification(wire.Views, layout, nil))
+		g.told = layout.Generation
+	}
+	return messages, false, err
 }
 
 // Leave implements sharing.Guest.

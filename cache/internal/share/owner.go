@@ -156,21 +156,28 @@ func (w *Owner) Orphans() (n int) {
 
 // Close frees the memory of boards and tables of contents. Guests go on reading what they have mapped. No change may be made any more.
 func (w *Owner) Close() {
-	w.mu.Lock()
-	if w.mu.closed {
-		w.mu.Unlock()
+	if !w.leaveAll() {
 		return
+	}
+	w.tasks.Wait()
+	home := w.set.Devices[0].Device
+	home.Free(w.codecs)
+	home.Free(w.sheet)
+}
+
+// leaveAll has all guests leave, and lets no other in. It returns false if it has been called before.
+func (w *Owner) leaveAll() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.closed {
+		return false
 	}
 	w.mu.closed = true
 	close(w.life)
 	for _, g := range w.mu.guests {
 		g.leaveLocked()
 	}
-	w.mu.Unlock()
-	w.tasks.Wait()
-	home := w.set.Devices[0].Device
-	home.Free(w.codecs)
-	home.Free(w.sheet)
+	return true
 }
 
 // TableTotals implements read.Readers.

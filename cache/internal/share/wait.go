@@ -13,25 +13,37 @@ import (
 // ErrHeld is wrapped by errors of changes that a client holds back.
 var ErrHeld = errors.New("cache: a client holds back changes")
 
+// runningBatch is a batch of a guest, or a replay, that has not ended.
+type runningBatch struct {
+	guest *Guest
+	lane  *board.Lane
+	n     uint64
+}
+
 // Wait implements read.Readers.
 func (w *Owner) Wait(ctx context.Context) error {
 	if err := w.mapped(ctx, false); err != nil {
 		return err
 	}
-	type batch struct {
-		guest *Guest
-		lane  *board.Lane
-		n     uint64
+	for _, b := range w.running() {
+		if err := w.until(ctx, b.guest, false, func() bool { return b.lane.Passed(b.n) }); err != nil {
+			return err
+		}
 	}
-	var running []batch
+	return nil
+}
+
+// running returns the batches of guests that have not ended.
+func (w *Owner) running() (all []runningBatch) {
 	w.mu.Lock()
+	defer w.mu.Unlock() // also if what guests have written to their boards makes this panic
 	for _, g := range w.mu.guests {
 		if !g.live {
 			continue
 		}
 		note := func(l *board.Lane) {
 			if n := l.Running(); n != 0 {
-				running = append(running, batch{g, l, n})
+				all = append(all, runningBatch{g, l, n})
 			}
 		}
 		for i := range g.board.Shape().Lanes {
@@ -41,13 +53,7 @@ func (w *Owner) Wait(ctx context.Context) error {
 			g.replaysLocked(d, func(c *board.Capture) { note(&c.Lane) })
 		}
 	}
-	w.mu.Unlock()
-	for _, b := range running {
-		if err := w.until(ctx, b.guest, false, func() bool { return b.lane.Passed(b.n) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all
 }
 
 // stall says that a guest has held back a change for too long.
@@ -61,8 +67,18 @@ func (w *Owner) Mapped(ctx context.Context) error { return w.mapped(ctx, true) }
 
 func (w *Owner) mapped(ctx context.Context, giveUp bool) error {
 	generation := w.set.Generation()
-	var behind []*Guest
+	for _, g := range w.behind(generation) {
+		if err := w.until(ctx, g, giveUp, func() bool { return g.board.Generation() >= generation }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// behind tells guests of a generation of the layout, and returns those that read by an older one.
+func (w *Owner) behind(generation uint64) (all []*Guest) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.mu.described != generation {
 		w.layoutLocked() // also where nobody is told: it forgets memory that is about to be freed
 	}
@@ -75,16 +91,10 @@ func (w *Owner) mapped(ctx context.Context, giveUp bool) error {
 			g.wake()
 		}
 		if g.live && g.board.Generation() < generation {
-			behind = append(behind, g)
+			all = append(all, g)
 		}
 	}
-	w.mu.Unlock()
-	for _, g := range behind {
-		if err := w.until(ctx, g, giveUp, func() bool { return g.board.Generation() >= generation }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all
 }
 
 // until waits until a guest has done something, or is gone. over is called under the lock, and not once the guest is gone. With giveUp it returns
@@ -92,16 +102,10 @@ func (w *Owner) mapped(ctx context.Context, giveUp bool) error {
 func (w *Owner) until(ctx context.Context, g *Guest, giveUp bool, over func() bool) error {
 	begun := time.Now()
 	for pause := time.Duration(0); ; pause = min(pause+poll/4, 20*poll) {
-		w.mu.Lock()
-		if g.gone || g.board.Left() || over() {
-			w.mu.Unlock()
+		ended, late := w.look(g, begun, over)
+		if ended {
 			return nil
 		}
-		late := time.Since(begun) > w.o.StoppedAfter
-		if late {
-			w.stallLocked(g, stall{begun, over})
-		}
-		w.mu.Unlock()
 		if late && giveUp {
 			if err := w.Held(); err != nil {
 				return err
@@ -115,6 +119,19 @@ func (w *Owner) until(ctx context.Context, g *Guest, giveUp bool, over func() bo
 		case <-time.After(pause):
 		}
 	}
+}
+
+// look says whether a guest has done what until waits for, and whether that has taken too long.
+func (w *Owner) look(g *Guest, begun time.Time, over func() bool) (ended, late bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.gone || g.board.Left() || over() {
+		return true, false
+	}
+	if late = time.Since(begun) > w.o.StoppedAfter; late {
+		w.stallLocked(g, stall{begun, over})
+	}
+	return false, late
 }
 
 // stallLocked notes that a guest has held back a change for too long, and kills it if that is asked for.

@@ -29,6 +29,12 @@ static void slow(int device, int micros)
 	if (f != NULL)
 		f(device, micros);
 }
+
+static unsigned long long calls(void)
+{
+	unsigned long long (*f)(void) = (unsigned long long (*)(void))entry("tensorcache_emulator_calls");
+	return f != NULL ? f() : 0;
+}
 */
 import "C"
 
@@ -50,3 +56,7 @@ func Fail(ordinal int, with driver.Result, launches int) {
 
 // Slow adds a time to each launch of a device, until it is called with 0. It does nothing if the driver is not the emulator.
 func Slow(ordinal int, by time.Duration) { C.slow(C.int(ordinal), C.int(by.Microseconds())) }
+
+// Calls returns how many calls of the driver there were that act on a context: launches, copies, queries of events and the like. It is 0 if the
+// driver is not the emulator.
+func Calls() uint64 { return uint64(C.calls()) }

@@ -5,9 +5,19 @@ namespace emulator {
 
 static thread_local std::vector<Device *> stack;
 
-Device *current() { return stack.empty() ? nullptr : stack.back(); }
+// Each entry that acts on a context asks for it once.
+static std::atomic<unsigned long long> calls;
+
+Device *current()
+{
+	calls++;
+	return stack.empty() ? nullptr : stack.back();
+}
 
 } // namespace emulator
+
+// For tests: how many calls there were that act on a context, such as launches and queries of events.
+EXPORT unsigned long long tensorcache_emulator_calls() { return calls; }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
