@@ -351,7 +351,7 @@ func TestGPU_CapturedPages_Close(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("Close waits for pages")
 	}
-	if err := b.batch.Wait(); !errors.Is(err, cache.ErrCold) {
+	if err := b.batch.Wait(); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("the replay: %v", err)
 	}
 	if out := b.read(t); !bytes.Equal(out, make([]byte, pagedRowBytes)) {

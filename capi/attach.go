@@ -29,6 +29,7 @@ func attach(address string, o cache.AttachOptions) (*served, error) {
 	}
 	for _, t := range stats.Tables {
 		s.rowBytes = append(s.rowBytes, int64(t.RowBytes))
+		s.paged = append(s.paged, t.Tiers.Paged)
 		code, bytes := codeOf(t.DType)
 		s.tables = append(s.tables, tableInfo{t.Name, t.Codec, t.Capacity, int64(t.RowBytes / bytes)})
 		s.elements, s.types = append(s.elements, code), append(s.types, t.DType)

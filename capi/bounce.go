@@ -27,16 +27,18 @@ type bounce struct {
 	mu      sync.Mutex
 	device  device.Device // nil until it is needed
 	closed  bool
-	rows    [rowAreas]area // device memory
-	ids     [idAreas]area  // page-locked memory
-	next    int            // number of the next part
-	capture []area         // of batches in graphs
+	rows    []area // device memory
+	ids     []area // page-locked memory
+	takings int    // calls of take
+	capture []area // of batches in graphs
 }
 
 // area is memory with an event that passes when its last user is done with it.
 type area struct {
 	memory device.Buffer
 	done   device.Event
+	taken  int         // the number of its last taking
+	paged  bool        // its last user reads a table of pages, for which it may wait long
 	hold   device.Hold // of an area of a captured batch
 }
 
@@ -45,6 +47,8 @@ const (
 	rowAreas = 2
 	// idAreas is how many batches with row numbers in the host's memory can be enqueued ahead before the host waits for one.
 	idAreas = 4
+	// pagedAreas is how many more areas of each kind batches of tables of pages may have, so that others do not wait for what these wait for.
+	pagedAreas = 64
 	// bounceBytes is the most bytes of rows, or of row numbers, that pass at a time, unless a row is longer.
 	bounceBytes = 32 << 20
 )
@@ -106,9 +110,12 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uintptr, first int64, from unsafe.Pointer, capturing bool) (_ *cache.Batch, err error) {
 	numbers := device.DeviceBuffer(uint64(ids)+uint64(first*r.idBytes), r.n*r.idBytes)
 	rows := device.DeviceBuffer(uint64(out)+uint64(first*r.row), r.n*r.row)
-	b.next++
+	paged := s.paged[r.table]
 	if from != nil {
-		a := &b.ids[b.next%idAreas]
+		a, err := b.take(&b.ids, idAreas, paged)
+		if err != nil {
+			return nil, err
+		}
 		if err := b.fit(a, numbers.Size(), b.device.AllocHost); err != nil {
 			return nil, err
 		}
@@ -134,7 +141,9 @@ func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uin
 			return nil, err
 		}
 	} else {
-		a = &b.rows[b.next%rowAreas]
+		if a, err = b.take(&b.rows, rowAreas, paged); err != nil {
+			return nil, err
+		}
 		if err := b.fit(a, rows.Size(), b.device.Alloc); err != nil {
 			return nil, err
 		}
@@ -152,6 +161,44 @@ func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uin
 		err = on.Record(a.done)
 	}
 	return batch, as(C.TC_ERROR_DEVICE, err)
+}
+
+// take returns the area for the next batch, which has to wait for the area's event: one that nobody uses, or a new one, of which batches of each of the two kinds of
+// table may have so many, or the one of its own kind that was taken first. REQUIRES: b.mu is locked.
+func (b *bounce) take(areas *[]area, most int, paged bool) (*area, error) {
+	b.takings++
+	if paged {
+		most = pagedAreas
+	}
+	var a *area
+	own := 0
+	for i := range *areas {
+		one := &(*areas)[i]
+		passed, err := one.done.Passed()
+		if err != nil {
+			return nil, as(C.TC_ERROR_DEVICE, err)
+		}
+		if passed {
+			a, own = one, 0
+			break
+		}
+		if one.paged != paged {
+			continue
+		}
+		if own++; a == nil || one.taken < a.taken {
+			a = one
+		}
+	}
+	if a == nil || own > 0 && own < most {
+		done, err := b.device.NewEvent()
+		if err != nil {
+			return nil, as(C.TC_ERROR_DEVICE, err)
+		}
+		*areas = append(*areas, area{done: done})
+		a = &(*areas)[len(*areas)-1]
+	}
+	a.taken, a.paged = b.takings, paged
+	return a, nil
 }
 
 // stream returns the caller's stream, after opening the device. REQUIRES: b.mu is locked.
@@ -172,11 +219,6 @@ func (b *bounce) stream(gpu int, handle uintptr) (device.Stream, error) {
 
 // fit gives an area memory of at least that many bytes. REQUIRES: b.mu is locked.
 func (b *bounce) fit(a *area, bytes int64, alloc func(int64, string) (device.Buffer, error)) (err error) {
-	if a.done == nil {
-		if a.done, err = b.device.NewEvent(); err != nil {
-			return err
-		}
-	}
 	if a.memory.Size() >= bytes {
 		return nil
 	}
@@ -230,7 +272,7 @@ func (b *bounce) close() {
 	if b.device == nil {
 		return
 	}
-	for _, areas := range [][]area{b.rows[:], b.ids[:], b.capture} {
+	for _, areas := range [][]area{b.rows, b.ids, b.capture} {
 		for _, a := range areas {
 			if a.done != nil {
 				a.done.Synchronize() // an error means that the device has failed, and its memory is gone
@@ -251,7 +293,7 @@ func (s *served) bounceBytes() (n int64) {
 	for i := range s.bounces {
 		b := &s.bounces[i]
 		b.mu.Lock()
-		for _, areas := range [][]area{b.rows[:], b.ids[:], b.capture} {
+		for _, areas := range [][]area{b.rows, b.ids, b.capture} {
 			for _, a := range areas {
 				n += a.memory.Size()
 			}

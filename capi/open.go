@@ -28,6 +28,7 @@ type served struct {
 	gpus     []int        // ordinals of the devices
 	tables   []tableInfo
 	rowBytes []int64     // by table
+	paged    []bool      // by table: it is one of pages
 	elements []C.int32_t // tc_dtype by table
 	types    []dtype.Type
 	bounces  []bounce // by device
@@ -93,6 +94,7 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	}
 	for i, t := range stats.Tables {
 		s.tables[i].codec = t.Codec
+		s.paged = append(s.paged, t.Tiers.Paged)
 	}
 	s.addDevices()
 	return s, nil

@@ -217,6 +217,47 @@ func TestAttach_PagesFail(t *testing.T) {
 	}
 }
 
+// TestAttach_PagesOwnerCloses: an owner that closes while it reads pages for a client's batch is the reason of the batch's error. The client is not closed.
+func TestAttach_PagesOwnerCloses(t *testing.T) {
+	const rows = 20_000
+	var held atomic.Bool
+	arrived := make(chan struct{}, 1000)
+	c := openPaged(t, rows, func(ctx context.Context, _ uint32) error {
+		if !held.Load() {
+			return nil
+		}
+		arrived <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	s := listen(t, c, serve.Options{})
+	a := attach(t, s, cache.AttachOptions{})
+	if err := c.SetRefresh(cache.RefreshOptions{}); err != nil { // rows stay where they are
+		t.Fatal(err)
+	}
+	absent := []int64{-1}
+	for row := int64(rows - 1); absent[0] < 0; row-- {
+		e, err := c.Explain(0, []int64{row})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e[0].Tier == "pages" {
+			absent[0] = row
+		}
+	}
+	held.Store(true)
+	read := a.GatherAsync(ctx, 0, absent, make([]byte, 64))
+	<-arrived
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	if err := read.Wait(); !errors.Is(err, cache.ErrOwner) || errors.Is(err, cache.ErrClosed) || !strings.Contains(err.Error(), s.Address()) {
+		t.Errorf("error %v, want one of the owner", err)
+	}
+	if err := errors.Join(a.Close(), s.Close(), <-closed); err != nil {
+		t.Error(err)
+	}
+}
+
 func init() {
 	// own-pages ADDRESS BACKEND DIR: owns a cache of a directory of pages, of which slab and host tier hold a part, until it is killed.
 	roles["own-pages"] = func(p *parent, args []string) error {

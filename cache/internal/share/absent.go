@@ -32,7 +32,7 @@ func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.
 	o := t.Cold.Gather(ctx, rows, positions, answer.Data)
 	switch {
 	case errors.Is(o.Err, cold.ErrEnded):
-		return nil, o.Err
+		return nil, cold.ErrEnded
 	case o.Failed > 0:
 		answer.Failed, answer.Reason = o.FailedAt, o.Err.Error()
 	}

@@ -1,0 +1,78 @@
+//go:build cgo
+
+package main
+
+import (
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+)
+
+// slowDevice is a device whose events pass when a test says so.
+type slowDevice struct{ device.Device }
+
+type slowEvent struct {
+	device.Event
+	running bool
+}
+
+func (d slowDevice) NewEvent() (device.Event, error) { return &slowEvent{}, nil }
+func (e *slowEvent) Passed() (bool, error)           { return !e.running, nil }
+
+// TestBounce_PagedBatchesBeside: batches of tables of pages, which may wait long, hold areas of their own; so many of the others are enqueued ahead as always.
+func TestBounce_PagedBatchesBeside(t *testing.T) {
+	b := &bounce{device: slowDevice{host.Open(1, 1)[0]}}
+	take := func(paged bool) (int, *slowEvent) {
+		t.Helper()
+		a, err := b.take(&b.ids, idAreas, paged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := a.done.(*slowEvent)
+		was := e.running
+		e.running = true
+		for i := range b.ids {
+			if &b.ids[i] == a {
+				if was {
+					return -i - 1, e // to be waited for
+				}
+				return i, e
+			}
+		}
+		t.Fatal("an area of another list")
+		return 0, nil
+	}
+	for want := range 8 {
+		if got, _ := take(true); got != want {
+			t.Errorf("batch %d of a table of pages has area %d", want, got)
+		}
+	}
+	var first *slowEvent
+	for want := 8; want < 8+idAreas; want++ {
+		got, e := take(false)
+		if got != want {
+			t.Errorf("a batch of another table has area %d, want %d", got, want)
+		}
+		if first == nil {
+			first = e
+		}
+	}
+	for range 2 { // the first taken, then the second
+		if got, _ := take(false); got != -9 && got != -10 {
+			t.Errorf("a batch too many has area %d, want to wait for 8 or 9", got)
+		}
+	}
+	first.running = false
+	if got, _ := take(true); got != 8 {
+		t.Errorf("area %d, want 8, which nobody uses", got)
+	}
+	for want := len(b.ids); len(b.ids) < pagedAreas+idAreas-1; want++ {
+		if got, _ := take(true); got != want {
+			t.Fatalf("area %d, want %d", got, want)
+		}
+	}
+	if got, _ := take(true); got != -1 {
+		t.Errorf("area %d, want to wait for the first", got)
+	}
+}
