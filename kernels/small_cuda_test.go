@@ -42,7 +42,7 @@ func TestGPU_LittleSharedMemory(t *testing.T) {
 					ids[i] = int64(i * 7 % rows)
 				}
 				out := make([]byte, len(data))
-				if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+				if err := c.Gather(context.Background(), cache.Request{Rows: ids, Out: out}); err != nil {
 					t.Fatal(err)
 				}
 				for i, id := range ids {

@@ -246,7 +246,7 @@ func TestAttach_PagesOwnerCloses(t *testing.T) {
 		}
 	}
 	held.Store(true)
-	read := a.GatherAsync(ctx, 0, absent, make([]byte, 64))
+	read := a.GatherAsync(ctx, cache.Request{Rows: absent, Out: make([]byte, 64)})
 	<-arrived
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close() }()
