@@ -69,7 +69,7 @@ EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Packages of which only the tests named EMULATED_NAMES need a GPU.
 EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/drive
-EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
+EMULATED_NAMES    ?= GPU|Cuda|CUDA|Enqueue
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
