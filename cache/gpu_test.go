@@ -145,7 +145,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				}
 				a, b := stats(t, caches[0]), stats(t, caches[1])
 				for _, s := range []*cache.Stats{&a, &b} { // page-locked memory is rounded, Go memory is not staged, time goes by
-					s.HostBytes, s.StagingBytes, s.AdmittedAge, s.LoadPeakBytes = 0, 0, 0, 0
+					s.HostBytes, s.HostTakenBytes, s.StagingBytes, s.AdmittedAge, s.LoadPeakBytes = 0, 0, 0, 0, 0
 					s.HostMemory, s.Devices[0].Node = cache.HostMemory{}, cache.UnknownNode // the host's devices are near no node
 				}
 				if !reflect.DeepEqual(a, b) {
