@@ -96,6 +96,38 @@ func TestPeer_Silent(t *testing.T) {
 	checkSilent(t, err, address, "requests")
 }
 
+// TestPeer_SilentWriters: of requests at a time that an owner does not read, all say so, also those that find the connection closed by the first.
+func TestPeer_SilentWriters(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	defer close(hold)
+	address := answering(t, func(*Conn, *Message) { <-hold })
+	p, _, err := Dial(context.Background(), address, "test", silence, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.ping() // what is held
+	const writers = 8
+	failed := make(chan error, writers)
+	for range writers {
+		go func() {
+			_, err := p.Call(context.Background(), "update", nil, make([]byte, MaxPayload), nil)
+			failed <- err
+		}()
+	}
+	for range writers {
+		err := <-failed
+		if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "wire: owner at "+address) {
+			t.Errorf("error %v, want one that wraps ErrSilent and names the owner", err)
+		}
+	}
+	<-p.Done()
+	if err := p.Err(); !errors.Is(err, ErrSilent) {
+		t.Errorf("the connection ended with %v", err)
+	}
+}
+
 // TestPeer_AtWork: a request may take longer than the time-out as long as the owner gives signs of life, by answers to pings, or by notices.
 func TestPeer_AtWork(t *testing.T) {
 	t.Parallel()
