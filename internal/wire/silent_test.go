@@ -51,7 +51,7 @@ const silence = 200 * time.Millisecond
 // checkSilent checks the error of a request to an owner that gives no sign of life.
 func checkSilent(t *testing.T, err error, address, method string) {
 	t.Helper()
-	want := fmt.Sprintf("wire: owner at %s (process %d) has not answered %s within 200ms: it is stopped, hangs, or has no file descriptors left", address, os.Getpid(), method)
+	want := fmt.Sprintf("wire: owner at %s (process %d) has not answered %s within 200ms: it gives no sign of life: stopped, or out of file descriptors", address, os.Getpid(), method)
 	if !errors.Is(err, ErrSilent) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
