@@ -32,9 +32,9 @@ type AttachOptions struct {
 	Threads int
 	// Wait is how long Attach tries to reach an owner that is not there yet. Default: one attempt. A refusal ends it at once.
 	Wait time.Duration
-	// Timeout is how long Attach, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, hangs, or has no
-	// file descriptors left. The error then wraps ErrOwner and names the owner. A request that an owner is at work on may take longer. At least 100 ms.
-	// Default 10 s.
+	// Timeout is how long Attach, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, or has no file
+	// descriptors left. The error then wraps ErrOwner and names the owner. A request that an owner is at work on takes as long as that, also while the owner waits
+	// for a drive; the context of a call that has one ends it. Stats waits for 5 s at most, and then has the last known figures. At least 100 ms. Default 10 s.
 	Timeout time.Duration
 	// Telemetry configures tracing, metrics and logs of this process. Telemetry.Name is Name by default.
 	Telemetry TelemetryOptions

@@ -392,10 +392,18 @@ func (r *remote) snapshot(path string) error {
 	return r.call(r.life, wire.Snapshot, wire.SnapshotRequest{Path: absolute}, nil, nil)
 }
 
+// statsWait is how long Stats waits for an owner that gives signs of life, but no statistics.
+const statsWait = 5 * time.Second
+
 // stats returns the owner's statistics, or the last that it gave, with the reason.
 func (r *remote) stats() (*Stats, error) {
+	ctx, cancel := context.WithTimeout(r.life, statsWait)
+	defer cancel()
 	s := new(Stats)
-	err := r.call(r.life, wire.Stats, nil, nil, s)
+	err := r.call(ctx, wire.Stats, nil, nil, s)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %s: no statistics within %v: %w", ErrOwner, r.address, statsWait, err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {

@@ -345,8 +345,8 @@ typedef struct tc_attach_config {
 	int64_t scratch;      /* most bytes of each GPU's memory that this process allocates for its reads, at least 1 MiB: the owner refuses more than it allows;
 	                       * default: what it allows */
 	double timeout;       /* seconds for which tc_attach, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped,
-	                       * hangs, or has no file descriptors left. They then return TC_ERROR_OWNER with a text that names the owner. What an owner is at work
-	                       * on may take longer. At least 0.1; default 10 */
+	                       * or has no file descriptors left. They then return TC_ERROR_OWNER with a text that names the owner. What an owner is at work on takes
+	                       * as long as that, also while it waits for a drive. At least 0.1; default 10 */
 } tc_attach_config;
 
 static inline void tc_attach_config_default(tc_attach_config *config)

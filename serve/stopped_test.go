@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -57,7 +59,7 @@ func TestOwner_Stopped(t *testing.T) {
 	stopped := func(what, request string, f func() error) {
 		t.Helper()
 		err := bounded(what, f)
-		want := fmt.Sprintf("owner at %s (process %d) has not answered %s within 400ms: it is stopped, hangs, or has no file descriptors left", address, owner.cmd.Process.Pid, request)
+		want := fmt.Sprintf("owner at %s (process %d) has not answered %s within 400ms: it gives no sign of life: stopped, or out of file descriptors", address, owner.cmd.Process.Pid, request)
 		if !errors.Is(err, cache.ErrOwner) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", what, err, want)
 		}
@@ -94,6 +96,43 @@ func TestOwner_Stopped(t *testing.T) {
 	until(t, "the owner updates again", func() bool { return a.Update(ctx, 0, []int64{2}, row) == nil })
 	if s, err := a.Stats(); err != nil || s.OwnerError != "" {
 		t.Errorf("after it goes on: %v, %q", err, s.OwnerError)
+	}
+}
+
+// stuckPolicy is a policy that does not say how much memory it takes while it is stuck.
+type stuckPolicy struct {
+	admission.Policy
+	stuck *atomic.Bool
+	free  chan struct{}
+}
+
+func (p stuckPolicy) MemoryBytes() int64 {
+	if p.stuck.Load() {
+		<-p.free
+	}
+	return 1000
+}
+
+// TestStats_OwnerStuck: statistics of an owner that gives signs of life but no statistics are the last known ones, and say so.
+func TestStats_OwnerStuck(t *testing.T) {
+	t.Parallel()
+	p := stuckPolicy{admission.NewLRU(), new(atomic.Bool), make(chan struct{})}
+	c := open(t, 100, func(o *cache.Options) { o.Shared, o.Admission.Policy = true, p })
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	t.Cleanup(func() { close(p.free) })
+	p.stuck.Store(true)
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		s, err := a.Stats()
+		if err != nil || s.Machine == nil || !strings.Contains(s.OwnerError, ": no statistics within 5s: ") {
+			t.Errorf("statistics of %v, %q, %v", s.Machine, s.OwnerError, err)
+		}
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Minute):
+		t.Error("Stats hangs")
 	}
 }
 

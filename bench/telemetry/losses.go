@@ -43,9 +43,10 @@ func parseRate(text string) (float64, error) {
 // Losses are the sampled spans that have ended, and what has become of them. Those of neither kind are on their way.
 type Losses struct {
 	Ended, Delivered int64
-	Dropped          int64 // the queue was full
-	Failed           int64 // the exporter returned an error
-	Err              error // the last error of an exporter of traces or metrics, nil if there is none
+	Dropped          int64     // the queue was full
+	Failed           int64     // the exporter returned an error
+	Err              error     // the last error of an exporter of traces or metrics, nil if there is none
+	Last             time.Time // when something was lost last
 }
 
 // Losses returns what has not been delivered so far.
@@ -54,17 +55,26 @@ func (t *Telemetry) Losses() Losses {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.Err = t.mu.last
+	if at := t.lostAt.Load(); at != 0 {
+		l.Last = time.Unix(0, at)
+	}
 	return l
 }
 
-// String says what was lost, "" if that is nothing.
+// lost notes that something has been lost, for the reason given.
+func (t *Telemetry) lost(err error) {
+	t.lostAt.Store(time.Now().UnixNano())
+	t.logs.lost(err)
+}
+
+// String says what was lost, and when that was last, "" if nothing was.
 func (l Losses) String() string {
-	lost := l.Dropped + l.Failed
+	lost, last := l.Dropped+l.Failed, l.Last.UTC().Format(time.RFC3339)
 	switch {
 	case lost > 0:
-		return fmt.Sprintf("%d of %d spans were not delivered: %v", lost, l.Ended, cmp.Or(l.Err, errQueue))
+		return fmt.Sprintf("%d of %d spans were not delivered: %v (the last loss was at %s)", lost, l.Ended, cmp.Or(l.Err, errQueue), last)
 	case l.Err != nil:
-		return fmt.Sprintf("an export failed: %v", l.Err)
+		return fmt.Sprintf("an export failed: %v (the last loss was at %s)", l.Err, last)
 	}
 	return ""
 }
@@ -106,7 +116,7 @@ func (p *countingProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
 	if p.t.queued.Add(1) > p.bound {
 		p.t.queued.Add(-1)
 		p.t.dropped.Add(1)
-		p.t.logs.lost(errQueue)
+		p.t.lost(errQueue)
 		return
 	}
 	p.SpanProcessor.OnEnd(s)
@@ -127,6 +137,7 @@ func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 		return nil
 	}
 	e.t.failedSpans.Add(n)
+	e.t.lostAt.Store(time.Now().UnixNano())
 	e.t.mu.Lock()
 	e.t.mu.spans = err
 	e.t.mu.Unlock()

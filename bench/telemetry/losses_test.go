@@ -84,6 +84,7 @@ func TestLosses_Counted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log record
+			begun := time.Now()
 			s := begin(t, c.url, &log)
 			defer s.Close()
 			defer hangs.CloseClientConnections()
@@ -98,8 +99,12 @@ func TestLosses_Counted(t *testing.T) {
 					t.Fatalf("%+v", l)
 				}
 			}
-			if text := s.Losses().String(); !strings.Contains(text, "of 2000 spans were not delivered: ") {
+			l := s.Losses()
+			if text := l.String(); !strings.Contains(text, "of 2000 spans were not delivered: ") || !strings.HasSuffix(text, l.Last.UTC().Format(" (the last loss was at 2006-01-02T15:04:05Z)")) {
 				t.Errorf("text %q", text)
+			}
+			if l.Last.Before(begun) || l.Last.After(time.Now()) {
+				t.Errorf("the last loss was at %v", l.Last)
 			}
 			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="traces or metrics were not delivered" spans=`) {
 				t.Errorf("log\n%s", got)

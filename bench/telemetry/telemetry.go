@@ -63,6 +63,7 @@ type Telemetry struct {
 	logs logs
 	// Sampled spans: those that have ended, those on their way, and what has become of the others.
 	ended, queued, delivered, failedSpans, dropped atomic.Int64
+	lostAt                                         atomic.Int64 // when something was lost last, in nanoseconds of Unix; 0: never
 
 	mu struct {
 		sync.Mutex
@@ -237,7 +238,7 @@ func (t *Telemetry) failed(err error) {
 	t.mu.Lock()
 	t.mu.last = err
 	t.mu.Unlock()
-	t.logs.lost(err)
+	t.lost(err)
 }
 
 // Flush delivers the spans so far and the metrics as of now. It waits at most Patience, and a tenth of that once a flush has
@@ -262,7 +263,10 @@ func (t *Telemetry) wait(do func(provider, context.Context) error) (before error
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.metrics = failures[0]
-	t.mu.last = cmp.Or(errors.Join(failures[:]...), t.mu.last)
+	if err := errors.Join(failures[:]...); err != nil {
+		t.mu.last = err
+		t.lostAt.Store(time.Now().UnixNano())
+	}
 	if ctx.Err() != nil {
 		t.mu.patience = Patience / 10
 	}

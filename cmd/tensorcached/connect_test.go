@@ -109,8 +109,8 @@ func TestConnect_Stopped(t *testing.T) {
 		args []string
 	}{
 		{owner + "in time: context deadline exceeded", []string{"status", "--timeout", "300ms"}},
-		{owner + "within 10s: it is stopped, hangs, or has no file descriptors left", []string{"refresh"}},
-		{owner + "within 10s: it is stopped, hangs, or has no file descriptors left", []string{"drain"}},
+		{owner + "within 10s: it gives no sign of life: stopped, or out of file descriptors", []string{"refresh"}},
+		{owner + "within 10s: it gives no sign of life: stopped, or out of file descriptors", []string{"drain"}},
 	} {
 		all.Go(func() {
 			_, stderr, status := runs(t, append(c.args, "--connect", p.socket())...)

@@ -13,13 +13,13 @@ const (
 	forget = time.Minute
 	// longest is the longest delay of one failure. The first one takes 2 ms, and each further one twice as long.
 	longest = time.Second
-	// atATime is how many logins of one address are checked or delayed at a time; others wait. It bounds guesses over many connections to as many a second.
+	// atATime is how many failed logins of one address are delayed at a time; others wait. It bounds answers to guesses over many connections to as many a second.
 	atATime = 16
 	// mostAddresses is how many addresses are remembered. Further ones share one place.
 	mostAddresses = 4096
 )
 
-// Logins delays failed logins, by the address that they come from. A correct password is not delayed, unless atATime wrong ones of its address are.
+// Logins delays failed logins, by the address that they come from. A correct password is never delayed: many clients may share the address of one that guesses.
 type Logins struct {
 	failed atomic.Int64
 	mu     struct {
@@ -32,9 +32,9 @@ type Logins struct {
 
 // origin is what is known of an address.
 type origin struct {
-	places chan struct{} // has an element for each login that is checked or delayed
+	places chan struct{} // has an element for each login that is delayed
 	// Logins.mu guards these.
-	users    int // logins that are checked, delayed or wait for a place
+	users    int // logins that are delayed or wait for a place
 	failures int // in a row, with less than forget between them
 	last     time.Time
 }
@@ -42,25 +42,22 @@ type origin struct {
 // Failed returns how many logins have failed.
 func (l *Logins) Failed() int64 { return l.failed.Load() }
 
-// Try returns what check says of a login from an address with a port. If that is false, it returns after a delay, or when ctx ends. It is false, too, if ctx ends while others of its address are delayed.
+// Try returns what check says of a login from an address with a port. If that is false, it returns after a delay, or when ctx ends.
 func (l *Logins) Try(ctx context.Context, from string, check func() bool) bool {
-	o := l.begin(prefix(from))
-	defer l.end(o)
-	select {
-	case o.places <- struct{}{}:
-	default:
-		select {
-		case o.places <- struct{}{}:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	defer func() { <-o.places }()
 	if check() {
 		return true
 	}
 	l.failed.Add(1)
-	timer := time.NewTimer(l.fail(o))
+	o := l.begin(prefix(from))
+	defer l.end(o)
+	delay := l.fail(o)
+	select {
+	case o.places <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-o.places }()
+	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

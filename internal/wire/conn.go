@@ -76,7 +76,9 @@ func (c *Conn) Write(m *Message) error {
 	defer c.write.Unlock()
 	c.c.SetWriteDeadline(time.Now().Add(c.timeout))
 	if err := c.send(frame, m); err != nil {
-		c.stuck.Store(errors.Is(err, os.ErrDeadlineExceeded))
+		if errors.Is(err, os.ErrDeadlineExceeded) { // writers that wait find the connection closed: that is no other reason
+			c.stuck.Store(true)
+		}
 		c.c.Close() // a part of the frame may have been sent
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 
 // Peer is the client's end of a connection: it sends requests and hands notices to a function. It is safe for concurrent use.
 //
-// No request waits for an owner that gives no sign of life: that is stopped, hangs, or cannot take the connection because it has no descriptors left. A
-// request that is under way asks the owner for such a sign (Ping). Requests of an owner that answers may take as long as they do.
+// No request waits for an owner that gives no sign of life: that is stopped, or cannot take the connection because it has no descriptors left. A request that is
+// under way asks the owner for such a sign (Ping). The owner gives it beside its work: a request may take as long as that does, also if it hangs.
 type Peer struct {
 	conn    *Conn
 	address string
@@ -42,7 +42,7 @@ var errEnded = errors.New("wire: the owner has ended the connection")
 const DefaultTimeout = 10 * time.Second
 
 // ErrSilent is wrapped by errors of requests to an owner that has given no sign of life for as long as Dial was told.
-var ErrSilent = errors.New("it is stopped, hangs, or has no file descriptors left")
+var ErrSilent = errors.New("it gives no sign of life: stopped, or out of file descriptors")
 
 // owner says who does not answer.
 func (p *Peer) owner() string {

@@ -51,7 +51,7 @@ const silence = 200 * time.Millisecond
 // checkSilent checks the error of a request to an owner that gives no sign of life.
 func checkSilent(t *testing.T, err error, address, method string) {
 	t.Helper()
-	want := fmt.Sprintf("wire: owner at %s (process %d) has not answered %s within 200ms: it is stopped, hangs, or has no file descriptors left", address, os.Getpid(), method)
+	want := fmt.Sprintf("wire: owner at %s (process %d) has not answered %s within 200ms: it gives no sign of life: stopped, or out of file descriptors", address, os.Getpid(), method)
 	if !errors.Is(err, ErrSilent) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -94,6 +94,38 @@ func TestPeer_Silent(t *testing.T) {
 	<-p.Done() // a part of the frame has been sent
 	_, err = p.Call(ctx, "update", nil, nil, nil)
 	checkSilent(t, err, address, "requests")
+}
+
+// TestPeer_SilentWriters: of requests at a time that an owner does not read, all say so, also those that find the connection closed by the first.
+func TestPeer_SilentWriters(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	defer close(hold)
+	address := answering(t, func(*Conn, *Message) { <-hold })
+	p, _, err := Dial(context.Background(), address, "test", silence, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.ping() // what is held
+	const writers = 8
+	failed := make(chan error, writers)
+	for range writers {
+		go func() {
+			_, err := p.Call(context.Background(), "update", nil, make([]byte, MaxPayload), nil)
+			failed <- err
+		}()
+	}
+	for range writers {
+		err := <-failed
+		if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "wire: owner at "+address) {
+			t.Errorf("error %v, want one that wraps ErrSilent and names the owner", err)
+		}
+	}
+	<-p.Done()
+	if err := p.Err(); !errors.Is(err, ErrSilent) {
+		t.Errorf("the connection ended with %v", err)
+	}
 }
 
 // TestPeer_AtWork: a request may take longer than the time-out as long as the owner gives signs of life, by answers to pings, or by notices.

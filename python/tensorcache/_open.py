@@ -175,8 +175,9 @@ def open(
         Only for attaching: most memory of each GPU that this process allocates for its reads, at least ``"1MiB"``. An owner that allows less refuses the
         process. None: what the owner allows.
     timeout
-        Only for attaching: seconds for which ``open``, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, hangs, or
-        has no file descriptors left. ``OwnerError`` then names it. What an owner is at work on may take longer. At least 0.1; None: 10.
+        Only for attaching: seconds for which ``open``, and each request to the owner later, waits for an owner that gives no sign of life: because it is stopped, or has
+        no file descriptors left. ``OwnerError`` then names it. What an owner is at work on takes as long as that, also while it waits for a drive. At least 0.1;
+        None: 10.
 
     It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
 

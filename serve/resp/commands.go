@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -123,7 +124,9 @@ const (
 
 func (c *conn) login(name string, password []byte) error {
 	s, r := c.server, unknown
-	if !s.logins.Try(s.open, c.net.RemoteAddr().String(), func() bool {
+	ctx, cancel := context.WithTimeout(s.open, loginTime) // a client that has gone is not noticed meanwhile, and holds one of MaxClients
+	defer cancel()
+	if !s.logins.Try(ctx, c.net.RemoteAddr().String(), func() bool {
 		r = s.users.Load().login(name, password)
 		return r != unknown
 	}) {

@@ -212,7 +212,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.cut() // an update may wait for batches
 	s.mu.Lock()
 	for c := range s.mu.conns {
-		c.net.Close()
+		c.ahead.Conn.Close() // TLS's would wait for each client in turn to take its last record
 	}
 	s.mu.Unlock()
 	<-ended

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -282,6 +284,33 @@ func TestServer_FailedLogins(t *testing.T) {
 		t.Errorf("Close beside delayed logins: %v", err)
 	}
 }
+
+// TestServer_FailedLoginsTime: however many logins of an address fail, none holds its connection for longer than a client may take to log in.
+func TestServer_FailedLoginsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{o: Options{Logger: slog.New(slog.DiscardHandler)}, open: t.Context()}
+		s.SetUsers(Users{Password: "read"})
+		begun := time.Now()
+		c := &conn{server: s, net: from{}}
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() {
+				if err := c.login("default", []byte("guess")); err != errWrongPass {
+					t.Errorf("error %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(begun); took > loginTime+2*time.Second { // one that has a place is not cut short
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// from is a connection that only has an address.
+type from struct{ net.Conn }
+
+func (from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1} }
 
 // TestServer_HTTP: a web page cannot have its request's body run as commands. redis-server closes the connection at POST and Host:, too.
 func TestServer_HTTP(t *testing.T) {

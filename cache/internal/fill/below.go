@@ -32,18 +32,21 @@ type part struct {
 	table  int
 	memory []byte
 	rows   []transfer.Staged
-	unread []int64 // rows that cannot be read
-	fault  error   // why one of them cannot
+	unread []uint32 // the page of each row that cannot be read
+	fault  error    // why one of them cannot
 }
 
-// unread are the rows of a table that could not be read from below the host tier, such as those of a damaged page. They get no places: each batch that needs them
-// tries again, and reports it.
+// unread are the pages of a table whose rows could not be read from below the host tier, such as damaged ones. Their rows get no places: each batch that needs them
+// tries again, and reports it. Rows are only counted, because a table may have billions of them.
 type unread struct {
-	mu    sync.Mutex
-	read  int64 // rows that could be
-	rows  map[int64]struct{}
-	fault error         // why one could not
-	slow  time.Duration // that parts with such rows took, if they took slowPart
+	name   string // of the table
+	mu     sync.Mutex
+	read   int64 // rows that could be
+	failed int64 // reads of rows that failed
+	parts  int   // that had such rows
+	pages  map[uint32]struct{}
+	fault  error         // why one could not
+	slow   time.Duration // that parts with such rows took, if they took slowPart
 }
 
 const (
@@ -51,6 +54,8 @@ const (
 	// them for mostSlow together, because a table may have thousands of them.
 	slowPart = time.Second
 	mostSlow = 10 * time.Second
+	// mostFailed is how many parts may fail before any row of a table has been read. New ends with an error then: the rest would fail, too.
+	mostFailed = 1000
 	// mostNamed is how many pages a line of the log names.
 	mostNamed = 16
 )
@@ -63,38 +68,44 @@ func (u *unread) add(p *part, took time.Duration) error {
 	if len(p.unread) == 0 {
 		return nil
 	}
-	if u.rows == nil {
-		u.rows = map[int64]struct{}{}
+	if u.pages == nil {
+		u.pages = map[uint32]struct{}{}
 	}
-	for _, row := range p.unread {
-		u.rows[row] = struct{}{}
+	for _, page := range p.unread {
+		u.pages[page] = struct{}{}
 	}
+	u.failed += int64(len(p.unread))
+	u.parts++
 	u.fault = cmp.Or(u.fault, p.fault)
 	if took >= slowPart {
 		u.slow += took
 	}
-	if u.slow > mostSlow {
-		return fmt.Errorf("%w: %d rows within %v: %w", cold.ErrCold, len(u.rows), u.slow.Round(time.Second), u.fault)
+	switch {
+	case u.slow > mostSlow:
+		return fmt.Errorf("%w: table %s: %d rows within %v: %w", cold.ErrCold, u.name, u.failed, u.slow.Round(time.Second), u.fault)
+	case u.read == 0 && u.parts >= mostFailed:
+		return u.none()
 	}
 	return nil
 }
 
-// reportUnread logs which rows could not be read. If none of a table's rows could be read, it is an error: the cache would serve nothing but errors.
+// none is the error of a table of which no row could be read. REQUIRES: u.mu is locked, or no part is being read.
+func (u *unread) none() error {
+	return fmt.Errorf("%w: table %s: none of %d rows could be read: %w", cold.ErrCold, u.name, u.failed, u.fault)
+}
+
+// reportUnread logs which pages could not be read. If none of a table's rows could be read, it is an error: the cache would serve nothing but errors.
 func (f *filler) reportUnread() error {
 	for table := range f.unread {
-		u, t := &f.unread[table], f.set.Tables[table]
-		if len(u.rows) == 0 {
+		u := &f.unread[table]
+		if u.failed == 0 {
 			continue
 		}
 		if u.read == 0 {
-			return fmt.Errorf("%w: table %s: none of %d rows could be read: %w", cold.ErrCold, t.Name, len(u.rows), u.fault)
+			return u.none()
 		}
-		pages := map[uint32]struct{}{}
-		for row := range u.rows {
-			pages[t.Cold.PageOf(row)] = struct{}{}
-		}
-		named := slices.Sorted(maps.Keys(pages))
-		f.o.Log.Warn("rows cannot be read from their pages, and are in no tier", slog.String("table", t.Name), slog.Int("rows", len(u.rows)), slog.Int("pages", len(named)),
+		named := slices.Sorted(maps.Keys(u.pages))
+		f.o.Log.Warn("rows cannot be read from their pages, and are in no tier", slog.String("table", u.name), slog.Int64("failed_reads", u.failed), slog.Int("pages", len(named)),
 			slog.Any("first_pages", named[:min(mostNamed, len(named))]), slog.Any("error", u.fault))
 	}
 	return nil
@@ -169,7 +180,7 @@ func (f *filler) readPart(p *part, rows []int64) error {
 				if _, late := errors.AsType[cold.NoAnswer](err); late {
 					missing, why = append(missing, rows[i]), err
 				} else {
-					p.unread, p.fault = append(p.unread, rows[i]), cmp.Or(p.fault, err)
+					p.unread, p.fault = append(p.unread, t.Cold.PageOf(rows[i])), cmp.Or(p.fault, err)
 				}
 				return
 			}

@@ -214,6 +214,9 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		o.Context = context.Background()
 	}
 	f := &filler{o: o, set: store.Set, store: store, unread: make([]unread, len(store.Set.Tables))}
+	for table, t := range f.set.Tables {
+		f.unread[table].name = t.Name
+	}
 	resident, buddies, err := f.chooseResident()
 	if err != nil {
 		return nil, err
@@ -756,7 +759,10 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	if err := f.admitHeld(keys, a, writers); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.admitBelow(a, writers), f.reportUnread()); err != nil {
+	if err := f.admitBelow(a, writers); err != nil {
+		return nil, err
+	}
+	if err := f.reportUnread(); err != nil {
 		return nil, err
 	}
 	for _, w := range writers {
