@@ -18,7 +18,7 @@ from . import _abi
 from ._bags import bags_of, pooling, row_of_float8, structure
 from ._elements import Element, element
 from ._library import check, library
-from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, seen, written
+from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, seen, unasked, written
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def _moved(of: Any, device: torch.device, known: dict[int, Any]) -> Any:
     return known[key][1].view(of.shape)
 
 
+@unasked
 def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]] = None) -> list[torch.Tensor]:
     """Reduces bags of several tables of one cache in one call of the library. All tensors are on one device."""
     batches = (_abi.Pooled * len(requests))()
@@ -170,6 +171,7 @@ def embedding_bag(
     return result if out is None else written(out, result)
 
 
+@unasked
 def keyed_bags(
     tables: Sequence[TensorReads], first: Sequence[int], bags: int, modes: Sequence[str], values: Any, offsets: Any, weights: Any, dtype: Any
 ) -> torch.Tensor:

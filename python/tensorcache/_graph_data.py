@@ -7,7 +7,7 @@ PyG's loaders give each batch the rows of its nodes of tensors and arrays, and t
 from __future__ import annotations
 
 import functools
-import importlib.util
+import itertools
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -31,22 +31,35 @@ def refuse_tables() -> None:
 
 
 class _AtImport(MetaPathFinder):
-    """Guards PyG's storage when it is imported. Until then it passes every other module by."""
+    """Guards PyG's storage when it is imported. It passes every other module by."""
 
-    def find_spec(self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
         if name != _STORAGE:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_guard(module: ModuleType) -> None:
-                execute(module)
-                _guard(module)
-
-            spec.loader.exec_module = execute_and_guard  # type: ignore[method-assign]
+        behind = itertools.islice(itertools.dropwhile(lambda finder: finder is not self, list(sys.meta_path)), 1, None)
+        found = (finder.find_spec(name, path, target) for finder in behind if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _GuardingLoader(self, spec.loader)  # type: ignore[assignment]
         return spec
+
+
+class _GuardingLoader:
+    """The loader of one module, by another, which loads further modules too: a zipimporter is that of a folder."""
+
+    def __init__(self, finder: MetaPathFinder, loader: Any) -> None:
+        self._finder, self._loader = finder, loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if hasattr(module, "BaseStorage"):
+            _guard(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
 
 
 def _guard(storage: Any) -> None:

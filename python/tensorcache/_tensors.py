@@ -11,11 +11,13 @@ import functools
 import itertools
 import sys
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, NoReturn, Optional, TypeVar, cast
 
 import numpy as np
 import torch
+from torch.utils._device import DeviceContext
 
 from . import _abi
 from ._bags import pooling, summed
@@ -34,6 +36,7 @@ _is_compiling = torch.compiler.is_compiling
 # whether operators are traced before they are dispatched. A mode of functions says the last, too, but not while it hands a table one of its functions.
 _is_tracing = torch._C._is_tracing
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_function_mode, _no_functions = torch._C._get_function_stack_at, torch._C.DisableTorchFunction
 _transform = torch._C._functorch.peek_interpreter_stack
 _is_included, _before_dispatch = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
@@ -41,13 +44,35 @@ _cpu = torch.device("cpu")
 _INTEGERS = tuple(
     getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)
 )
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
 
 
+def _functions_seen() -> bool:
+    """Whether a mode sees functions: another one than that of a default device, which may last as long as the program, and which no read asks."""
+    for i in range(_function_modes()):
+        if type(_function_mode(i)) is not DeviceContext:
+            return True
+    return False
+
+
 def watched() -> bool:
     """Whether torch must see what is done, though nothing is being compiled: a program is traced, a mode is active, or a function transformed."""
-    return _is_tracing() or _function_modes() > 0 or _dispatch_modes() > 0 or _transform() is not None or _is_included(_before_dispatch)
+    return _is_tracing() or _function_modes() > 0 and _functions_seen() or _dispatch_modes() > 0 or _transform() is not None or _is_included(_before_dispatch)
+
+
+def unasked(function: _Call) -> _Call:
+    """Has a function that reads at once not ask the mode of a default device, which would be called for each property of a tensor: 1 µs each."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if not _function_modes():
+            return function(*args, **options)
+        with _no_functions():
+            return function(*args, **options)
+
+    return cast(_Call, call)
 
 
 def seen(*values: Any) -> bool:
@@ -116,9 +141,13 @@ class TensorReads:
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids``."""
         # seen(ids), without calls of Python functions.
-        if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or _function_modes() or _dispatch_modes() or _transform() is not None:
+        modes = _function_modes()
+        if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or modes and _functions_seen() or _dispatch_modes() or _transform() is not None:
             result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key)
             return result
+        if modes:
+            with _no_functions():  # see unasked
+                return self.eager(ids)
         return self.eager(ids)
 
     def eager(self, ids: torch.Tensor) -> torch.Tensor:
@@ -150,6 +179,7 @@ class TensorReads:
         result: torch.Tensor = torch.ops.tensorcache.gather(host_tensor(ids, self._rows()), self.key, kind)
         return result if out is None else written(out, result)
 
+    @unasked
     def at_once(self, ids: Any, out: Any, dtype: Any = None) -> torch.Tensor:
         """``gather`` without the operator."""
         if dtype is not None:
@@ -215,6 +245,7 @@ class TensorReads:
         table = self._table()
         return 0 if table is None else len(table)
 
+    @unasked
     def prefetch(self, ids: torch.Tensor) -> None:
         """Prefetches the rows of CUDA row numbers once they are known on the host."""
         gpu = ids.device

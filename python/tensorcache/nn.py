@@ -131,11 +131,12 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
     feature. The input is a ``torchrec.KeyedJaggedTensor``, or a dict from feature to ``(ids, offsets)``, with one offset more than there
     are samples, or to ids of two axes; each may have weights behind them, float32 factors for "sum". The output is a ``torchrec.KeyedTensor`` for the former, in
     the type that holds the sums of all tables, and a dict from feature to a tensor of shape ``(samples, columns)`` for the latter, by default in each table's type.
-    ``dtype`` is the type of the output: float32, float16 or bfloat16. All features of a KeyedJaggedTensor must have as many samples.
+    ``dtype`` is the type of the output: float32, float16 or bfloat16; others of floating-point numbers are converted from float32. All features of a KeyedJaggedTensor must have as many samples.
 
     Tensors on a GPU are read in the order of the current stream; the host does not wait. Captured graphs and ``torch.compile(fullgraph=True)`` take the module.
 
-    As with ``CachedEmbedding`` the tables are constants, the module has no parameters, and ``half()``, ``to(dtype)`` and the like set ``dtype``.
+    As with ``CachedEmbedding`` the tables are constants, the module has no parameters, and ``half()``, ``to(dtype)`` and the like set ``dtype``. What ``double()``
+    and the like ask for is converted from float32.
     """
 
     def __init__(self, tables: Mapping[str, Table], mode: Union[str, Mapping[str, str]] = "sum", dtype: Any = None) -> None:
@@ -152,6 +153,8 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
             if of not in ("sum", "mean"):
                 raise ArgumentError(f"tensorcache: mode ({of!r}) of feature {feature!r} must be 'sum' or 'mean'")
         self.tables, self.modes, self.dtype = dict(tables), modes, None if dtype is None else element(dtype).torch()
+        if self.dtype is not None and not self.dtype.is_floating_point:
+            raise TypeError(f"tensorcache: dtype ({self.dtype}) must be a type of floating-point numbers")
         # What compiled programs may look at: names, and the operators' names of the tables; the features of each cache.
         self._keys = {feature: table._reads().key for feature, table in tables.items()}
         self._widths = {feature: table._reads().sums()[1][0] for feature, table in tables.items()}
@@ -174,25 +177,29 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
             ids, offsets, weights = [x[0] for x in of], [x[1] for x in of], [x[2] if len(x) > 2 else None for x in of]
             modes = [self.modes[name] for name in names]
             found.update(zip(names, self._bags(names, ids, offsets, modes, weights)))
-        return {name: found[name] for name in features}
+        return {name: self._converted(found[name]) for name in features}
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        asked = _dtype_of(fn)
-        if asked is not None and asked not in _ROUNDED:
-            raise TypeError(f"tensorcache: dtype ({asked}) must be float32, float16 or bfloat16")
-        self.dtype = asked or self.dtype
+        self.dtype = _dtype_of(fn) or self.dtype
         return super()._apply(fn, *args, **kwargs)
+
+    def _read_dtype(self) -> Any:
+        """The type that the library gives the output."""
+        return self.dtype if self.dtype is None or self.dtype in _ROUNDED else torch.float32
+
+    def _converted(self, found: torch.Tensor) -> torch.Tensor:
+        return found if self.dtype is None or self.dtype in _ROUNDED else found.to(self.dtype)
 
     def _bags(self, names: list[str], ids: list[Any], offsets: list[Any], modes: list[str], weights: list[Any]) -> list[torch.Tensor]:
         """Reduces the bags of some features, of one cache."""
         if seen(*ids, *offsets, *weights):
-            keys = [self._keys[name] for name in names]
+            keys, dtype = [self._keys[name] for name in names], self._read_dtype()
             if torch.jit.is_tracing():  # its programs have no lists of tensors that may be None
-                return [torch.ops.tensorcache.embedding_bag(*of, at is not None, None, self.dtype) for of, at in zip(zip(ids, offsets, keys, modes, weights), offsets)]
-            result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, self.dtype)
+                return [torch.ops.tensorcache.embedding_bag(*of, at is not None, None, dtype) for of, at in zip(zip(ids, offsets, keys, modes, weights), offsets)]
+            result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, dtype)
             return result
         return embedding_bags([
-            BagRequest(self.tables[name]._reads(), of, at, mode, factors, at is not None, None, self.dtype)
+            BagRequest(self.tables[name]._reads(), of, at, mode, factors, at is not None, None, self._read_dtype())
             for name, of, at, mode, factors in zip(names, ids, offsets, modes, weights)
         ])  # fmt: skip
 
@@ -212,9 +219,10 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
             first, modes = [keys.index(name) * samples for name in names], [self.modes[name] for name in names]
             if seen(values, offsets, weights):
                 of = [self._keys[name] for name in names]
-                joined = torch.ops.tensorcache.keyed_bags(values, offsets, of, first, samples, modes, weights, self.dtype)
+                joined = torch.ops.tensorcache.keyed_bags(values, offsets, of, first, samples, modes, weights, self._read_dtype())
             else:
-                joined = keyed_bags([self.tables[name]._reads() for name in names], first, samples, modes, values, offsets, weights, self.dtype)
+                joined = keyed_bags([self.tables[name]._reads() for name in names], first, samples, modes, values, offsets, weights, self._read_dtype())
+            joined = self._converted(joined)
             if len(self._groups) == 1 and kind is not None:
                 return kind(names, [self._widths[name] for name in names], joined)
             parts.update(zip(names, joined.split([self._widths[name] for name in names], 1)))

@@ -62,8 +62,14 @@ def test_collection_takes_the_dtype_of_the_model(rows: Array) -> None:
         assert [of.dtype for of in bags(given).values()] == [torch.float32, torch.bfloat16]
         assert [of.dtype for of in bags.half().to("cpu")(given).values()] == [torch.float16, torch.float16]
         assert [of.dtype for of in bags.float()(given).values()] == [torch.float32, torch.float32]
-        with pytest.raises(TypeError, match="dtype .torch.float64. must be float32"):
-            bags.double()
+        model = torch.nn.Sequential(torch.nn.Linear(32, 2), bags, torch.nn.Linear(32, 2)).double()  # whole, as float32 that is converted
+        assert {of.dtype for of in model.parameters()} == {torch.float64}
+        for read in (bags, torch.compile(bags, fullgraph=True, backend="aot_eager")):
+            found = read(given)
+            assert [of.dtype for of in found.values()] == [torch.float64, torch.float64]
+            assert torch.equal(found["a"], CachedEmbeddingBagCollection({"a": cache["a"]}, dtype="float32")({"a": ids})["a"].double())
+        with pytest.raises(TypeError, match="dtype .torch.int32. must be a type of floating-point numbers"):
+            CachedEmbeddingBagCollection(dict(cache), dtype=torch.int32)
 
 
 def test_loads_the_checkpoint_of_an_embedding(device: str, rows: Array) -> None:

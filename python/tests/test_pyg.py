@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,6 +124,28 @@ assert data.x.shape == (3, 2) and not [of for of in sys.meta_path if "tensorcach
 print("ok")
 """)
     assert done.stdout == "ok\n", done.stderr
+
+
+def test_only_the_storage_is_guarded(python: Any, tmp_path: Path) -> None:
+    """Of a package in a zip file, whose modules share a loader. To look for the storage without importing it changes nothing."""
+    with zipfile.ZipFile(tmp_path / "stand_in.zip", "w") as archive:
+        for name, text in (("__init__", ""), ("data/__init__", ""), ("data/other", "A = 1"), ("data/storage", "class BaseStorage(dict): pass")):
+            archive.writestr(f"torch_geometric/{name}.py", text)
+    done = python(f"""
+import importlib.util, sys
+import numpy as np, tensorcache
+sys.path.insert(0, {str(tmp_path / "stand_in.zip")!r})
+x = tensorcache.open(np.ones((9, 4), np.float32), "1MB", device="host")
+spec = importlib.util.find_spec("torch_geometric.data.storage")
+assert "BaseStorage" in spec.loader.get_source(spec.name) and spec.name not in sys.modules
+import torch_geometric.data.storage as storage
+import torch_geometric.data.other as other
+assert type(storage.__loader__).__name__ == type(storage.__spec__.loader).__name__ == "zipimporter", storage.__loader__
+try: storage.BaseStorage()["x"] = x
+except tensorcache.ArgumentError as e: print("refused")
+assert other.A == 1 and not [of for of in sys.meta_path if "tensorcache" in type(of).__module__]
+""")
+    assert done.stdout == "refused\n", done.stderr
 
 
 @pytest.mark.parametrize("of", ["cache", "dict"])

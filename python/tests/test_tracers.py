@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pages_writer import write_pages
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -227,6 +229,8 @@ def test_default_device(table: Any, how: str) -> None:
             "lists": lambda: x.embedding_bag(numbers.tolist(), offsets, "sum", [1.0, 2.0, 3.0, 4.0]),
             "collection": lambda: bags({"x": numbers.view(2, 2)})["x"],
             "float8": lambda: cache["f"].gather(numbers, dtype=torch.float32),
+            "out": lambda: x.gather(numbers, out=torch.empty(4, 32, device="cpu")),
+            "bags into out": lambda: x.embedding_bag(numbers, offsets, "sum", out=torch.empty(2, 32, device="cpu")),
         }
         offsets = torch.tensor([0, 2])
         numbers_mask = torch.arange(5000) % 1000 == 3
@@ -262,6 +266,69 @@ def test_default_device_for_ngrams() -> None:
             ids = numbers(tokens)
             values = [grams.values(ids), grams.values(ids.numpy())]
         assert all(same(of, grams.values(ids)) for of in values) and ids.device.type == "cpu"
+
+
+@pytest.fixture
+def default_device() -> Iterator[None]:
+    torch.set_default_device("cpu")
+    yield
+    torch.set_default_device(None)
+
+
+def operators(function: Callable[[], Any]) -> set[str]:
+    """The names of the operators that a function calls."""
+    with torch.autograd.profiler.profile() as found:
+        function()
+    return {event.name for event in found.function_events}
+
+
+@pytest.mark.usefixtures("default_device")
+def test_reads_by_the_default_device_are_eager(table: Any) -> None:
+    """The mode of a default device lasts as long as the program, and no read needs it: nothing is read into other memory and copied, or converted afterwards."""
+    from tensorcache.ngram import NgramHash, NgramTable, RowFormat
+
+    numbers, offsets = torch.tensor([3, 4, 5, 6]), torch.tensor([0, 2])
+    out, bags = torch.empty(4, 32), torch.empty(2, 32)
+    bytes_ = torch.arange(5000 * 64).view(5000, 64).to(torch.uint8) % 100
+    with tensorcache.open({"x": table, "g": bytes_}, "25%", device="host") as cache:
+        x, grams, hashed, values = cache["x"], NgramTable(cache["g"], RowFormat(64)), NgramHash((2,), 2, 1, 400), torch.empty(4, 64)
+        collection = nn.CachedEmbeddingBagCollection({"x": x})
+        reads: list[Callable[[], Any]] = [
+            lambda: x[numbers], lambda: F.embedding(numbers, x), lambda: x.gather(numbers, out=out), lambda: x.embedding_bag(numbers, offsets, "sum", out=bags),
+            lambda: collection({"x": numbers.view(2, 2)}), lambda: grams.values(numbers, torch.float32, out=values),
+        ]  # fmt: skip
+        for i, read in enumerate(reads):
+            called = operators(read)
+            assert not [name for name in called if "tensorcache" in name or "copy_" in name or "mul" in name], (i, called)
+        assert same(out, table[3:7]) and same(values, grams.format.dequantise(bytes_[3:7], torch.float32))
+        torch.testing.assert_close(bags, table[3:7].view(2, 2, 32).sum(1))
+        hashed(torch.arange(20))
+        kept = hashed._constants(torch.device("cpu"))
+        assert hashed._constants(torch.device("cpu")) is kept
+
+
+@pytest.mark.usefixtures("default_device")
+def test_prefetch_by_a_default_device(rows: Array, tmp_path: Path) -> None:
+    with tensorcache.open(write_pages(tmp_path / "t.tc", rows), "60KB", host_memory="400KB", device="host") as x:
+        absent = torch.tensor([entry["row"] for entry in x.explain(np.arange(len(rows))) if entry["tier"] == "pages"][:50])
+        x.prefetch(absent)
+        for _ in range(6000):
+            if x.stats()["tiers"]["prefetch"]["rows"] >= 50:
+                break
+            time.sleep(0.01)
+        assert x.stats()["tiers"]["prefetch"]["rows"] == 50
+
+
+@pytest.mark.usefixtures("default_device")
+@pytest.mark.parametrize("read", READS)
+def test_modes_by_a_default_device_see_reads(table: Any, read: str) -> None:
+    test_modes_see_reads(table, read)
+
+
+@pytest.mark.usefixtures("default_device")
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_programs_traced_by_a_default_device_read(table: Any, tracer: str) -> None:
+    test_traced_programs_read(table, tracer, "index")
 
 
 def test_hash_keeps_no_constants_of_a_mode() -> None:
