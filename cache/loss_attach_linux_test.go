@@ -195,6 +195,67 @@ func TestLoss_Pauses(t *testing.T) {
 	}
 }
 
+// TestLoss_CannotBeWithdrawnOfOwner: when the owner cannot withdraw the rows of a lost device, batches of clients return an error, and no client may attach. Nobody waits.
+func TestLoss_CannotBeWithdrawnOfOwner(t *testing.T) {
+	for _, before := range []bool{false, true} { // the writer has failed before the device is lost
+		t.Run(fmt.Sprintf("failed before %v", before), func(t *testing.T) {
+			const rows, rowBytes = 600, 64
+			m := newModel(rows, rows, rowBytes)
+			f, _, c, a, s := shareFaulty(t, 3, m)
+			var refusing atomic.Bool
+			f.refused = func(device int, kernel string) error {
+				if device == 1 && kernel == "store" && refusing.Load() {
+					return errScripted
+				}
+				return nil
+			}
+			limited, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			out := make([]byte, rows*rowBytes)
+			all := cache.Request{Rows: allRows(rows), Out: out}
+			if err := errors.Join(c.Gather(limited, all), a.Gather(limited, all)); err != nil {
+				t.Fatal(err)
+			}
+			refusing.Store(true)
+			if before {
+				if err := c.Update(ctx, 0, []int64{5}, out[5*rowBytes:6*rowBytes]); !errors.Is(err, errScripted) {
+					t.Fatal(err)
+				}
+				if err := a.Gather(limited, all); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.lose(2)
+			for i := range 3 {
+				if err := c.On(i).Gather(limited, all); !errors.Is(err, cache.ErrDevice) {
+					t.Errorf("owner: device %d: %v", i, err)
+				}
+			}
+			want := "rows of lost device 2 cannot be withdrawn: "
+			for i := range 2 {
+				for { // the owner tells it
+					err := a.On(i).Gather(limited, all)
+					if errors.Is(err, cache.ErrDevice) && strings.Contains(err.Error(), want) {
+						break
+					}
+					if err != nil {
+						t.Fatalf("client: device %d: %v", i, err)
+					}
+				}
+			}
+			if err := a.Gather(limited, all); !errors.Is(err, cache.ErrDevice) {
+				t.Errorf("client: %v", err)
+			}
+			if late, err := cache.Attach(limited, s.Address(), cache.AttachOptions{}); err == nil {
+				late.Close()
+				t.Error("a client attaches")
+			} else if !strings.Contains(err.Error(), want) {
+				t.Errorf("Attach: %v", err)
+			}
+		})
+	}
+}
+
 // TestLoss_OfClient: a device that fails in a client only is not used there any more. The owner goes on with it.
 func TestLoss_OfClient(t *testing.T) {
 	m := newModel(600, 600, 64)

@@ -280,7 +280,7 @@ func TestLoss_CannotBeWithdrawn(t *testing.T) {
 		out := make([]byte, rows*rowBytes)
 		for i := range 3 {
 			err := c.On(i%2).Gather(limited, cache.Request{Rows: allRows(rows), Out: out})
-			if !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 2: ") {
+			if !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 2") {
 				t.Errorf("writer failed before: %v: %v", before, err)
 			}
 		}

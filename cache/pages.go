@@ -278,25 +278,22 @@ func (u *updates) open(withTable bool) (*delta.Log, error) {
 }
 
 // Append implements cold.Log.
-func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error) {
+func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, show func(), err error) {
 	l, err := u.open(false)
 	if err != nil {
-		return nil, belowError{err}
+		return nil, nil, belowError{err}
 	}
 	all := make([]delta.Row, len(rows))
 	for i, row := range rows {
 		all[i] = delta.Row{Row: row, Stored: stored[i], Compressed: compressed[i]}
 	}
-	wait, err := l.AppendAsync(all)
+	sync, found, err := l.AppendAsync(all)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func() error {
-		if err := wait(); err != nil {
-			return err
-		}
+	return sync, func() {
+		found()
 		u.appended(l.Stats())
-		return nil
 	}, nil
 }
 

@@ -251,3 +251,117 @@ func TestUpdate_SyncFails(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUpdate_FailedWriter: updates of a cache that cannot be changed any more do not go to the log: absent rows would be served as they are there, and cached ones not.
+func TestUpdate_FailedWriter(t *testing.T) {
+	const rows, rowBytes = 600, 120
+	data := newModel(rows, rows, rowBytes).source()
+	dir := packedFiles(t, data, rowBytes)
+	c := openDirectory(t, dir, false)
+	if err := c.Update(ctx, 0, []int64{1}, data[rowBytes:2*rowBytes]); err != nil { // makes the log
+		t.Fatal(err)
+	}
+	e := &epochs{}
+	e.left.Store(1 << 40)
+	cache.LetIn(c, e)
+	if err := c.SetBudget(ctx, 60<<10); !errors.Is(err, errScripted) {
+		t.Fatal(err)
+	}
+	before := stats(t, c).Tables[0].Tiers
+	if err := c.Update(ctx, 0, allRows(rows), make([]byte, rows*rowBytes)); !errors.Is(err, errScripted) {
+		t.Errorf("Update: %v", err)
+	}
+	if after := stats(t, c).Tables[0].Tiers; after.UpdateBytesWritten != before.UpdateBytesWritten {
+		t.Errorf("%d bytes are written to the log", after.UpdateBytesWritten-before.UpdateBytesWritten)
+	}
+	if !bytes.Equal(gathered(t, c, allRows(rows)), data) {
+		t.Error("rows of a failed update are served")
+	}
+}
+
+// holder is a process that holds back changes until it is let go.
+type holder struct {
+	writerFaults
+	holds atomic.Bool
+	let   chan struct{}
+}
+
+func (h *holder) Wait(ctx context.Context) error {
+	select {
+	case <-h.let:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *holder) Held() error {
+	if h.holds.Load() {
+		return fmt.Errorf("%w: scripted", cache.ErrHeld)
+	}
+	return nil
+}
+
+// TestUpdate_HeldBack: rows that the log has are served once a client lets go that has held back the update, however long that takes, or Close is called. While it does, others
+// do not go to the log.
+func TestUpdate_HeldBack(t *testing.T) {
+	const rows, rowBytes, updated = 600, 120, 100
+	for _, closes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("closes %v", closes), func(t *testing.T) {
+			data := newModel(rows, rows, rowBytes).source()
+			dir := packedFiles(t, data, rowBytes)
+			open := func() *cache.Cache {
+				table, err := cache.Open(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return newCache(t, cache.Options{
+					Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Memory: 200 << 10, Overlay: 4_000},
+				})
+			}
+			c := open()
+			h := &holder{let: make(chan struct{})}
+			cache.LetIn(c, h)
+			fresh := noise(updated, rowBytes, 7)
+			result := make(chan error, 1)
+			go func() { result <- c.Update(ctx, 0, allRows(updated), fresh) }()
+			for deadline := time.Now().Add(time.Minute); stats(t, c).Changes.UpdateWaits == 0; time.Sleep(100 * time.Microsecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the update does not wait")
+				}
+			}
+			h.holds.Store(true)
+			before := stats(t, c).Tables[0].Tiers
+			if err := c.Update(ctx, 0, []int64{500}, fresh[:rowBytes]); !errors.Is(err, cache.ErrHeld) {
+				t.Errorf("another update: %v", err)
+			}
+			if after := stats(t, c).Tables[0].Tiers; after.UpdateBytesWritten != before.UpdateBytesWritten {
+				t.Error("the log has an update that was held back")
+			}
+			select {
+			case err := <-result:
+				t.Fatalf("the update ends: %v", err)
+			case <-time.After(100 * time.Millisecond): // how often it asks whether it is held back: 20 ms
+			}
+			if closes {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := <-result; !errors.Is(err, cache.ErrHeld) {
+					t.Errorf("Update beside Close: %v", err)
+				}
+				c = open()
+			} else {
+				h.holds.Store(false)
+				close(h.let)
+				if err := <-result; err != nil {
+					t.Error(err)
+				}
+			}
+			copy(data, fresh)
+			if !bytes.Equal(gathered(t, c, allRows(rows)), data) {
+				t.Error("other rows are served than the log has")
+			}
+		})
+	}
+}

@@ -27,7 +27,7 @@ import (
 // sets. On an attached cache that loses its owner meanwhile, more rows may be updated than the number says.
 //
 // Updates of a table of pages are written to its log and, if that is durable, synced before they are served. Updates of several goroutines share syncs. Rows that the log has are
-// served whatever becomes of ctx. If a sync fails, the updates that it was for fail, and the table takes no others until it is opened again.
+// served whatever becomes of ctx, and though a client holds them back: Update waits for it then, unless it finds before that the overlay is short of room. If a sync fails, the updates that it was for fail, and the table takes no others until it is opened again.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err

@@ -10,48 +10,56 @@ import (
 // nil, and is on the drive if the log is durable. After an error a process that opens the log later finds the whole batch or nothing of it.
 // Batches of goroutines that append at the same time share a sync.
 func (l *Log) Append(rows []Row) error {
-	finish, err := l.AppendAsync(rows)
-	if err != nil {
-		return err
+	sync, show, err := l.AppendAsync(rows)
+	if err == nil {
+		err = sync()
 	}
-	return finish()
+	if err == nil {
+		show()
+	}
+	return err
 }
 
-// AppendAsync writes a batch and returns. finish does the rest of Append: it waits for the drive if the log is durable, and has Read find the batch. Batches stand in the log
-// in the order in which AppendAsync has written them, whichever is finished first. finish must be called once, as Seal waits for it, and rows must not change before it
-// has returned. After an error of AppendAsync nothing is written, and finish is nil.
-func (l *Log) AppendAsync(rows []Row) (finish func() error, err error) {
+// AppendAsync writes a batch and returns. sync and show do the rest of Append: sync waits for the drive if the log is durable, and show has Read find the batch. Batches stand
+// in the log in the order in which AppendAsync has written them, whichever is synced or shown first. sync must be called once and, when it has returned nil, show as well:
+// Seal waits for that. rows must not change before. After an error of AppendAsync nothing is written, and sync and show are nil.
+func (l *Log) AppendAsync(rows []Row) (sync func() error, show func(), err error) {
 	if len(rows) == 0 {
-		return func() error { return nil }, nil
+		return func() error { return nil }, func() {}, nil
 	}
 	size := int64(0)
 	for _, r := range rows {
 		n := len(r.Stored)
 		switch {
 		case r.Row < 0 || r.Row >= l.rows:
-			return nil, fmt.Errorf("delta: row (%d) must be 0 to %d", r.Row, l.rows-1)
+			return nil, nil, fmt.Errorf("delta: row (%d) must be 0 to %d", r.Row, l.rows-1)
 		case r.Compressed && n >= l.rowBytes || !r.Compressed && n != l.rowBytes:
-			return nil, fmt.Errorf("delta: row %d (%d bytes stored) must have %d, or less if it is compressed", r.Row, n, l.rowBytes)
+			return nil, nil, fmt.Errorf("delta: row %d (%d bytes stored) must have %d, or less if it is compressed", r.Row, n, l.rowBytes)
 		}
 		size += rowEntry + int64(n)
 	}
 	if size > maxBatch {
-		return nil, fmt.Errorf("delta: batch (%d bytes) must have at most %d", size, int64(maxBatch))
+		return nil, nil, fmt.Errorf("delta: batch (%d bytes) must have at most %d", size, int64(maxBatch))
 	}
 	number, s, at, err := l.write(rows)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func() error {
-		if l.o.Durable {
-			if err := l.syncTo(number); err != nil {
-				l.publish(nil, number, nil, 0, false)
-				return err
-			}
+	sync = func() error {
+		if !l.o.Durable {
+			return nil
 		}
-		l.publish(rows, number, s, at, true)
-		return nil
-	}, nil
+		synced := false
+		defer func() { // also after a panic: nobody shows the batch, and Seal must not wait for it
+			if !synced {
+				l.publish(nil, number, nil, 0, false)
+			}
+		}()
+		err := l.syncTo(number)
+		synced = err == nil
+		return err
+	}
+	return sync, func() { l.publish(rows, number, s, at, true) }, nil
 }
 
 // write writes a batch to the last segment, and returns its number and where it lies.

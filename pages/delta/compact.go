@@ -13,7 +13,7 @@ const compactBytes = 1 << 20
 // appended and read meanwhile. After an error, also one of a context that has ended, the log has what it had. It must not be called while rows that Seal
 // has returned are being merged.
 func (l *Log) Compact(ctx context.Context) error {
-	s, err := l.Seal()
+	s, err := l.seal(ctx)
 	if err != nil {
 		return err
 	}
@@ -21,7 +21,7 @@ func (l *Log) Compact(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := l.moveRows(s, from)
+		n, err := l.moveRows(ctx, s, from)
 		if err != nil {
 			return fmt.Errorf("delta: compacting %s: %w", filepath.Base(l.dir), err)
 		}
@@ -34,7 +34,7 @@ func (l *Log) Compact(ctx context.Context) error {
 }
 
 // moveRows appends some of the sealed rows, from one on, unless they have newer versions, and returns how many it has dealt with.
-func (l *Log) moveRows(s *Sealed, from int) (n int, err error) {
+func (l *Log) moveRows(ctx context.Context, s *Sealed, from int) (n int, err error) {
 	var rows []Row
 	for bytes := 0; from+n < len(s.rows) && bytes < compactBytes; n++ {
 		stored, compressed, err := s.Read(from+n, nil)
@@ -47,8 +47,9 @@ func (l *Log) moveRows(s *Sealed, from int) (n int, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	l.mu.Lock()
-	for len(l.mu.unpublished) > 0 { // no more are written while writing is held
-		l.published.Wait()
+	if err := l.awaitPublishedLocked(ctx, l.mu.next); err != nil { // no more are written while writing is held
+		l.mu.Unlock()
+		return 0, err
 	}
 	kept := rows[:0]
 	for i, r := range rows {

@@ -2,6 +2,7 @@ package delta
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -484,15 +485,16 @@ func TestLog_OneSyncAtATime(t *testing.T) {
 	}
 }
 
-// TestLog_FinishedLater: batches stand in the log in the order of AppendAsync, whichever is finished first. Seal waits for all of them.
-func TestLog_FinishedLater(t *testing.T) {
+// TestLog_ShownLater: batches stand in the log in the order of AppendAsync, whichever is synced or shown first, and are found when they are shown. Seal, merges and
+// compaction wait for all of them, unless the context ends.
+func TestLog_ShownLater(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{Durable: true})
-	first, err := l.AppendAsync([]Row{version(7, 1)})
+	first, showFirst, err := l.AppendAsync([]Row{version(7, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := l.AppendAsync([]Row{version(7, 2), version(8, 2)})
+	second, showSecond, err := l.AppendAsync([]Row{version(7, 2), version(8, 2)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,8 +502,15 @@ func TestLog_FinishedLater(t *testing.T) {
 	if err := second(); err != nil {
 		t.Fatal(err)
 	}
+	expect(t, l, map[int64]Row{})
+	showSecond()
 	want := map[int64]Row{7: version(7, 2), 8: version(8, 2)}
 	expect(t, l, want)
+	ended, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer end()
+	if err := l.Compact(ended); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("compaction beside a batch that is not shown: %v", err)
+	}
 	sealed := make(chan error, 1)
 	go func() {
 		s, err := l.Seal()
@@ -513,12 +522,34 @@ func TestLog_FinishedLater(t *testing.T) {
 	if err := first(); err != nil {
 		t.Fatal(err)
 	}
+	showFirst()
 	if err := <-sealed; err != nil {
 		t.Error(err)
 	}
 	expect(t, l, want)
 	l.Close()
 	expect(t, open(t, dir, Options{}), want)
+}
+
+// TestLog_SyncPanics: a batch whose sync has panicked is not shown, and Seal does not wait for it.
+func TestLog_SyncPanics(t *testing.T) {
+	l := open(t, t.TempDir(), Options{Durable: true})
+	defer func() { syncFile = unsynced }()
+	syncFile = func(*os.File) error { panic("scripted") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		l.Append([]Row{version(7, 1)})
+	}()
+	syncFile = unsynced
+	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if s, err := l.seal(limited); err != nil || len(s.Rows()) != 0 {
+		t.Errorf("sealed %v: %v", s, err)
+	}
 }
 
 // TestLog_SealAndDrop: what was sealed is merged and dropped, and only that, while rows are appended and read.

@@ -17,7 +17,7 @@ import (
 // reads the log must read the new generation when it returns. Rows are appended and read meanwhile. A crash at any moment leaves the old generation and the
 // log, or the new one. One call at a time.
 func (l *Log) Merge(ctx context.Context, from pages.Store, create func() (pages.Writer, error), committed func() error, progress func(groups, of int64)) (done pages.Rewritten, err error) {
-	sealed, err := l.Seal()
+	sealed, err := l.seal(ctx)
 	if err != nil || len(sealed.Rows()) == 0 {
 		return done, err
 	}
@@ -44,8 +44,12 @@ type Sealed struct {
 	at   []location
 }
 
-// Seal returns the newest versions of all rows, which later ones do not change. They are on the drive when it returns.
-func (l *Log) Seal() (*Sealed, error) {
+// Seal returns the newest versions of all rows, which later ones do not change. They are on the drive when it returns. It waits until all batches that were
+// written before are shown.
+func (l *Log) Seal() (*Sealed, error) { return l.seal(context.Background()) }
+
+// seal is Seal. ctx ends the wait for batches to be shown, which may depend on other things than the drive.
+func (l *Log) seal(ctx context.Context) (*Sealed, error) {
 	if err := l.Sync(); err != nil { // most of it, without holding up appends
 		return nil, err
 	}
@@ -61,8 +65,8 @@ func (l *Log) Seal() (*Sealed, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Batches that were written before and are not published yet lie in segments that Drop removes.
-	for l.unpublishedLocked(next) {
-		l.published.Wait()
+	if err := l.awaitPublishedLocked(ctx, next); err != nil {
+		return nil, err
 	}
 	s := &Sealed{l: l, last: last.number}
 	for row, at := range l.mu.index {
@@ -76,6 +80,22 @@ func (l *Log) Seal() (*Sealed, error) {
 		s.at[i] = l.mu.index[row]
 	}
 	return s, nil
+}
+
+// awaitPublishedLocked waits until no batch below this number is written and not published, and gives mu up meanwhile.
+func (l *Log) awaitPublishedLocked(ctx context.Context, next uint64) error {
+	defer context.AfterFunc(ctx, func() {
+		l.mu.Lock() // else the wake-up could fall between the check and the wait
+		defer l.mu.Unlock()
+		l.published.Broadcast()
+	})()
+	for l.unpublishedLocked(next) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l.published.Wait()
+	}
+	return nil
 }
 
 // unpublishedLocked reports whether a batch below this number has been written and is not published.

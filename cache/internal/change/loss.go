@@ -46,10 +46,9 @@ func (w *Writer) lose(d *read.Device) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if d.IsLost() {
-		return true
+		return w.set.OthersWork(d)
 	}
-	// A writer that has failed cannot withdraw the device's rows: the cache ends with the device.
-	if !w.set.OthersWork(d) || w.life.Err() != nil || isClosed(w.failed) {
+	if !w.set.OthersWork(d) || w.life.Err() != nil {
 		return false
 	}
 	if resume := w.set.Pause(); resume != nil {
@@ -57,6 +56,11 @@ func (w *Writer) lose(d *read.Device) bool {
 	}
 	d.SetLost(d.Device.Err()) // after pausing: lanes that are opened from now on may not begin with old maps
 	l.mu.todo = append(l.mu.todo, d.Index)
+	if isClosed(w.failed) && !l.mu.running {
+		w.giveUpLocked(d.Index, d.Device.Err())
+		w.tasks.Go(w.tellReaders)
+		return false
+	}
 	w.watch.Log.Error("device lost: its rows are withdrawn, the others serve on", "device", d.Index, "error", d.Device.Err())
 	if !l.mu.running {
 		l.mu.running = true
@@ -65,8 +69,28 @@ func (w *Writer) lose(d *read.Device) bool {
 	return true
 }
 
-// settleLosses withdraws the slabs of lost devices, then lets batches begin again. If rows of a lost device stay in some map, no batch begins any more:
-// later ones return the error.
+// giveUpLocked gives every device up, as the rows of a lost one cannot be withdrawn, and lets batches begin again, which return the error then. Callers tell other processes.
+// REQUIRES: batches are paused, and mu is held.
+func (w *Writer) giveUpLocked(lost int, err error) {
+	l := &w.losses
+	why := fmt.Errorf("rows of lost device %d cannot be withdrawn: %w", lost, err)
+	for _, d := range w.set.Devices {
+		d.SetLost(why)
+	}
+	l.mu.todo, l.mu.running = nil, false
+	l.mu.resume()
+	w.watch.Log.Error("device lost: no device serves on, as its rows cannot be withdrawn", "device", lost, "error", err)
+}
+
+// giveUp gives every device up, here and in other processes.
+func (w *Writer) giveUp(lost int, err error) {
+	w.losses.mu.Lock()
+	w.giveUpLocked(lost, err)
+	w.losses.mu.Unlock()
+	w.tellReaders()
+}
+
+// settleLosses withdraws the slabs of lost devices, then lets batches begin again. If rows of a lost device stay in some map, every device is given up.
 func (w *Writer) settleLosses() {
 	for {
 		lost, some := w.nextLoss()
@@ -76,7 +100,7 @@ func (w *Writer) settleLosses() {
 		}
 		if err := w.withdrawSlab(lost); err != nil {
 			if w.life.Err() == nil {
-				w.set.Break(fmt.Errorf("%w: device %d: its rows cannot be withdrawn: %w", read.ErrDevice, lost, err))
+				w.giveUp(lost, err)
 			}
 			return
 		}

@@ -92,7 +92,7 @@ func (w *Writer) partsFor(table, target, most int) ([]buddy.Part, error) {
 	return c.Parts, nil
 }
 
-// Interrupt ends calls of Retarget, after the window that they are moving.
+// Interrupt ends calls of Retarget, after the window that they are moving, and those of Update that another process holds back.
 func (w *Writer) Interrupt() { w.endMoves() }
 
 // spansOf returns the spans of parts whose slots lie back to back. Their ranges are those of the table that have such slots; the others, without one yet,

@@ -250,14 +250,38 @@ func (w *Writer) retiring() <-chan struct{} {
 }
 
 // await waits until progress is closed. The caller must have read the channel under the lock under which it found that it has to wait;
-// otherwise it could miss the wake-up. It returns the writer's error once that has failed.
+// otherwise it could miss the wake-up. It returns the writer's error once that has failed, and an error if another process holds it back.
 func (w *Writer) await(ctx context.Context, progress <-chan struct{}) error {
+	return w.awaitUnless(ctx, progress, w.heldBack)
+}
+
+// awaitLogged is await for rows that a log has: memory would serve older versions for ever if another process that holds the writer back ended the wait. Only Close ends
+// it then.
+func (w *Writer) awaitLogged(progress <-chan struct{}) error {
+	return w.awaitUnless(w.life, progress, func() error {
+		if w.moving.Err() == nil {
+			return nil
+		}
+		return w.heldBack()
+	})
+}
+
+// heldBack returns an error that names another process which holds back changes, nil if there is none.
+func (w *Writer) heldBack() error {
+	if r := w.set.Readers(); r != nil {
+		return r.Held()
+	}
+	return nil
+}
+
+// awaitUnless is await. It ends with the error of givenUp, which it asks for now and then, if there is one.
+func (w *Writer) awaitUnless(ctx context.Context, progress <-chan struct{}, givenUp func() error) error {
 	for {
+		if err := givenUp(); err != nil {
+			return err
+		}
 		look := (<-chan time.Time)(nil)
-		if r := w.set.Readers(); r != nil {
-			if err := r.Held(); err != nil {
-				return err
-			}
+		if w.set.Readers() != nil {
 			look = time.After(heldInterval)
 		}
 		select {

@@ -72,21 +72,42 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		}
 	}
 	if t.Cold == nil {
-		return w.publishRows(ctx, t, table, rows, all, by)
+		return w.publishRows(t, table, rows, all, by, func(progress <-chan struct{}) error { return w.await(ctx, progress) })
+	}
+	if err := w.showable(all); err != nil {
+		return 0, err
 	}
 	stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
 	for i, e := range all {
 		stored[i], compressed[i] = e.stored, e.compressed
 	}
 	err = t.Cold.Commit(rows, stored, compressed, func() (err error) {
-		done, err = w.publishRows(context.WithoutCancel(ctx), t, table, rows, all, by) // what the log has is to be served
+		done, err = w.publishRows(t, table, rows, all, by, w.awaitLogged) // what the log has is to be served
 		return err
 	})
 	return done, err
 }
 
-// publishRows puts encoded rows in the overlay and publishes them, as far as it has room, and waits for more. It returns how many it published.
-func (w *Writer) publishRows(ctx context.Context, t *read.Table, table int, rows []int64, all []encodedRow, by *observe.Cause) (done int, err error) {
+// showable returns an error if rows had better not go to a log, which could not be undone: the writer has failed, or the overlay is short of room and another process
+// holds back those that are to leave it.
+func (w *Writer) showable(all []encodedRow) error {
+	short := false
+	err := w.change(func() error {
+		slots, bytes := w.store.Overlay.Slots, int64(0)
+		for _, e := range all {
+			bytes += int64(place.OverlayBytes(len(e.stored)))
+		}
+		short = bytes > slots.Capacity()-slots.Used()
+		return nil
+	})
+	if err == nil && short {
+		err = w.heldBack()
+	}
+	return err
+}
+
+// publishRows puts encoded rows in the overlay and publishes them, as far as it has room, and awaits more. It returns how many it published.
+func (w *Writer) publishRows(t *read.Table, table int, rows []int64, all []encodedRow, by *observe.Cause, await func(progress <-chan struct{}) error) (done int, err error) {
 	longest := int64(0)
 	for done < len(rows) {
 		reached, wait := done, (<-chan struct{})(nil)
@@ -115,7 +136,7 @@ func (w *Writer) publishRows(ctx context.Context, t *read.Table, table int, rows
 		}
 		if done = reached; done < len(rows) {
 			w.Counts.Waits.Add(1)
-			if err := w.await(ctx, wait); err != nil {
+			if err := await(wait); err != nil {
 				return done, err
 			}
 		}

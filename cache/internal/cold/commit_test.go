@@ -3,6 +3,7 @@ package cold
 import (
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -11,19 +12,33 @@ type finishingLog struct {
 	Log
 	appended int
 	results  []chan error // of each batch
+	mu       sync.Mutex
+	shown    []int // batches
 }
 
-func (l *finishingLog) Append([]int64, [][]byte, []bool) (finish func() error, err error) {
+func (l *finishingLog) Append([]int64, [][]byte, []bool) (sync func() error, show func(), err error) {
 	if l.appended == len(l.results) {
-		return nil, errors.New("full")
+		return nil, nil, errors.New("full")
 	}
-	result := l.results[l.appended]
+	n := l.appended
 	l.appended++
-	return func() error { return <-result }, nil
+	show = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.shown = append(l.shown, n)
+	}
+	return func() error { return <-l.results[n] }, show, nil
 }
 
-// TestTable_CommitsInOrder: commits are published in the order of the log, whichever is durable first. One that fails, or panics, is not published, and the next one
-// waits for those before it nevertheless.
+// seen returns the batches that are shown.
+func (l *finishingLog) seen() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.shown)
+}
+
+// TestTable_CommitsInOrder: commits are shown and published in the order of the log, whichever is durable first, and each is published before the next is shown. One that
+// fails, or panics, is not published, and the next one waits for those before it nevertheless.
 func TestTable_CommitsInOrder(t *testing.T) {
 	const commits, failing, panicking = 5, 1, 2
 	log := &finishingLog{}
@@ -45,6 +60,9 @@ func TestTable_CommitsInOrder(t *testing.T) {
 				}
 			}()
 			result <- table.Commit(nil, nil, nil, func() error {
+				if shown := log.seen(); len(shown) == 0 || shown[len(shown)-1] != n {
+					t.Errorf("commit %d is published when %v are shown", n, shown)
+				}
 				if n == panicking {
 					panic("publish")
 				}
@@ -79,5 +97,43 @@ func TestTable_CommitsInOrder(t *testing.T) {
 	}
 	if want := []int{0, 3, 4}; !slices.Equal(published, want) {
 		t.Errorf("published %v, want %v", published, want)
+	}
+	if want := []int{0, panicking, 3, 4}; !slices.Equal(log.shown, want) {
+		t.Errorf("shown %v, want %v", log.shown, want)
+	}
+}
+
+// TestMemoryLog_Shown: the log in memory finds rows once they are shown, and counts against its limit those that are not shown yet.
+func TestMemoryLog_Shown(t *testing.T) {
+	l := NewMemoryLog(3*loggedBytes + 3*8)
+	row := func(b byte) [][]byte { return [][]byte{slices.Repeat([]byte{b}, 8)} }
+	var shows []func()
+	for b := range byte(2) {
+		_, show, err := l.Append([]int64{5}, row(b), []bool{false})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shows = append(shows, show)
+	}
+	if _, _, ok := l.Find(5); ok {
+		t.Error("the log finds a row that is not shown")
+	}
+	if _, _, ok, err := l.Get(5); ok || err != nil {
+		t.Errorf("the log has a row that is not shown (%v), %v", ok, err)
+	}
+	for b, show := range shows {
+		show()
+		if stored, _, ok, err := l.Get(5); !ok || err != nil || !slices.Equal(stored, row(byte(b))[0]) {
+			t.Errorf("version %d: %v, %v, %v", b, stored, ok, err)
+		}
+	}
+	if rows, bytes := l.Held(); rows != 1 || bytes != loggedBytes+8 {
+		t.Errorf("%d rows, %d bytes", rows, bytes)
+	}
+	if _, _, err := l.Append([]int64{6, 7}, [][]byte{row(6)[0], row(7)[0]}, []bool{false, false}); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := l.Append([]int64{8}, row(8), []bool{false}); err == nil {
+		t.Error("the log takes more than its limit")
 	}
 }

@@ -38,9 +38,9 @@ type StoreReads struct {
 
 // Log holds the newest versions of updated rows.
 type Log interface {
-	// Append takes new versions of rows. finish returns when they are durable, if the log is. Find and Get find them then at the latest, and each row in the version of
-	// the last Append. finish must be called once, and stored must not change before it has returned. It is nil if there is an error.
-	Append(rows []int64, stored [][]byte, compressed []bool) (finish func() error, err error)
+	// Append takes new versions of rows. sync returns when they are durable, if the log is. show has Find and Get find them, each row in the version of the last Append
+	// that was shown. sync must be called once, and show as well when sync has returned nil. stored must not change before. Both are nil if there is an error.
+	Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, show func(), err error)
 	// Find says whether the log has a version of a row, and how many bytes it is stored in. It does not wait for a drive.
 	Find(row int64) (stored int, compressed, ok bool)
 	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later. It may take as long as a drive does.

@@ -27,7 +27,6 @@ type Set struct {
 	turn       atomic.Uint64 // of the next Gather on any device
 	fence      atomic.Uint64
 	paused     atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
-	broken     atomic.Pointer[error]         // not nil: why no batch begins any more
 	superseded atomic.Pointer[error]         // not nil: why the rows of replays are old
 }
 
@@ -54,12 +53,6 @@ func (s *Set) Pause() (resume func()) {
 	}
 }
 
-// Break has batches return an error from now on instead of beginning. REQUIRES: batches are paused, and stay so.
-func (s *Set) Break(why error) {
-	s.broken.Store(&why)
-	close(*s.paused.Load())
-}
-
 // Paused says whether batches are kept from beginning.
 func (s *Set) Paused() bool { return s.paused.Load() != nil }
 
@@ -72,9 +65,6 @@ func (s *Set) whilePaused(ctx context.Context) error {
 		}
 		select {
 		case <-*resume:
-			if why := s.broken.Load(); why != nil {
-				return *why
-			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -51,7 +51,11 @@ func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send fu
 		p.Close()
 		return nil, nil, err
 	}
-	home := max(0, slices.IndexFunc(w.set.Devices, func(d *read.Device) bool { return !d.IsLost() }))
+	home := slices.IndexFunc(w.set.Devices, func(d *read.Device) bool { return !d.IsLost() })
+	if home < 0 {
+		p.Close()
+		return nil, nil, w.set.Devices[0].LostError()
+	}
 	sharer, err := device.SharerOf(w.set.Devices[home].Device)
 	if err != nil {
 		p.Close()
