@@ -249,11 +249,11 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 //
 // They run after the work enqueued on the stream so far, and before work enqueued later. Enqueue does not wait for the device,
 // except that the first batches of a size allocate memory, and that it waits for another batch if twice GOMAXPROCS batches are under way
-// on the device, not counting up to 128 that wait for rows of a table of [FromPages]. ctx bounds that waiting. On GPUs requests that sum or convert rows share one launch for all tables whose rows have one type, codec and, roughly, length.
+// on the device, not counting, unless the cache is attached, up to 128 that wait for rows of a table of [FromPages]. ctx bounds that waiting. On GPUs requests that sum or convert rows share one launch for all tables whose rows have one type, codec and, roughly, length.
 //
-// Row numbers and offsets are checked on the device, and Wait reports bad ones, those of the first request that failed. Rows for numbers outside the table are zeroed;
+// Row numbers and offsets are checked on the device, and Wait reports bad ones, of one request if several have some. Rows for numbers outside the table are zeroed;
 // sums leave them out. If offsets are bad, the output is undefined. The error of Enqueue wraps ErrOutput for an output of the wrong size, and ErrPooling as that of Gather;
-// nothing runs then. Memory must stay allocated until the Batch is done, and only work enqueued later on the stream may change row numbers before then.
+// nothing of any request runs then. Memory must stay allocated until the Batch is done, and only work enqueued later on the stream may change row numbers before then.
 //
 // On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in DeviceRows then, and
 // returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
@@ -285,19 +285,11 @@ func (v View) Enqueue(ctx context.Context, stream uintptr, requests ...Request) 
 		b, err := c.enqueueCopy(ctx, d, stream, &requests[0])
 		return (*Batch)(b), err
 	}
-	var copies []int
-	parts := make([]read.PooledPart, 0, len(requests))
+	parts := make([]read.Part, len(requests))
 	for i := range requests {
-		r := &requests[i]
-		err := c.checkDevice(r)
-		switch {
-		case err != nil:
-		case r.plain():
-			copies = append(copies, i)
-		default:
-			var p read.PooledPart
-			p, err = r.part(set.Tables[r.Table], d.Device)
-			parts = append(parts, p)
+		err := c.checkDevice(&requests[i])
+		if err == nil {
+			parts[i], err = requests[i].part(set.Tables[requests[i].Table], d.Device)
 		}
 		if err != nil && len(requests) > 1 {
 			err = fmt.Errorf("batch %d: %w", i, err)
@@ -306,22 +298,8 @@ func (v View) Enqueue(ctx context.Context, stream uintptr, requests ...Request) 
 			return nil, c.watch.Refused(err)
 		}
 	}
-	var all []*read.Batch
-	for _, i := range copies {
-		b, err := c.enqueueCopy(ctx, d, stream, &requests[i])
-		if err != nil {
-			return nil, errors.Join(err, read.Join(all).Wait()) // they write to memory of the caller
-		}
-		all = append(all, b)
-	}
-	if len(parts) > 0 || len(all) == 0 {
-		b, err := c.enqueueParts(ctx, d, stream, parts)
-		if err != nil {
-			return nil, errors.Join(err, read.Join(all).Wait())
-		}
-		all = append(all, b)
-	}
-	return (*Batch)(read.Join(all)), nil
+	b, err := c.enqueueParts(ctx, d, stream, parts)
+	return (*Batch)(b), err
 }
 
 // checkDevice checks what can be checked of a request for Enqueue without its table.
@@ -343,15 +321,15 @@ func (c *Cache) enqueueCopy(ctx context.Context, d *read.Device, stream uintptr,
 	return b, err
 }
 
-// enqueueParts enqueues requests that sum or convert rows.
-func (c *Cache) enqueueParts(ctx context.Context, d *read.Device, stream uintptr, parts []read.PooledPart) (*read.Batch, error) {
+// enqueueParts enqueues several requests, or one that sums or converts rows.
+func (c *Cache) enqueueParts(ctx context.Context, d *read.Device, stream uintptr, parts []read.Part) (*read.Batch, error) {
 	watched := make([]observe.Gather, len(parts))
 	for i := range parts {
 		p := &parts[i]
 		watched[i] = c.watch.Gather(ctx, d.Index, p.Table, p.Pool.Rows)
 		p.Watcher, p.Trace = watched[i].Watcher(), watched[i].Trace()
 	}
-	b, err := d.GatherPooledTables(ctx, stream, parts)
+	b, err := d.GatherParts(ctx, stream, parts)
 	if err != nil {
 		for i := range watched {
 			watched[i].End(err)
