@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -129,6 +130,76 @@ func TestEnqueue_SeveralTables(t *testing.T) {
 	}
 	if b, err := c.On(0).Enqueue(ctx, 0); err != nil || b.Wait() != nil {
 		t.Errorf("no batches: %v", err)
+	}
+}
+
+// TestEnqueue_CopiesAndSums copies and adds up rows in one call, on the host backend. If one of the requests is wrong, nothing is written, and the error names it.
+func TestEnqueue_CopiesAndSums(t *testing.T) {
+	const tableRows, columns = 300, 8
+	var tables []cache.Table
+	var all [][]byte
+	for i := range 2 {
+		all = append(all, floatTable(tableRows, columns, dtype.Float32, true, uint64(i)))
+		tables = append(tables, floatsOf(t, fmt.Sprint("t", i), dtype.Float32, all[i], columns))
+	}
+	c := newCache(t, cache.Options{Tables: tables, Budget: 10_000, Devices: cache.DeviceOptions{Backend: "host"}})
+	r := rand.New(rand.NewPCG(7, 8))
+	ids, outs := make([][]int64, 4), make([][]byte, 4)
+	for i := range ids {
+		ids[i], outs[i] = randomRows(r, 20, tableRows), make([]byte, 20*columns*4)
+	}
+	sums := pooling{Pooling: cache.Pooling{Bag: 1}}
+	requests := func() []cache.Request {
+		return []cache.Request{
+			{Table: 1, DeviceRows: bytesOf(ids[0]), DeviceOut: device.HostBuffer(outs[0])},
+			sums.device(0, bytesOf(ids[1]), device.HostBuffer(outs[1])),
+			{Table: 0, DeviceRows: bytesOf(ids[2]), DeviceOut: device.HostBuffer(outs[2])},
+			{Table: 0}, // no rows
+			sums.device(1, bytesOf(ids[3]), device.HostBuffer(outs[3])),
+		}
+	}
+	for what, bad := range map[string]struct {
+		at     int
+		change func(*cache.Request)
+		want   string
+		is     error
+	}{
+		"short output":    {2, func(q *cache.Request) { q.DeviceOut = q.DeviceOut.Slice(0, 32) }, "batch 2: cache: wrong size: 32 bytes for 20 rows of table t0 must be 640", cache.ErrOutput},
+		"odd row numbers": {2, func(q *cache.Request) { q.DeviceRows = q.DeviceRows.Slice(0, 157) }, "batch 2: cache: row numbers (157 bytes at ", nil},
+		"odd sums": {4, func(q *cache.Request) {
+			q.DeviceRows, q.DeviceOut = q.DeviceRows.Slice(0, 157), q.DeviceOut.Slice(0, 19*32)
+		}, "batch 4: cache: row numbers (157 bytes at ", nil},
+		"no such table": {4, func(q *cache.Request) { q.Table = 2 }, "batch 4: cache: table (2) must be 0 to 1", cache.ErrTable},
+	} {
+		q := requests()
+		bad.change(&q[bad.at])
+		if _, err := c.On(0).Enqueue(ctx, 0, q...); err == nil || !strings.Contains(err.Error(), bad.want) || bad.is != nil && !errors.Is(err, bad.is) {
+			t.Errorf("%s: %v, want %s", what, err, bad.want)
+		}
+		for i, out := range outs {
+			if len(bytes.Trim(out, "\x00")) != 0 {
+				t.Fatalf("%s: output %d has been written", what, i)
+			}
+		}
+	}
+	b, err := c.On(0).Enqueue(ctx, 0, requests()...)
+	if err = errors.Join(err, b.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	for i, table := range []int{1, 0, 0, 1} {
+		for j, row := range ids[i] {
+			if got, want := outs[i][j*32:][:32], all[table][row*32:][:32]; !bytes.Equal(got, want) {
+				t.Fatalf("output %d, row %d: %x, want %x", i, row, got, want)
+			}
+		}
+	}
+	ids[2][3] = tableRows
+	b, err = c.On(0).Enqueue(ctx, 0, requests()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wait(); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "1 of 20 are not 0 to 299 of table t0, the first at position 3") {
+		t.Errorf("a row number out of range: %v", err)
 	}
 }
 

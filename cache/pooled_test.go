@@ -459,6 +459,48 @@ func TestEnqueue_PooledMinusOne(t *testing.T) {
 	}
 }
 
+// TestGather_FieldsOutOfPlace: fields of a request that would be ignored, or would change what it does, are refused by name.
+func TestGather_FieldsOutOfPlace(t *testing.T) {
+	data := floatTable(10, 8, dtype.Float32, false, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "bytes", data, 32)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "host"}})
+	float8 := cache.Float8{Values: dtype.Float8E4M3FN}
+	out, ids := make([]byte, 32), []int64{1}
+	offsets := bytesOf([]int64{0})
+	weights := device.HostBuffer(cache.AsBytes([]float32{1}))
+	for _, test := range []struct {
+		of   cache.Request
+		is   error
+		want string
+	}{
+		{cache.Request{Stride: 64}, cache.ErrPooling, "cache: bad pooling: Stride (64) must come with As or Pool"},
+		{cache.Request{Float8: float8}, cache.ErrPooling, "must come with As or Pool"},
+		{cache.Request{DeviceRows32: true}, cache.ErrOutput, "DeviceRows32 (true) must be false in a Gather"},
+		{cache.Request{Float8: float8, Pool: &cache.Pooling{Offsets: []int64{0}, DeviceOffsets: offsets}}, cache.ErrPooling, "DeviceOffsets (8 bytes) must be empty in a Gather"},
+		{cache.Request{Float8: float8, Pool: &cache.Pooling{Bag: 1, DeviceWeights: weights}}, cache.ErrPooling, "DeviceWeights (4 bytes) must be empty in a Gather"},
+	} {
+		q := test.of
+		q.Rows, q.Out = ids, out
+		for several, err := range map[string]error{"one": c.Gather(ctx, q), "two": c.Gather(ctx, cache.Request{Rows: ids, Out: out}, q)} {
+			if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v, want %s", several, err, test.want)
+			}
+		}
+		if q.Pool != nil || q.DeviceRows32 {
+			continue
+		}
+		q = test.of
+		q.DeviceRows, q.DeviceOut = bytesOf(ids), device.HostBuffer(out)
+		for several, requests := range map[string][]cache.Request{"one": {q}, "two": {q, q}} {
+			if _, err := c.On(0).Enqueue(ctx, 0, requests...); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("enqueued, %s: %v, want %s", several, err, test.want)
+			}
+		}
+	}
+	if len(bytes.Trim(out, "\x00")) != 0 {
+		t.Error("output was written")
+	}
+}
+
 // TestGather_SeveralPooled sums bags of several tables, with row numbers of both widths, into columns of one output.
 func TestGather_SeveralPooled(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))

@@ -137,10 +137,14 @@ func checkPooled[R read.RowNumber](t *read.Table, rows []R, r *Request) (*reduce
 	return &b, rows, read.CheckRows(t, rows)
 }
 
-// part checks a request that sums or converts rows between memory of a device.
-func (r *Request) part(t *read.Table, on device.Device) (read.PooledPart, error) {
-	part := read.PooledPart{Table: r.Table, Rows: read.RowNumbers{Buffer: r.DeviceRows, Int32: r.DeviceRows32}, Out: r.DeviceOut}
+// part returns a request between memory of a device as package read takes it, once it has checked how rows are summed or converted.
+func (r *Request) part(t *read.Table, on device.Device) (read.Part, error) {
+	part := read.Part{Table: r.Table, Rows: read.RowNumbers{Buffer: r.DeviceRows, Int32: r.DeviceRows32}, Out: r.DeviceOut}
 	p, n := r.pooling(), int(min(part.Rows.Len(), read.MaxBatch+1))
+	if r.plain() {
+		part.Copy, part.Pool.Rows = true, n
+		return part, nil
+	}
 	pool := r.batch(n)
 	pool.Offsets, pool.Narrow, pool.Weights = p.DeviceOffsets, p.Offsets32, p.DeviceWeights
 	pool.Bags = p.bags(n, pool.NumOffsets())

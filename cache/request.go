@@ -54,7 +54,19 @@ type Float8 struct {
 
 // plain says whether rows are copied as they are.
 func (r *Request) plain() bool {
-	return r.Pool == nil && r.As == dtype.Invalid && r.Stride == 0 && r.Float8 == Float8{}
+	return r.Pool == nil && r.As == dtype.Invalid
+}
+
+// checkPlain returns an error for fields that say how rows are converted, in a request that copies them.
+func (r *Request) checkPlain() error {
+	switch {
+	case !r.plain():
+	case r.Stride != 0:
+		return fmt.Errorf("%w: Stride (%d) must come with As or Pool", ErrPooling, r.Stride)
+	case r.Float8 != Float8{}:
+		return fmt.Errorf("%w: Float8 (%+v) must come with As or Pool", ErrPooling, r.Float8)
+	}
+	return nil
 }
 
 // rows returns the number of rows in Go memory.
@@ -72,7 +84,7 @@ const anyDevice = -1
 // time. Sums are taken in float32, in an order that is the same for every run, device and machine (docs/design.md, Pooling), and rounded to nearest even.
 //
 // The error wraps ErrTable for a table index out of range, ErrRows for row numbers outside the table (the text has the first one and their count),
-// ErrOutput for an output of the wrong size, and ErrPooling for a Pool or As that does not fit. No output is touched then. ctx is checked before work begins; a batch
+// ErrOutput for an output of the wrong size, and ErrPooling for a Pool, As, Stride or Float8 that does not fit. No output is touched then. ctx is checked before work begins; a batch
 // that has begun is finished. If a device fails for good, another one serves the batch; Gather on a View returns an error that wraps ErrDevice.
 //
 // Rows of tables of pages that are added up are decoded to host memory first, up to 32 MiB at a time, or 1,024 rows if they are longer; after an error only a part of
@@ -81,7 +93,7 @@ func (c *Cache) Gather(ctx context.Context, requests ...Request) error {
 	return c.gather(ctx, anyDevice, requests)
 }
 
-// GatherAsync starts a Gather and returns. Row numbers and outputs must not be changed until the Pending is done.
+// GatherAsync starts a Gather and returns. Row numbers, outputs, and each Pool with its Offsets and Weights must not be changed until the Pending is done.
 func (c *Cache) GatherAsync(ctx context.Context, requests ...Request) *Pending {
 	return c.gatherAsync(ctx, anyDevice, requests)
 }
@@ -147,7 +159,7 @@ func (c *Cache) gatherEntered(ctx context.Context, device int, requests []Reques
 	return c.run(ctx, set, device, &p)
 }
 
-// part is a request whose arguments have been checked, but for row numbers and output of one that copies rows: those are checked when it runs.
+// part is a request whose arguments have been checked, but for row numbers and output of one that copies rows: of those, checked says so.
 type part struct {
 	table  int
 	n      int // rows
@@ -155,17 +167,34 @@ type part struct {
 	rows32 []int32 // if rows is nil
 	out    []byte
 	pool   *reduce.Batch // nil: rows are copied
+
+	checked bool
+}
+
+// check checks row numbers and output, unless that has been done: all row numbers are looked at.
+func (p *part) check(t *read.Table) (err error) {
+	switch {
+	case p.checked:
+	case p.rows == nil:
+		err = read.CheckGather(t, p.rows32, p.out)
+	default:
+		err = read.CheckGather(t, p.rows, p.out)
+	}
+	p.checked = err == nil
+	return err
 }
 
 func (c *Cache) checked(set *read.Set, r *Request) (p part, err error) {
 	if err := c.checkTable(r.Table); err != nil {
 		return p, err
 	}
-	p = part{table: r.Table, rows: r.Rows, rows32: r.Rows32, out: r.Out}
+	if err := r.checkHost(); err != nil {
+		return p, err
+	}
+	p = part{table: r.Table, rows: r.Rows, rows32: r.Rows32, out: r.Out, checked: true}
 	switch t := set.Tables[r.Table]; {
-	case r.DeviceRows.Size() > 0 || r.DeviceOut.Size() > 0:
-		return p, fmt.Errorf("%w: row numbers and output of a Gather must be memory of the host, not of a device", ErrOutput)
 	case r.plain():
+		p.checked = false
 	case p.rows == nil:
 		p.pool, p.rows32, err = checkPooled(t, p.rows32, r)
 	default:
@@ -175,6 +204,21 @@ func (c *Cache) checked(set *read.Set, r *Request) (p part, err error) {
 		p.n = len(p.rows32)
 	}
 	return p, err
+}
+
+// checkHost returns an error for fields that are for View.Enqueue, and for those that say how rows are converted in a request that copies them.
+func (r *Request) checkHost() error {
+	switch p := r.pooling(); {
+	case r.DeviceRows.Size() > 0 || r.DeviceOut.Size() > 0:
+		return fmt.Errorf("%w: row numbers and output of a Gather must be memory of the host, not of a device", ErrOutput)
+	case r.DeviceRows32:
+		return fmt.Errorf("%w: DeviceRows32 (true) must be false in a Gather: Rows32 has row numbers of int32", ErrOutput)
+	case p.DeviceOffsets.Size() > 0:
+		return fmt.Errorf("%w: DeviceOffsets (%d bytes) must be empty in a Gather: it takes Offsets", ErrPooling, p.DeviceOffsets.Size())
+	case p.DeviceWeights.Size() > 0:
+		return fmt.Errorf("%w: DeviceWeights (%d bytes) must be empty in a Gather: it takes Weights", ErrPooling, p.DeviceWeights.Size())
+	}
+	return r.checkPlain()
 }
 
 // checkTable returns an error that wraps ErrTable for a table index out of range.
@@ -195,8 +239,9 @@ func (c *Cache) run(ctx context.Context, set *read.Set, device int, p *part) err
 			d = set.Next()
 		}
 		o := c.watch.Gather(ctx, d.Index, p.table, p.n)
-		var err error
+		err := p.check(set.Tables[p.table])
 		switch {
+		case err != nil:
 		case p.pool == nil && p.rows == nil:
 			err = read.Gather(ctx, d, p.table, p.rows32, p.out, o.Trace())
 		case p.pool == nil:
@@ -218,12 +263,8 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 	parts := make([]part, len(requests))
 	for i := range requests {
 		p, err := c.checked(set, &requests[i])
-		if err == nil && p.pool == nil {
-			if t := set.Tables[p.table]; p.rows == nil {
-				err = read.CheckGather(t, p.rows32, p.out)
-			} else {
-				err = read.CheckGather(t, p.rows, p.out)
-			}
+		if err == nil {
+			err = p.check(set.Tables[p.table])
 		}
 		if err != nil {
 			return c.watch.Refused(fmt.Errorf("batch %d: %w", i, err))
@@ -249,11 +290,11 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 //
 // They run after the work enqueued on the stream so far, and before work enqueued later. Enqueue does not wait for the device,
 // except that the first batches of a size allocate memory, and that it waits for another batch if twice GOMAXPROCS batches are under way
-// on the device, not counting up to 128 that wait for rows of a table of [FromPages]. ctx bounds that waiting. On GPUs requests that sum or convert rows share one launch for all tables whose rows have one type, codec and, roughly, length.
+// on the device, not counting, unless the cache is attached, up to 128 that wait for rows of a table of [FromPages]. ctx bounds that waiting. On GPUs requests that sum or convert rows share one launch for all tables whose rows have one type, codec and, roughly, length.
 //
-// Row numbers and offsets are checked on the device, and Wait reports bad ones, those of the first request that failed. Rows for numbers outside the table are zeroed;
+// Row numbers and offsets are checked on the device, and Wait reports bad ones, of one request if several have some. Rows for numbers outside the table are zeroed;
 // sums leave them out. If offsets are bad, the output is undefined. The error of Enqueue wraps ErrOutput for an output of the wrong size, and ErrPooling as that of Gather;
-// nothing runs then. Memory must stay allocated until the Batch is done, and only work enqueued later on the stream may change row numbers before then.
+// nothing of any request runs then. Memory must stay allocated until the Batch is done, and only work enqueued later on the stream may change row numbers before then.
 //
 // On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in DeviceRows then, and
 // returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
@@ -285,19 +326,11 @@ func (v View) Enqueue(ctx context.Context, stream uintptr, requests ...Request) 
 		b, err := c.enqueueCopy(ctx, d, stream, &requests[0])
 		return (*Batch)(b), err
 	}
-	var copies []int
-	parts := make([]read.PooledPart, 0, len(requests))
+	parts := make([]read.Part, len(requests))
 	for i := range requests {
-		r := &requests[i]
-		err := c.checkDevice(r)
-		switch {
-		case err != nil:
-		case r.plain():
-			copies = append(copies, i)
-		default:
-			var p read.PooledPart
-			p, err = r.part(set.Tables[r.Table], d.Device)
-			parts = append(parts, p)
+		err := c.checkDevice(&requests[i])
+		if err == nil {
+			parts[i], err = requests[i].part(set.Tables[requests[i].Table], d.Device)
 		}
 		if err != nil && len(requests) > 1 {
 			err = fmt.Errorf("batch %d: %w", i, err)
@@ -306,30 +339,19 @@ func (v View) Enqueue(ctx context.Context, stream uintptr, requests ...Request) 
 			return nil, c.watch.Refused(err)
 		}
 	}
-	var all []*read.Batch
-	for _, i := range copies {
-		b, err := c.enqueueCopy(ctx, d, stream, &requests[i])
-		if err != nil {
-			return nil, errors.Join(err, read.Join(all).Wait()) // they write to memory of the caller
-		}
-		all = append(all, b)
-	}
-	if len(parts) > 0 || len(all) == 0 {
-		b, err := c.enqueueParts(ctx, d, stream, parts)
-		if err != nil {
-			return nil, errors.Join(err, read.Join(all).Wait())
-		}
-		all = append(all, b)
-	}
-	return (*Batch)(read.Join(all)), nil
+	b, err := c.enqueueParts(ctx, d, stream, parts)
+	return (*Batch)(b), err
 }
 
-// checkDevice checks what can be checked of a request for Enqueue without its table.
+// checkDevice checks what can be checked of a request for Enqueue without knowing its table.
 func (c *Cache) checkDevice(r *Request) error {
 	if r.rows() > 0 || len(r.Out) > 0 {
 		return fmt.Errorf("%w: row numbers and output of Enqueue must be memory of the device", ErrOutput)
 	}
-	return c.checkTable(r.Table)
+	if err := c.checkTable(r.Table); err != nil {
+		return err
+	}
+	return r.checkPlain()
 }
 
 // enqueueCopy enqueues a request that copies rows.
@@ -343,15 +365,15 @@ func (c *Cache) enqueueCopy(ctx context.Context, d *read.Device, stream uintptr,
 	return b, err
 }
 
-// enqueueParts enqueues requests that sum or convert rows.
-func (c *Cache) enqueueParts(ctx context.Context, d *read.Device, stream uintptr, parts []read.PooledPart) (*read.Batch, error) {
+// enqueueParts enqueues several requests, or one that sums or converts rows.
+func (c *Cache) enqueueParts(ctx context.Context, d *read.Device, stream uintptr, parts []read.Part) (*read.Batch, error) {
 	watched := make([]observe.Gather, len(parts))
 	for i := range parts {
 		p := &parts[i]
 		watched[i] = c.watch.Gather(ctx, d.Index, p.Table, p.Pool.Rows)
 		p.Watcher, p.Trace = watched[i].Watcher(), watched[i].Trace()
 	}
-	b, err := d.GatherPooledTables(ctx, stream, parts)
+	b, err := d.GatherParts(ctx, stream, parts)
 	if err != nil {
 		for i := range watched {
 			watched[i].End(err)

@@ -33,8 +33,8 @@ type Stats struct {
 	HostBytes  int64
 	HostMemory HostMemory
 	// HostTakenBytes is about how much host memory the cache takes in all: the host tiers with their indexes and what else they have for each row, the policy
-	// if it is an admission.Sizer, the overlay, the copy of the hashmap, the row bits, and the longest buffers that reads of pages get; on the host backend also
-	// what is device memory elsewhere.
+	// if it is an admission.Sizer, the overlay, the copy of the hashmap, the row bits, the longest buffers that reads of pages get, and the page-locked part of StagingBytes;
+	// on the host backend also what is device memory elsewhere.
 	HostTakenBytes int64
 	// LoadPeakBytes is how much more of the process's memory was in physical memory at a time until New returned than when it was called.
 	// It includes page-locked memory, and the device memory of the host backend. It is too high if the process had more before New, and 0
@@ -300,6 +300,7 @@ func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 		}
 		bytes += read.BitsetBytes(t.Tier.Capacity())
 	}
+	bytes += c.pageLocked()
 	if onHost := c.DeviceInfo(0).Kind == "host"; onHost {
 		bytes += s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.IndexBytes + s.ScratchBytes
 	} else if len(c.set.Devices) > 0 {
@@ -308,7 +309,15 @@ func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 	return bytes
 }
 
-// mostUnsaid is how much more host memory than Options.Host.Memory a cache may take before that is logged, beside overlay and buffers.
+// pageLocked returns the page-locked memory that batches pass through now.
+func (c *Cache) pageLocked() (bytes int64) {
+	for _, d := range c.set.Devices {
+		bytes += d.PageLockedBytes()
+	}
+	return bytes
+}
+
+// mostUnsaid is how much more host memory than Options.Host.Memory a cache may take before that is logged, beside overlay, buffers and staging.
 const mostUnsaid = 16 << 20
 
 // warnTaken logs it if tables of pages have the cache take more host memory than Options.Host.Memory says.
@@ -321,7 +330,7 @@ func (c *Cache) warnTaken() {
 	if err != nil {
 		return
 	}
-	taken, index := s.HostTakenBytes-s.OverlayCapacity, int64(0)
+	taken, index := s.HostTakenBytes-s.OverlayCapacity-c.pageLocked(), int64(0)
 	for _, t := range c.set.Tables {
 		if t.Cold != nil {
 			taken -= heapShare * t.Cold.BufferBytes()

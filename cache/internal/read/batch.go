@@ -43,30 +43,44 @@ type Batch struct {
 // GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses. w, if not nil, is notified when
 // the batch has ended, but not if GatherDevice returns an error. trace, if not nil, records the batch.
 func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
-	t, ids, width := d.set.Tables[table], rows.Buffer, rows.bytes()
-	n := rows.Len()
-	switch want := n * int64(t.Tier.RowBytes()); {
-	case ids.Size()%width != 0 || ids.Addr()%uint64(width) != 0:
-		return nil, fmt.Errorf("cache: row numbers (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", ids.Size(), ids.Addr(), width, width)
-	case n > MaxBatch:
-		return nil, fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
-	case out.Size() != want:
-		return nil, fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, out.Size(), n, t.Name, want)
-	}
-	if n > 0 && d.Device.NeedsStaging() && (ids.Addr() == 0 || out.Addr() == 0) {
-		return nil, fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", ids.Addr(), out.Addr(), d.Index)
+	if err := d.checkCopy(table, rows, out); err != nil {
+		return nil, err
 	}
 	s, capturing, err := d.callersStream(stream)
 	if err != nil {
 		return nil, err
 	}
+	return d.gatherCopy(ctx, s, capturing, table, rows, out, w, trace)
+}
+
+// checkCopy returns an error for what is out of range of a batch that copies rows.
+func (d *Device) checkCopy(table int, rows RowNumbers, out device.Buffer) error {
+	t, ids, width := d.set.Tables[table], rows.Buffer, rows.bytes()
+	n := rows.Len()
+	switch want := n * int64(t.Tier.RowBytes()); {
+	case ids.Size()%width != 0 || ids.Addr()%uint64(width) != 0:
+		return fmt.Errorf("cache: row numbers (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", ids.Size(), ids.Addr(), width, width)
+	case n > MaxBatch:
+		return fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
+	case out.Size() != want:
+		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, out.Size(), n, t.Name, want)
+	}
+	if n > 0 && d.Device.NeedsStaging() && (ids.Addr() == 0 || out.Addr() == 0) {
+		return fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", ids.Addr(), out.Addr(), d.Index)
+	}
+	return nil
+}
+
+// gatherCopy is GatherDevice on a stream, once checkCopy has returned nil.
+func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+	n := rows.Len()
 	if capturing && n > 0 {
 		return d.capture(s, table, rows, out, nil, w)
 	}
 	if n == 0 {
 		return ended(w), nil
 	}
-	if t.Absent != nil && !d.Device.NeedsStaging() {
+	if d.set.Tables[table].Absent != nil && !d.Device.NeedsStaging() {
 		return d.gatherHere(ctx, s, table, rows, out, w, trace)
 	}
 	r, planned := d.decide(table, n, trace != nil)
@@ -239,8 +253,8 @@ func (b *Batch) Done() (bool, error) {
 	return done, nil
 }
 
-// Join returns a batch that has finished when all of these have. Its error is that of the first that had one.
-func Join(batches []*Batch) *Batch {
+// join returns a batch that has finished when all of these have. Its error is that of the first that had one.
+func join(batches []*Batch) *Batch {
 	switch len(batches) {
 	case 0:
 		return ended(nil)

@@ -44,9 +44,9 @@ type capture struct {
 
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
 func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
-	t, n := d.Table(table), int(rows.Len())
-	if t.long() && t.Resident == nil {
-		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch of a cached table in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
+	n := int(rows.Len())
+	if err := d.checkCapture(table, pool); err != nil {
+		return nil, err
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
 	c := &capture{owner: d, table: table, rows: n}
@@ -69,6 +69,18 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 	b := &Batch{table: table, rows: n, captured: c}
 	b.mu.settled = true
 	return b, nil
+}
+
+// checkCapture returns an error for a batch that cannot be a part of a graph. pool is nil for one that copies rows.
+func (d *Device) checkCapture(table int, pool *reduce.Batch) error {
+	t := d.Table(table)
+	if t.long() && t.Resident == nil {
+		return fmt.Errorf("%w: row length (%d) must be below %d for a batch of a cached table in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
+	}
+	if size := int64(t.Rows.RowBytes); pool != nil && d.capturesWritten(table, pool) && int64(pool.Rows)*size > capturedPooledBytes {
+		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, pool.Rows, size, d.set.Tables[table].Name, capturedPooledBytes)
+	}
+	return nil
 }
 
 // serveNow returns what batches that begin now read of a table.

@@ -1,8 +1,6 @@
 package read
 
 import (
-	"fmt"
-
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -10,7 +8,7 @@ import (
 
 // captureTables makes pooled batches of several tables, each of which one launch serves, a part of the graph that stream s captures. A client of a shared cache
 // has each captured on its own, as the owner sees the replays of each.
-func (d *Device) captureTables(s device.Stream, parts []PooledPart) (*Batch, error) {
+func (d *Device) captureTables(s device.Stream, parts []Part) (*Batch, error) {
 	if d.places != nil {
 		return d.captureEach(s, parts)
 	}
@@ -63,7 +61,7 @@ func (d *Device) captureTables(s device.Stream, parts []PooledPart) (*Batch, err
 }
 
 // reserveTables has memory for what the launches of several tables share.
-func (c *capture) reserveTables(parts []PooledPart) (err error) {
+func (c *capture) reserveTables(parts []Part) (err error) {
 	d, k := c.owner, c.tables
 	if !d.Device.NeedsStaging() {
 		return nil
@@ -78,16 +76,12 @@ func (c *capture) reserveTables(parts []PooledPart) (err error) {
 	return err
 }
 
-// captureEach captures batches one by one.
-func (d *Device) captureEach(s device.Stream, parts []PooledPart) (*Batch, error) {
+// captureEach captures batches, none of which is a window, one by one.
+func (d *Device) captureEach(s device.Stream, parts []Part) (*Batch, error) {
 	all := &Batch{table: parts[0].Table}
 	all.mu.settled = true
 	for i := range parts {
 		p := &parts[i]
-		if p.Pool.Whole.Size() > 0 {
-			return nil, fmt.Errorf("%w: bags of table %s, which are some of those that offsets describe, cannot be added up in a graph of an attached cache",
-				ErrCapturing, d.set.Tables[p.Table].Name)
-		}
 		b, err := d.capture(s, p.Table, p.Rows, p.Out, &p.Pool, p.Watcher)
 		if err != nil {
 			return nil, err

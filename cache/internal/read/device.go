@@ -59,7 +59,10 @@ type Device struct {
 		unused  []Batch  // made several at a time
 	}
 	stagings chan *staging // as many as may be used at once; nil for one not made yet
-	staged   atomic.Int64  // bytes of all stagings, and of page-locked memory of batches of several tables
+	staged   atomic.Int64  // page-locked bytes that batches pass through
+	outBytes atomic.Int64  // device memory of all stagings
+	freeing  sync.WaitGroup
+	freeOne  sync.Mutex // held while memory of an idle lane is freed, which may wait for the device
 	// tableBytes is the device memory of batches of several tables, but for their lists.
 	tableBytes atomic.Int64
 }
@@ -189,10 +192,20 @@ func (d *Device) ScratchBytes() int64 {
 
 // StagingBytes is documented at ScratchBytes.
 func (d *Device) StagingBytes() int64 {
+	n := d.PageLockedBytes() + d.outBytes.Load()
+	if d.Sharer != nil {
+		_, onDevice := d.Sharer.StageBytes()
+		n += onDevice
+	}
+	return n
+}
+
+// PageLockedBytes is the part of StagingBytes that is page-locked memory of the host.
+func (d *Device) PageLockedBytes() int64 {
 	n := d.staged.Load()
 	if d.Sharer != nil {
-		host, onDevice := d.Sharer.StageBytes()
-		n += host + onDevice
+		host, _ := d.Sharer.StageBytes()
+		n += host
 	}
 	return n
 }
@@ -226,6 +239,7 @@ func (d *Device) Drain() {
 // Close frees everything that the device holds, but not the device itself. No call may be under way.
 func (d *Device) Close() {
 	d.Drain()
+	d.freeing.Wait()
 	for i := range d.lanes {
 		if l := d.lanes[i].Load(); l != nil {
 			l.close()

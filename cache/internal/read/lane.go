@@ -424,6 +424,7 @@ func (d *Device) release(l *lane, b *Batch) {
 		d.mu.scratch.give(l)
 		d.mu.Unlock()
 	}
+	l.shrink()
 	l.busy.Store(false)
 	d.progress.notify()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // oneLane is a device with memory for one lane, once all is set.
@@ -152,5 +153,38 @@ func TestHeldWatcher(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// A lane that is opened only while batches wait for absent rows gives its page-locked memory back when it is released; others keep it. Their next batches have as much as they need.
+func TestLane_SpareKeepsNoStaging(t *testing.T) {
+	d := &Device{Device: host.Open(1, 1)[0], lanes: make([]atomic.Pointer[lane], 2), spare: 1}
+	d.waiting.Store(1)
+	for range 2 {
+		var lanes []*lane
+		for range 2 {
+			l, err := d.acquire(context.Background(), route{table: &TableView{Rows: kernels.HostRows{RowBytes: 64}}, launches: OneLaunch, absent: true}, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lanes = append(lanes, l)
+		}
+		one := lanes[0].rounds.memory.Size()
+		if both := d.PageLockedBytes(); one < 100*64 || lanes[1].rounds.memory.Size() != one || both != 2*one || d.StagingBytes() != both {
+			t.Errorf("%d bytes of one lane, %d of both", one, both)
+		}
+		for _, l := range lanes {
+			d.release(l, nil)
+		}
+		d.freeing.Wait()
+		if left := d.PageLockedBytes(); left != one || lanes[0].rounds.memory.Size() != one {
+			t.Errorf("%d bytes are left, want the %d of the lane that is not spare", left, one)
+		}
+	}
+	for i := range d.lanes {
+		d.lanes[i].Load().close()
+	}
+	if left := d.PageLockedBytes(); left != 0 {
+		t.Errorf("%d bytes are left after all", left)
 	}
 }

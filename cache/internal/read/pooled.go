@@ -208,7 +208,7 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 }
 
 // gatherPooled enqueues the pooled batch of one table on a stream. It is no window.
-func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bool, p *PooledPart) (*Batch, error) {
+func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bool, p *Part) (*Batch, error) {
 	b := &p.Pool
 	switch {
 	case b.Bags == 0:

@@ -1,8 +1,6 @@
 package read
 
 import (
-	"fmt"
-
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -143,17 +141,19 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 // capturedPooledBytes is the most bytes of rows that a captured batch writes to memory to add them up.
 const capturedPooledBytes = 1 << 30
 
+// capturesWritten says whether a captured pooled batch's rows are written before they are added up.
+func (d *Device) capturesWritten(table int, b *reduce.Batch) bool {
+	return d.Device.NeedsStaging() && (d.Table(table).Resident != nil || b.Rows > 0 && d.readsAbsent(table))
+}
+
 // writesPooled gives a captured pooled batch memory for its rows if its kernel is to write them. Those of resident tables and of tables of pages are all written at once.
 func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
 	d, serve := c.owner, &c.kernel.Serve
 	b, l := serve.Pool, &serve.Lookup
-	if b == nil || serve.Resident == nil && (b.Rows == 0 || !d.readsAbsent(c.table)) || !d.Device.NeedsStaging() {
+	if b == nil || !d.capturesWritten(c.table, b) {
 		return nil
 	}
 	size := int64(b.Rows) * int64(l.RowBytes)
-	if size > capturedPooledBytes {
-		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, b.Rows, l.RowBytes, d.set.Tables[c.table].Name, capturedPooledBytes)
-	}
 	mem, err := d.Device.Alloc(size+kernels.SumRowsSlack, "a captured batch")
 	if err != nil {
 		return err

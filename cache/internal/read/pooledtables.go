@@ -13,23 +13,30 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// PooledPart is the pooled batch of one table among those of a call.
-type PooledPart struct {
+// Part is the batch of one table among those of a call.
+type Part struct {
 	Table int
 	Rows  RowNumbers
-	Pool  reduce.Batch // has passed CheckPooled
+	Copy  bool         // rows are copied as they are; Pool has only their number
+	Pool  reduce.Batch // has passed CheckPooled, unless Copy is set
 	Out   device.Buffer
 	// Watcher and Trace are as in GatherDevice, and may be nil.
 	Watcher Watcher
 	Trace   *Trace
 }
 
-// GatherPooledTables enqueues pooled batches on the caller's stream. Those that one launch serves each share lane, ending and, with tables that have
-// the same kernel, launches; the others are enqueued one after the other. After an error those that were enqueued have ended, unless they are in a graph, and
-// no Watcher is notified.
-func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts []PooledPart) (*Batch, error) {
+// GatherParts enqueues batches on the caller's stream. Pooled ones that one launch serves each share lane, ending and, with tables that have
+// the same kernel, launches; the others are enqueued one after the other. What can be checked is checked of all of them before one is enqueued. After a later error, of the
+// device or its memory, those that were enqueued have ended; those in a graph, which the caller may still replay, keep their memory until it is destroyed. No Watcher is notified then.
+func (d *Device) GatherParts(ctx context.Context, stream uintptr, parts []Part) (*Batch, error) {
 	for i := range parts {
-		if err := d.checkPooledMemory(&parts[i]); err != nil {
+		p, err := &parts[i], error(nil)
+		if p.Copy {
+			err = d.checkCopy(p.Table, p.Rows, p.Out)
+		} else {
+			err = d.checkPooledMemory(p)
+		}
+		if err != nil {
 			return nil, inBatch(i, parts, err)
 		}
 	}
@@ -37,23 +44,29 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 	if err != nil {
 		return nil, err
 	}
-	together, apart := make([]PooledPart, 0, len(parts)), []PooledPart(nil)
+	together, apart, places := make([]Part, 0, len(parts)), []Part(nil), []int(nil)
 	for i := range parts {
 		p := parts[i]
-		if p.Pool.Bags == 0 {
-			apart = append(apart, p)
-		} else if d.fused(&p, capturing) {
+		empty := p.Pool.Bags == 0 && (!p.Copy || p.Pool.Rows == 0)
+		if !empty && !p.Copy && d.fused(&p, capturing) {
 			together = append(together, p)
-		} else {
-			if err := d.ownWindow(s, capturing, &p); err != nil {
-				return nil, inBatch(i, parts, err)
-			}
-			apart = append(apart, p)
+			continue
 		}
+		var err error
+		if capturing && !empty {
+			err = d.checkCapture(p.Table, p.pool())
+		}
+		if err == nil && !empty {
+			err = d.ownWindow(s, capturing, &p)
+		}
+		if err != nil {
+			return nil, inBatch(i, parts, err)
+		}
+		apart, places = append(apart, p), append(places, i)
 	}
 	var batches []*Batch
 	var held []*heldWatcher
-	hold := func(p *PooledPart) {
+	hold := func(p *Part) {
 		if len(parts) > 1 && p.Watcher != nil {
 			held = append(held, &heldWatcher{of: p.Watcher})
 			p.Watcher = held[len(held)-1]
@@ -68,7 +81,7 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 			w.forget()
 		}
 		if !capturing {
-			err = errors.Join(err, firstError(batches)) // they write to out
+			firstError(batches) // they write to memory of the caller; what is wrong with them is not why this one failed
 		}
 		return err
 	}
@@ -83,18 +96,34 @@ func (d *Device) GatherPooledTables(ctx context.Context, stream uintptr, parts [
 	for i := range apart {
 		p := &apart[i]
 		hold(p)
-		if err := add(d.gatherPooled(ctx, s, capturing, p)); err != nil {
-			return nil, err
+		if err := add(d.gatherApart(ctx, s, capturing, p)); err != nil {
+			return nil, inBatch(places[i], parts, err)
 		}
 	}
 	for _, w := range held {
 		w.release()
 	}
-	return Join(batches), nil
+	return join(batches), nil
+}
+
+// pool returns how rows are added up, nil if they are copied.
+func (p *Part) pool() *reduce.Batch {
+	if p.Copy {
+		return nil
+	}
+	return &p.Pool
+}
+
+// gatherApart enqueues a batch by itself.
+func (d *Device) gatherApart(ctx context.Context, s device.Stream, capturing bool, p *Part) (*Batch, error) {
+	if p.Copy {
+		return d.gatherCopy(ctx, s, capturing, p.Table, p.Rows, p.Out, p.Watcher, p.Trace)
+	}
+	return d.gatherPooled(ctx, s, capturing, p)
 }
 
 // inBatch says of which batch of several an error is.
-func inBatch(i int, parts []PooledPart, err error) error {
+func inBatch(i int, parts []Part, err error) error {
 	if len(parts) == 1 {
 		return err
 	}
@@ -102,7 +131,7 @@ func inBatch(i int, parts []PooledPart, err error) error {
 }
 
 // checkPooledMemory returns an error for memory that the device cannot read or write as it must.
-func (d *Device) checkPooledMemory(p *PooledPart) error {
+func (d *Device) checkPooledMemory(p *Part) error {
 	b := &p.Pool
 	for _, m := range []struct {
 		what  string
@@ -120,13 +149,13 @@ func (d *Device) checkPooledMemory(p *PooledPart) error {
 }
 
 // fused says whether a pooled batch is served by one launch, which it can share with others.
-func (d *Device) fused(p *PooledPart, capturing bool) bool {
+func (d *Device) fused(p *Part, capturing bool) bool {
 	t := d.Table(p.Table)
 	switch {
 	case d.set.Tables[p.Table].Absent != nil || t.Resident != nil || t.long():
 		return false
-	case capturing:
-		return true
+	case capturing: // the owner of a shared cache must know the rows of each replay
+		return d.places == nil || p.Pool.Whole.Size() == 0
 	case p.Pool.Whole.Size() > 0: // how many rows it has is not known
 		return true
 	}
@@ -134,7 +163,7 @@ func (d *Device) fused(p *PooledPart, capturing bool) bool {
 }
 
 // ownWindow makes the batch of a window one of its own. It waits for the stream, as its offsets say which rows it has.
-func (d *Device) ownWindow(s device.Stream, capturing bool, p *PooledPart) error {
+func (d *Device) ownWindow(s device.Stream, capturing bool, p *Part) error {
 	b := &p.Pool
 	if b.Whole.Size() == 0 {
 		return nil
@@ -156,7 +185,7 @@ func (d *Device) ownWindow(s device.Stream, capturing bool, p *PooledPart) error
 }
 
 // OwnWindow makes the batch of a window one of its own. Others stay as they are. REQUIRES: the host addresses the offsets.
-func (p *PooledPart) OwnWindow() {
+func (p *Part) OwnWindow() {
 	if b := &p.Pool; b.Whole.Size() > 0 {
 		v := reduce.NewView(b)
 		p.cut(v.Offset(0), v.Offset(b.Bags))
@@ -164,14 +193,14 @@ func (p *PooledPart) OwnWindow() {
 }
 
 // cut is OwnWindow, given the first of the batch's offsets and the last.
-func (p *PooledPart) cut(first, last int64) {
+func (p *Part) cut(first, last int64) {
 	own, at := p.Pool.Window(first, last)
 	width := p.Rows.bytes()
 	p.Pool, p.Rows.Buffer = own, p.Rows.Buffer.Slice(at*width, (at+int64(own.Rows))*width)
 }
 
 // gatherTogether enqueues batches that one launch serves each.
-func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing bool, parts []PooledPart) (*Batch, error) {
+func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing bool, parts []Part) (*Batch, error) {
 	switch {
 	case len(parts) == 1 && parts[0].Pool.Whole.Size() == 0:
 		return d.gatherPooled(ctx, s, capturing, &parts[0])
@@ -206,7 +235,7 @@ func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing 
 
 // laneTables is what a lane has for a batch of several tables.
 type laneTables struct {
-	parts  []PooledPart
+	parts  []Part
 	views  []*TableView
 	serves []kernels.Serve
 	all    []*kernels.Serve // these
@@ -299,7 +328,7 @@ func (l *lane) enqueueTablesOn(s device.Stream) error {
 }
 
 // serveOf returns what the lane's batch reads of a table.
-func (l *lane) serveOf(t *TableView, p *PooledPart) kernels.Serve {
+func (l *lane) serveOf(t *TableView, p *Part) kernels.Serve {
 	d := l.owner
 	return kernels.Serve{
 		Lookup: kernels.Lookup{

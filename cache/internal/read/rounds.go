@@ -128,6 +128,23 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 	return nil
 }
 
+// shrink frees the staging memory of a lane that is opened only while batches wait: else a burst of them would keep it until Close. Another goroutine frees it, as
+// that may wait for the device, and who releases a lane may be about to enqueue. REQUIRES: the lane's last batch has ended.
+func (l *lane) shrink() {
+	d := l.owner
+	if l.rounds == nil || l.rounds.memory.Size() == 0 || l.index < len(d.lanes)-d.spare {
+		return
+	}
+	memory := l.rounds.memory
+	l.rounds.memory = device.Buffer{}
+	d.freeing.Go(func() {
+		d.freeOne.Lock()
+		defer d.freeOne.Unlock()
+		d.Device.Free(memory)
+		d.staged.Add(-memory.Size())
+	})
+}
+
 func (r *rounds) close(d *Device) {
 	if r == nil {
 		return

@@ -68,7 +68,7 @@ type route struct {
 	// other's, unless summed is set: then SumRows adds up parts. from is the position of its first row in the whole batch.
 	gathered, gathers, summed bool
 	from                      int
-	tables                    []PooledPart // not nil: of a batch of several tables, which has no table of its own
+	tables                    []Part // not nil: of a batch of several tables, which has no table of its own
 }
 
 // onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.

@@ -17,10 +17,10 @@ const (
 type lists struct {
 	device.Buffer
 	user *lane // the last lane that took them and has not been released; nil: idle
-	// passable says that everything that the user's batch does with them is enqueued, before the user's event listsRead. Another batch may
+	// read, if not nil, is behind everything that the user's batch does with them, all of which is enqueued. Another batch may
 	// take them then, if it waits for that event on its stream.
-	passable bool
-	taken    uint64 // the time of the last taking, counted in takings
+	read  device.Event
+	taken uint64 // the time of the last taking, counted in takings
 }
 
 // scratch is the device memory of batches' lists. It is bounded, and kept for later batches. Where more batches are enqueued than there is
@@ -50,7 +50,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 		case m.Size() < bytes:
 		case m.user == nil && (idle == nil || m.Size() < idle.Size()):
 			idle = m
-		case m.user != nil && m.passable && (passable == nil || m.taken < passable.taken):
+		case m.user != nil && m.read != nil && (passable == nil || m.taken < passable.taken):
 			passable = m
 		}
 	}
@@ -74,7 +74,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 	case s.bytes+size <= limit || len(s.all) == 0:
 		m = &lists{}
 	case passable != nil:
-		m, after, size = passable, passable.user.listsRead(), 0
+		m, after, size = passable, passable.read, 0
 	case s.bytes-unused+size <= limit || s.bytes == unused || s.waitsForItself(l):
 		m = &lists{}
 		for _, o := range s.all {
@@ -91,7 +91,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 		s.all = append(s.all, m)
 		s.bytes += size
 	}
-	m.user, m.passable, m.taken = l, false, s.takings
+	m.user, m.read, m.taken = l, nil, s.takings
 	l.lists, l.after = m, after
 	return size, drop, true
 }
@@ -127,14 +127,14 @@ func (l *lane) listsRead() device.Event {
 // pass lets another batch take over a lane's lists: everything that the lane's batch does with them is enqueued.
 func (s *scratch) pass(l *lane) {
 	if m := l.lists; m != nil && m.user == l {
-		m.passable = true
+		m.read = l.listsRead()
 	}
 }
 
 // give takes a lane's lists back, unless another batch has taken them over.
 func (s *scratch) give(l *lane) {
 	if m := l.lists; m != nil && m.user == l {
-		m.user, m.passable = nil, false
+		m.user, m.read = nil, nil
 	}
 	l.lists = nil
 }

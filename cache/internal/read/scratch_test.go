@@ -138,6 +138,32 @@ func TestScratch_NoMemory(t *testing.T) {
 	}
 }
 
+// TestScratch_ReleasedMeanwhile: a lane's route is its own. It is cleared when the lane is released, before the lists are given back, and who takes these over in between
+// waits for the event of the batch that had them.
+func TestScratch_ReleasedMeanwhile(t *testing.T) {
+	tierEnd := numberedEvent{number: 1}
+	var s scratch
+	first, second := &lane{done: numberedEvent{number: 2}, route: route{absent: true}, rounds: &rounds{tierEnd: tierEnd}}, &lane{done: numberedEvent{number: 3}}
+	size, _, _ := s.take(first, 1000)
+	first.lists.Buffer = device.DeviceBuffer(1, size)
+	s.most = size // no room for others
+	s.pass(first)
+	cleared := make(chan struct{})
+	go func() { // the race detector sees whether take reads it
+		first.route = route{}
+		close(cleared)
+	}()
+	if size, _, ok := s.take(second, 1000); !ok || size != 0 || second.after != tierEnd {
+		t.Errorf("ok %v, %d bytes to allocate, waits for %v", ok, size, second.after)
+	}
+	<-cleared
+	s.pass(second)
+	third := &lane{}
+	if _, _, ok := s.take(third, 1000); !ok || third.after != second.done {
+		t.Errorf("ok %v, waits for %v", ok, third.after)
+	}
+}
+
 // smallDevice has memory for so many bytes of lists.
 type smallDevice struct {
 	device.Device

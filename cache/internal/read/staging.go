@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
 )
@@ -54,15 +55,16 @@ func (a *staging) reserve(o *Device, rowNumbers, bytes int64) error {
 		bytes int64
 		what  string
 		alloc func(int64, string) (device.Buffer, error)
+		taken *atomic.Int64
 	}{
-		{&a.rows, rowNumbers, "batch row numbers", o.allocNear},
-		{&a.out, bytes, "batch output", d.Alloc},
-		{&a.received, bytes, "batch output", o.allocNear},
+		{&a.rows, rowNumbers, "batch row numbers", o.allocNear, &o.staged},
+		{&a.out, bytes, "batch output", d.Alloc, &o.outBytes},
+		{&a.received, bytes, "batch output", o.allocNear, &o.staged},
 	} {
 		if g.bytes <= g.b.Size() {
 			continue
 		}
-		o.staged.Add(-g.b.Size())
+		g.taken.Add(-g.b.Size())
 		d.Free(*g.b)
 		*g.b = device.Buffer{}
 		larger, err := g.alloc(g.bytes, g.what)
@@ -70,7 +72,7 @@ func (a *staging) reserve(o *Device, rowNumbers, bytes int64) error {
 			return fmt.Errorf("cache: %w", err)
 		}
 		*g.b = larger
-		o.staged.Add(g.bytes)
+		g.taken.Add(g.bytes)
 	}
 	for int64(len(a.arrived))*arrivalBytes < bytes {
 		e, err := d.NewEvent()
