@@ -31,7 +31,7 @@ func TestGPU_Traced(t *testing.T) {
 	r := newRecorder(t, sdktrace.AlwaysSample())
 	options := func(o cache.TelemetryOptions) cache.Options {
 		return cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data) / 3), Devices: cache.DeviceOptions{Backend: "cuda"}, Seed: 1, Telemetry: o,
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data) / 3), Codec: "ibp8", Devices: cache.DeviceOptions{Backend: "cuda"}, Seed: 1, Telemetry: o,
 			Admission: cache.AdmissionOptions{Training: batches(0, zipf(rand.New(rand.NewPCG(1, 1)), rows, 2*rows))},
 		}
 	}

@@ -168,6 +168,9 @@ func TestLicences(t *testing.T) {
 // they are missing.
 func TestCompiler_LeavesOutFoldersOfOthers(t *testing.T) {
 	rules, err := os.ReadFile("capi.mk")
+	if os.IsNotExist(err) {
+		t.Skip("the sources are not here")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
