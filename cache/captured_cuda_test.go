@@ -176,13 +176,17 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 	}
 	defer s.Close()
 	stream, ids := s.(*cuda.Stream), []int64{1, 2, 3}
-	good, bad := putBatch(t, gpu, ids, 128), putBatch(t, gpu, ids, 9000)
+	good, bad, other := putBatch(t, gpu, ids, 128), putBatch(t, gpu, ids, 9000), putBatch(t, gpu, ids, 128)
+	untouched := other.read(t)
 	graph, err := stream.Capture(true, func() error {
 		if _, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{Table: 1, DeviceRows: bad.rows, DeviceOut: bad.out}); !errors.Is(err, cache.ErrCapturing) || !strings.Contains(err.Error(), "row length (9000) must be below 8192") {
 			t.Errorf("rows of 9000 bytes: %v", err)
 		}
 		if _, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: good.rows, DeviceOut: bad.out}); !errors.Is(err, cache.ErrOutput) {
 			t.Errorf("an output of the wrong size: %v", err)
+		}
+		if _, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: other.rows, DeviceOut: other.out}, cache.Request{Table: 1, DeviceRows: bad.rows, DeviceOut: bad.out}); !errors.Is(err, cache.ErrCapturing) || !strings.HasPrefix(err.Error(), "batch 1: ") {
+			t.Errorf("rows of 9000 bytes behind others: %v", err)
 		}
 		var wg sync.WaitGroup
 		for i := range 3 {
@@ -209,6 +213,9 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRows(t, short, 128, ids, good.read(t))
+	if !bytes.Equal(other.read(t), untouched) {
+		t.Error("the first request of a call that was refused is in the graph")
+	}
 	b, err := c.On(0).Enqueue(ctx, stream.Handle(), cache.Request{DeviceRows: good.rows, DeviceOut: good.out})
 	if err != nil {
 		t.Fatal(err)
