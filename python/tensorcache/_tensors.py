@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
 from ._strides import row_stride
-from .errors import ArgumentError, Error, GradientError, UnsupportedError
+from .errors import ArgumentError, Error, GradientError
 
 if TYPE_CHECKING:
     from ._ngram_table import RowFormat
@@ -83,13 +82,6 @@ def seen(*values: Any) -> bool:
         if x is not None and type(x) is not _Tensor and hasattr(type(x), "__torch_function__"):
             return True
     return False
-
-
-def refuse_recording(what: str, name: str) -> None:
-    """Raises if a program is being recorded: a change would be made once, now, and not by the program."""
-    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    if _is_tracing() or proxies is not None and proxies.get_proxy_mode() is not None:
-        raise UnsupportedError(f"tensorcache: {what} (of table {name!r}) cannot be part of a program that torch traces: call it outside")
 
 
 def host_tensor(values: Any, rows: int, what: str = "ids") -> torch.Tensor:

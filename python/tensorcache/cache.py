@@ -118,7 +118,8 @@ class Cache(Mapping[str, "Table"]):
         """Raises ``RowError`` if a read since the last check had row numbers on a GPU that lie outside its table; their rows are zeros.
 
         Row numbers in host memory are checked at once. Those on a GPU are checked there, and a later read, at the latest this call, reports them.
-        ``wait`` waits for reads under way, without it only finished ones count. With it, an attached cache raises ``OwnerError`` if since the last check a
+        ``wait`` waits for reads under way, without it only finished ones count, and what was wrong with a replay of a CUDA graph is raised some milliseconds after
+        its end. With it, an attached cache raises ``OwnerError`` if since the last check a
         CUDA graph was replayed that had captured a read before the cache attached to another owner: it has read the rows of the one before.
         """
         check(library().tc_check(self._handle, int(wait)))

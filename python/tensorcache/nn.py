@@ -131,12 +131,12 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
     feature. The input is a ``torchrec.KeyedJaggedTensor``, or a dict from feature to ``(ids, offsets)``, with one offset more than there
     are samples, or to ids of two axes; each may have weights behind them, float32 factors for "sum". The output is a ``torchrec.KeyedTensor`` for the former, in
     the type that holds the sums of all tables, and a dict from feature to a tensor of shape ``(samples, columns)`` for the latter, by default in each table's type.
-    ``dtype`` is the type of the output: float32, float16 or bfloat16; others of floating-point numbers are converted from float32. All features of a KeyedJaggedTensor must have as many samples.
+    ``dtype`` is the type of the output: float32, float16 or bfloat16; others of floating-point numbers are converted from float32. All features of a
+    KeyedJaggedTensor must have as many samples.
 
     Tensors on a GPU are read in the order of the current stream; the host does not wait. Captured graphs and ``torch.compile(fullgraph=True)`` take the module.
 
-    As with ``CachedEmbedding`` the tables are constants, the module has no parameters, and ``half()``, ``to(dtype)`` and the like set ``dtype``. What ``double()``
-    and the like ask for is converted from float32.
+    As with ``CachedEmbedding`` the tables are constants, the module has no parameters, and ``half()``, ``to(dtype)`` and the like set ``dtype``.
     """
 
     def __init__(self, tables: Mapping[str, Table], mode: Union[str, Mapping[str, str]] = "sum", dtype: Any = None) -> None:

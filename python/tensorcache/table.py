@@ -18,12 +18,19 @@ from ._library import check, forked, forward_logs, library, take_json
 from ._resident import target_bytes
 from ._sizes import format_size
 from ._strides import row_stride
-from .errors import ArgumentError, ClosedError, GradientError
+from .errors import ArgumentError, ClosedError, GradientError, UnsupportedError
 
 if TYPE_CHECKING:
     from .cache import Cache
 
 _PIECE = 1 << 18  # rows that __array__ reads at a time
+
+
+def _recorded() -> bool:
+    """Whether torch records a program: a change would be made once, now, and not by the program. It asks what every version of torch has, as NumPy's rows need none."""
+    jit: Any = sys.modules.get("torch.jit")
+    proxies: Any = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return hasattr(jit, "is_tracing") and jit.is_tracing() or hasattr(proxies, "get_proxy_mode") and proxies.get_proxy_mode() is not None
 
 
 class Table:
@@ -296,13 +303,13 @@ class Table:
         """
         if getattr(rows, "requires_grad", False):
             raise GradientError("tensorcache: rows (a tensor that requires a gradient) must be constants: pass rows.detach()")
+        if _recorded():
+            raise UnsupportedError(f"tensorcache: update (of table {self._name!r}) cannot be part of a program that torch traces: call it outside")
         torch = sys.modules.get("torch")
-        if torch is not None:
-            from ._tensors import host_array, refuse_recording
-
-            refuse_recording("update", self._name)
         numbers = host_ids(ids, self._rows)
         if torch is not None and isinstance(rows, torch.Tensor):
+            from ._tensors import host_array
+
             values = host_array(rows, self._element)
         else:
             values = np.asarray(rows)

@@ -304,7 +304,7 @@ def test_collection(device: str, weighted: bool, monkeypatch: Any) -> None:
     for got in (f.bags(f.keyed), f.bags(f.parts)):
         f.close(got)
     f.close({name: x.cpu() for name, x in f.bags({name: f.parts[name] for name in "cab"}).items()})
-    for dtype in (torch.float16, "float32"):
+    for dtype in (torch.float16, "float32", torch.float64):
         half = CachedEmbeddingBagCollection(f.tables, f.bags.modes, dtype)
         for got in (half(f.keyed), half(f.parts)):
             for name, want in f.want.items():

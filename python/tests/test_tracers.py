@@ -210,6 +210,24 @@ def test_changes_are_not_traced(table: Any) -> None:
         torch.vmap(lambda i: (x.prefetch(i), x[i])[1])(torch.tensor([[1], [2]]))
 
 
+def test_updates_with_arrays_need_no_torch(python: Any) -> None:
+    """A program may import torch for something else, one that reads with tensors cannot use. Recorded programs are refused all the same."""
+    done = python("""
+import numpy as np, sys, tensorcache
+x = tensorcache.open(np.zeros((9, 4), np.float32), "1MB", device="host")
+import torch
+sys.modules["tensorcache._tensors"] = None  # its import fails
+x.update([3], np.ones((1, 4), np.float32))
+assert x[[3]].tolist() == [[1, 1, 1, 1]]
+def step(i):
+    x.update([4], np.ones((1, 4), np.float32))
+    return i + 1
+try: torch.jit.trace(step, torch.tensor([1]), check_trace=False)
+except tensorcache.errors.UnsupportedError as e: print("refused")
+""")
+    assert done.stdout == "refused\n", done.stderr
+
+
 @pytest.mark.parametrize("how", ["set", "with"])
 def test_default_device(table: Any, how: str) -> None:
     """As with a tensor on the host, the default device moves no result and nothing that a read needs meanwhile."""
