@@ -24,6 +24,8 @@ type faulty struct {
 	launched func(device int, kernel string)
 	// refused, if not nil, returns an error of a launch that does not make the device fail for good.
 	refused func(device int, kernel string) error
+	// allocating, if not nil, is called before a device gives memory.
+	allocating func(device int, what string)
 }
 
 var errScriptedLoss = errors.New("scripted to be lost")
@@ -88,6 +90,9 @@ func (d *faultyDevice) CanRead(other device.Device) bool {
 }
 
 func (d *faultyDevice) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if f := d.all.allocating; f != nil {
+		f(d.index, what)
+	}
 	if err := d.Err(); err != nil {
 		return device.Buffer{}, err
 	}

@@ -290,3 +290,36 @@ func TestLoss_CannotBeWithdrawn(t *testing.T) {
 		}
 	}
 }
+
+// A device is lost while SetBudget takes memory of it, and a batch notices first. The others grow.
+func TestLoss_WhileBudgetGrows(t *testing.T) {
+	const rows, rowBytes, devices = 600, 64, 3
+	f := openFaulty(t, nil)
+	data := noise(rows, rowBytes, 1)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 10_000, Devices: cache.DeviceOptions{Count: devices, Backend: "host"},
+	})
+	f.allocating = func(device int, what string) {
+		if device != 1 || what != "slab" {
+			return
+		}
+		f.allocating = nil
+		f.lose(1)
+		if err := c.On(1).Gather(ctx, cache.Request{Rows: []int64{1}, Out: make([]byte, rowBytes)}); !errors.Is(err, cache.ErrDevice) {
+			t.Errorf("a batch on the lost device: %v", err)
+		}
+	}
+	const budget = 40_000
+	if err := c.SetBudget(ctx, budget); err != nil {
+		t.Fatal(err)
+	}
+	if f.allocating != nil {
+		t.Fatal("the budget did not grow")
+	}
+	gatherAll(t, c, data)
+	for i, d := range stats(t, c).Devices {
+		if d.Lost != (i == 1) || !d.Lost && d.BudgetBytes != budget {
+			t.Errorf("device %d: %+v", i, d)
+		}
+	}
+}

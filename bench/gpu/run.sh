@@ -9,7 +9,7 @@
 #                                 cache over such pages, of 40 GiB, each in up to 9 minutes; not among all groups
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
-#                                 python3, and torch for most tests
+#                                 python3, and torch for most tests. Only tests in the files $PYTHON_TESTS (python/tests)
 #   ./run.sh loop                 a training loop in PyTorch with the Python package: $RESULTS/training-loop.json; takes minutes, and over 62 GB of host memory
 #   ./run.sh pair                 on two GPUs: the tests that need several, and their figures
 #
@@ -186,7 +186,8 @@ python | loop)
 	else
 		TENSORCACHE_CAPI_PROGRAMS="$PWD/capi" tests capi 200 1 ./capi/capi.test
 		# A test that hangs prints where, after two minutes.
-		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
+		# shellcheck disable=SC2086
+		step python 600 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider ${PYTHON_TESTS:-python/tests}
 		tail -n 45 "$results/python.txt"
 		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
 		step python-bags 180 "$results/python-bags.txt" python3 python/benchmarks/embedding_bag.py --commit "$(cat python/commit)" --json "$results/python-bags.json"

@@ -17,11 +17,22 @@ import (
 // freed an epoch later; so devices need room for both. After an error nothing has changed. REQUIRES: the cycle's lock is held.
 func (w *Writer) grow(budget int64) error {
 	for {
+		before := w.lostDevices()
 		err := w.tryGrow(budget)
-		if err == nil || !slices.ContainsFunc(w.set.Devices, func(d *read.Device) bool { return !d.IsLost() && w.set.Survives(d) }) {
+		if err == nil || w.set.Check() != nil || w.lostDevices() == before {
 			return err
 		} // else a device was lost meanwhile; the others grow
 	}
+}
+
+// lostDevices returns how many devices the cache has given up. Reads give devices up beside the writer.
+func (w *Writer) lostDevices() (n int) {
+	for _, d := range w.set.Devices {
+		if d.IsLost() {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *Writer) tryGrow(budget int64) error {
