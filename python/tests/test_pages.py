@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import on_host
 from pages_writer import write_pages
 
 import tensorcache
@@ -36,8 +37,8 @@ def tiers(x: Any) -> Any:
 def test_rows(device: str, directory: Path, rows: Array, ids: Array) -> None:
     with opened(directory, device=device) as x:
         assert x.name == "features" and tuple(x.shape) == rows.shape
-        np.testing.assert_array_equal(np.asarray(x.gather(ids)), rows[ids])
-        np.testing.assert_array_equal(np.asarray(x), rows)
+        np.testing.assert_array_equal(on_host(x.gather(ids)), rows[ids])
+        np.testing.assert_array_equal(on_host(x), rows)
         found = tiers(x)
         assert 0 < found["host"]["rows"] < len(rows) and found["cold"]["absent_rows"] > 0 and found["cold"]["pages_read"] > 0
         assert {entry["tier"] for entry in x.explain(np.arange(len(rows)))} >= {"host", "pages"}
@@ -52,7 +53,7 @@ def test_prefetch(device: str, directory: Path, rows: Array) -> None:
                 break
             time.sleep(0.01)
         before = tiers(x)["cold"]["absent_rows"]
-        np.testing.assert_array_equal(np.asarray(x.gather(wanted)), rows[wanted])
+        np.testing.assert_array_equal(on_host(x.gather(wanted)), rows[wanted])
         found = tiers(x)
         assert found["prefetch"]["rows"] == len(wanted) and found["cold"]["absent_rows"] == before
         with pytest.raises(tensorcache.RowError):
@@ -92,18 +93,18 @@ def test_updates_are_there_again(device: str, directory: Path, rows: Array) -> N
     durable = tensorcache.Pages(durable=True)
     for round_ in range(3):
         with opened(directory, device=device, pages=durable if round_ % 2 == 0 else None) as x:
-            np.testing.assert_array_equal(np.asarray(x), truth)
+            np.testing.assert_array_equal(on_host(x), truth)
             changed = np.random.default_rng(round_).integers(0, len(rows), 200)
             changed = np.unique(changed)
             truth[changed] = -truth[changed] - round_
             x.update(changed, truth[changed])
-            np.testing.assert_array_equal(np.asarray(x.gather(changed)), truth[changed])
+            np.testing.assert_array_equal(on_host(x.gather(changed)), truth[changed])
             if round_ == 1:
                 x.merge_updates()
-                np.testing.assert_array_equal(np.asarray(x), truth)
+                np.testing.assert_array_equal(on_host(x), truth)
     assert (directory / "g2").is_dir() and not (directory / "g1").is_dir()
     with opened(directory, device=device) as x:
-        np.testing.assert_array_equal(np.asarray(x), truth)
+        np.testing.assert_array_equal(on_host(x), truth)
 
 
 def test_killed_after_a_durable_update(directory: Path, rows: Array) -> None:
@@ -118,7 +119,7 @@ def test_killed_after_a_durable_update(directory: Path, rows: Array) -> None:
     truth = rows.copy()
     truth[:100] = 0
     with opened(directory, device="host") as x:
-        np.testing.assert_array_equal(np.asarray(x), truth)
+        np.testing.assert_array_equal(on_host(x), truth)
 
 
 def test_log_elsewhere(directory: Path, rows: Array, tmp_path: Path) -> None:
@@ -127,9 +128,9 @@ def test_log_elsewhere(directory: Path, rows: Array, tmp_path: Path) -> None:
         x.update([5], np.ones((1, 32), np.float32))
     assert (tmp_path / "log").is_dir() and not (directory / "delta").exists()
     with opened(directory, device="host", pages=more) as x:
-        assert np.asarray(x.gather([5])).all()
+        assert on_host(x.gather([5])).all()
     with opened(directory, device="host") as x:
-        np.testing.assert_array_equal(np.asarray(x.gather([5])), rows[[5]])
+        np.testing.assert_array_equal(on_host(x.gather([5])), rows[[5]])
 
 
 def page_file(directory: Path) -> Path:
@@ -146,7 +147,7 @@ def test_damaged_page(device: str, directory: Path, rows: Array) -> None:
         lost = []
         for i in range(len(rows)):
             try:
-                np.testing.assert_array_equal(np.asarray(x.gather([i])), rows[[i]])
+                np.testing.assert_array_equal(on_host(x.gather([i])), rows[[i]])
             except tensorcache.FileError as e:
                 assert "page " in str(e)
                 lost.append(i)
@@ -154,7 +155,7 @@ def test_damaged_page(device: str, directory: Path, rows: Array) -> None:
         store = tiers(x)["cold"]["stores"][0]
         assert store["failed_pages"] > 0 and "corrupt page" in store["fault"] and "page " in store["fault"]
         path.write_bytes(whole)
-        np.testing.assert_array_equal(np.asarray(x.gather(lost)), rows[lost])
+        np.testing.assert_array_equal(on_host(x.gather(lost)), rows[lost])
 
 
 def test_errors_of_files(directory: Path, rows: Array) -> None:
