@@ -115,8 +115,10 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	if err := w.replace(ctx, p); err != nil {
 		return err
 	}
-	if err := w.refreshTiers(ctx, ranked, p.ranked); err != nil {
-		return err
+	for table, s := range w.sources {
+		if err := s.refresh(ctx, ranked, p.ranked[table]); err != nil {
+			return err
+		}
 	}
 	w.checkWords()
 	w.Counts.Cycles.Add(1)

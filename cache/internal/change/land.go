@@ -8,16 +8,18 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// landing shows rows of flights in the ring of a table's host tier until the cache closes.
-func (w *Writer) landing(table int) {
+func (p *paged) start() { p.w.tasks.Go(p.landing) }
+
+// landing shows rows of flights in the ring of the host tier until the cache closes.
+func (p *paged) landing() {
+	w, t := p.w, p.t.Cold
 	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "land"))
-	t := w.set.Tables[table].Cold
 	for {
 		select {
 		case <-w.life.Done():
 			return
 		case f := <-t.Landings():
-			err := w.land(table, f)
+			err := p.land(f)
 			t.Landed(f)
 			if err != nil {
 				return // the cache closes, or cannot be changed any more
@@ -27,10 +29,10 @@ func (w *Writer) landing(table int) {
 }
 
 // land shows the rows of a flight. Segments of the ring whose rows give way are used an epoch later.
-func (w *Writer) land(table int, f *cold.Flight) error {
-	t := w.set.Tables[table]
+func (p *paged) land(f *cold.Flight) error {
+	w, t, table := p.w, p.t, p.table
 	for from := 0; from < len(f.Rows); {
-		n, full, err := w.landPart(table, f, from)
+		n, full, err := p.landPart(f, from)
 		if err != nil {
 			return err
 		}
@@ -66,8 +68,8 @@ func (w *Writer) land(table int, f *cold.Flight) error {
 }
 
 // landPart shows rows of a flight from one on, and returns how many it has dealt with. full says that the ring has no room for the next one.
-func (w *Writer) landPart(table int, f *cold.Flight, from int) (n int, full bool, err error) {
-	t := w.set.Tables[table]
+func (p *paged) landPart(f *cold.Flight, from int) (n int, full bool, err error) {
+	w, t, table := p.w, p.t, p.table
 	err = w.change(func() error {
 		var words []transfer.Written
 		for i := from; i < len(f.Rows) && n < changedRows; i++ {

@@ -150,7 +150,8 @@ func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retire
 func (w *Writer) evict(keys []uint64) error {
 	return inParts(w, w.cycle.by, keys, func(key uint64) {
 		if p := w.mu.index.places(key); p.Valid() && w.mu.updated[key] == nil {
-			w.keepEvicted(key, p)
+			table, row := hashmap.SplitKey(key)
+			w.sources[table].evicting(row, p)
 			w.evictLocked(key, p, slab.Evicted)
 			w.Counts.Evicted.Add(1)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec"
@@ -118,9 +119,8 @@ func (x *index) publishResident() error {
 	return errors.Join(errs...)
 }
 
-// updateResident replaces rows of a resident table, no row twice, and returns how many it replaced.
-func (w *Writer) updateResident(ctx context.Context, t *read.Table, table int, rows []int64, data []byte) (done int, err error) {
-	rowBytes := t.Tier.RowBytes()
+func (r *resident) update(ctx context.Context, rows []int64, data []byte, _ *observe.Cause) (done int, err error) {
+	w, t, table, rowBytes := r.w, r.t, r.table, r.t.Tier.RowBytes()
 	gate := t.Resident.Gate.RLocker()
 	if err := lock(ctx, gate, t.Resident.Gate.TryRLock); err != nil {
 		return 0, err

@@ -60,47 +60,63 @@ func (w *Writer) inSlab(table int, p place.Places) (stored []byte, compressed, o
 	return nil, false, false
 }
 
-// keepEvicted keeps the stored form of a row that is about to leave its slab, for the host tier to take it up in the same cycle.
-func (w *Writer) keepEvicted(key uint64, p place.Places) {
-	table, row := hashmap.SplitKey(key)
-	t := w.set.Tables[table]
-	if t.Cold == nil || t.Tier.Holds(row) || w.cycle.kept >= w.o.MaxBytes {
+func (p *paged) updatedLocked(row int64) {
+	p.t.Cold.Changed(row)
+	p.t.Tier.Touch(row)
+}
+
+// evicting keeps the row's stored form, for the host tier to take it up in the same cycle.
+func (p *paged) evicting(row int64, from place.Places) {
+	w := p.w
+	if p.t.Tier.Holds(row) || w.cycle.kept >= w.o.MaxBytes {
 		return
 	}
-	if stored, compressed, ok := w.inSlab(table, p); ok {
+	if stored, compressed, ok := w.inSlab(p.table, from); ok {
 		w.cycle.kept += int64(len(stored))
-		w.cycle.fetched[key] = fetched{slices.Clone(stored), compressed, t.Cold.Version(row)}
+		w.cycle.fetched[hashmap.Key(p.table, row)] = fetched{slices.Clone(stored), compressed, p.t.Cold.Version(row)}
 	}
 }
 
-// fetch reads absent rows from below the host tier, for storedLocked to find. Rows that cannot be read are left out.
-func (w *Writer) fetch(ctx context.Context, keys []uint64) error {
-	rows := map[int][]int64{}
-	for _, key := range keys {
-		table, row := hashmap.SplitKey(key)
-		if t := w.set.Tables[table]; t.Cold != nil && !t.Tier.Holds(row) {
-			if _, known := w.cycle.fetched[key]; !known {
-				rows[table] = append(rows[table], row)
-			}
+// fetch reads absent rows from below the host tier.
+func (p *paged) fetch(ctx context.Context, rows []int64) {
+	w, t := p.w, p.t
+	var absent []int64
+	for _, row := range rows {
+		if _, known := w.cycle.fetched[hashmap.Key(p.table, row)]; !known && !t.Tier.Holds(row) {
+			absent = append(absent, row)
 		}
 	}
+	if len(absent) == 0 {
+		return
+	}
+	slices.Sort(absent)
+	versions := make([]uint32, len(absent))
+	for i, row := range absent {
+		versions[i] = t.Cold.Version(row)
+	}
 	var mu sync.Mutex
-	for table, rows := range rows {
-		t := w.set.Tables[table]
-		slices.Sort(rows)
-		versions := make([]uint32, len(rows))
-		for i, row := range rows {
-			versions[i] = t.Cold.Version(row)
+	t.Cold.Read(ctx, absent, func(i int, stored []byte, compressed bool, err error) {
+		if err != nil {
+			return
 		}
-		t.Cold.Read(ctx, rows, func(i int, stored []byte, compressed bool, err error) {
-			if err != nil {
-				return
-			}
-			f := fetched{slices.Clone(stored), compressed, versions[i]}
-			mu.Lock()
-			defer mu.Unlock()
-			w.cycle.fetched[hashmap.Key(table, rows[i])] = f
-		})
+		f := fetched{slices.Clone(stored), compressed, versions[i]}
+		mu.Lock()
+		defer mu.Unlock()
+		w.cycle.fetched[hashmap.Key(p.table, absent[i])] = f
+	})
+}
+
+// fetch has rows ready for storedLocked. Rows that cannot be read are left out.
+func (w *Writer) fetch(ctx context.Context, keys []uint64) error {
+	rows := make([][]int64, len(w.sources))
+	for _, key := range keys {
+		table, row := hashmap.SplitKey(key)
+		rows[table] = append(rows[table], row)
+	}
+	for table, rows := range rows {
+		if len(rows) > 0 {
+			w.sources[table].fetch(ctx, rows)
+		}
 	}
 	return ctx.Err()
 }
@@ -136,8 +152,8 @@ func (w *Writer) publishWordsLocked(table int, words []transfer.Written) error {
 }
 
 // hide makes rows absent, and frees their places an epoch later.
-func (w *Writer) hide(ctx context.Context, table int, rows []int64) error {
-	t := w.set.Tables[table]
+func (p *paged) hide(ctx context.Context, rows []int64) error {
+	w, t, table := p.w, p.t, p.table
 	for part := range slices.Chunk(rows, changedRows) {
 		err := w.change(func() error {
 			var words []transfer.Written
@@ -177,8 +193,8 @@ func (w *Writer) freeHidden(ctx context.Context) error {
 }
 
 // promote puts rows in the main region of a host tier, as far as it has room, from what is fetched or lies in the ring or in slabs. It returns their bytes.
-func (w *Writer) promote(ctx context.Context, table int, rows []int64) (bytes int64, err error) {
-	t := w.set.Tables[table]
+func (p *paged) promote(ctx context.Context, rows []int64) (bytes int64, err error) {
+	w, t, table := p.w, p.t, p.table
 	type put struct {
 		row     int64
 		at      slab.Location
@@ -237,23 +253,22 @@ func (w *Writer) promote(ctx context.Context, table int, rows []int64) (bytes in
 
 // tierPlan is what a cycle is to do with a Partial host tier.
 type tierPlan struct {
-	table     int
 	newcomers []int64 // rows to take up, best first
 	want      read.Bitset
-	victims   [3]int64 // the row from which makeTierRoom goes on, for each of its kinds of rows
+	victims   [3]int64 // the row from which makeRoom goes on, for each of its kinds of rows
 }
 
-// planTier chooses the rows of a table's host tier by the ranking: the best rows that no slab holds.
-func (w *Writer) planTier(r *ranking, table int) *tierPlan {
-	t := w.set.Tables[table]
-	p := &tierPlan{table: table, want: read.NewBitset(t.Tier.Capacity())}
+// plan chooses the rows of the host tier by the ranking: the best rows that no slab holds.
+func (of *paged) plan(r *ranking) *tierPlan {
+	w, t := of.w, of.t
+	p := &tierPlan{want: read.NewBitset(t.Tier.Capacity())}
 	capacity, _ := t.Tier.MainBytes()
 	capacity -= capacity / tierSpare
 	bytes := int64(0)
 	for _, keys := range r.blocks {
 		for _, key := range keys {
-			of, row := hashmap.SplitKey(key)
-			if of != table || row >= t.Tier.Rows() || p.want.Has(row) || !w.o.Inclusive && w.mu.index.cached(key).Valid() {
+			table, row := hashmap.SplitKey(key)
+			if table != of.table || row >= t.Tier.Rows() || p.want.Has(row) || !w.o.Inclusive && w.mu.index.cached(key).Valid() {
 				continue
 			}
 			n, err := t.Tier.SlotBytes(row)
@@ -275,60 +290,44 @@ func (w *Writer) planTier(r *ranking, table int) *tierPlan {
 // tierSpare: a cycle plans to fill a host tier but for one byte in so many, because slots of different lengths leave holes.
 const tierSpare = 64
 
-// refreshTiers moves rows between the Partial host tiers and what is below them, as the ranking has it, up to MaxBytes for each.
-func (w *Writer) refreshTiers(ctx context.Context, r *ranking, ranked []read.Bitset) error {
-	for table, t := range w.set.Tables {
-		if t.Cold == nil {
-			continue
+// refresh moves rows up to MaxBytes.
+func (p *paged) refresh(ctx context.Context, r *ranking, ranked read.Bitset) error {
+	w, t := p.w, p.t
+	if err := w.freeHidden(ctx); err != nil {
+		return err
+	}
+	plan := p.plan(r)
+	moved := int64(0)
+	for from := 0; from < len(plan.newcomers) && moved < w.o.MaxBytes; {
+		to, bytes := from, int64(0)
+		for ; to < len(plan.newcomers) && to-from < sliceRows && bytes < sliceBytes && moved+bytes < w.o.MaxBytes; to++ {
+			n, _ := t.Tier.SlotBytes(plan.newcomers[to])
+			bytes += int64(n)
 		}
-		if err := w.freeHidden(ctx); err != nil {
+		slice := plan.newcomers[from:to]
+		from = to
+		moved += bytes
+		if err := p.makeRoom(ctx, plan, bytes, ranked); err != nil {
 			return err
 		}
-		p := w.planTier(r, table)
-		moved := int64(0)
-		for from := 0; from < len(p.newcomers) && moved < w.o.MaxBytes; {
-			to, bytes := from, int64(0)
-			for ; to < len(p.newcomers) && to-from < sliceRows && bytes < sliceBytes && moved+bytes < w.o.MaxBytes; to++ {
-				n, _ := t.Tier.SlotBytes(p.newcomers[to])
-				bytes += int64(n)
-			}
-			slice := p.newcomers[from:to]
-			from = to
-			moved += bytes
-			if err := w.makeTierRoom(ctx, p, bytes, ranked[table]); err != nil {
-				return err
-			}
-			if err := w.fetch(ctx, keysOf(table, slice)); err != nil {
-				return err
-			}
-			if _, err := w.promote(ctx, table, slice); err != nil {
-				return err
-			}
-			w.forget(table, slice)
+		p.fetch(ctx, slice)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := p.promote(ctx, slice); err != nil {
+			return err
+		}
+		for _, row := range slice {
+			delete(w.cycle.fetched, hashmap.Key(p.table, row))
 		}
 	}
 	return nil
 }
 
-// forget drops what is fetched of rows.
-func (w *Writer) forget(table int, rows []int64) {
-	for _, row := range rows {
-		delete(w.cycle.fetched, hashmap.Key(table, row))
-	}
-}
-
-func keysOf(table int, rows []int64) []uint64 {
-	keys := make([]uint64, len(rows))
-	for i, row := range rows {
-		keys[i] = hashmap.Key(table, row)
-	}
-	return keys
-}
-
-// makeTierRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
+// makeRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
 // then those ranked too low. A cycle looks at each row once for each of these.
-func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ranked read.Bitset) error {
-	t := w.set.Tables[p.table]
+func (of *paged) makeRoom(ctx context.Context, p *tierPlan, bytes int64, ranked read.Bitset) error {
+	w, t := of.w, of.t
 	capacity, used := t.Tier.MainBytes()
 	need := bytes + bytes/tierSpare - (capacity - used)
 	if need <= 0 {
@@ -337,7 +336,7 @@ func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ran
 	chosen := map[int64]bool{}
 	var rows []int64
 	for kind, keep := range []func(row int64) bool{
-		func(row int64) bool { return w.o.Inclusive || !w.mu.index.cached(hashmap.Key(p.table, row)).Valid() },
+		func(row int64) bool { return w.o.Inclusive || !w.mu.index.cached(hashmap.Key(of.table, row)).Valid() },
 		ranked.Has,
 		p.want.Has,
 	} {
@@ -350,5 +349,5 @@ func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ran
 			chosen[row] = true
 		}
 	}
-	return w.hide(ctx, p.table, rows)
+	return of.hide(ctx, rows)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
-	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
@@ -45,47 +44,71 @@ type encodedRow struct {
 	compressed bool
 }
 
-// updatePart encodes and publishes rows, and returns how many it published. Rows withdrawn on the way are recorded with the cause by.
-func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	rowBytes := t.Tier.RowBytes()
-	all := make([]encodedRow, len(rows))
-	var buf []byte
-	for i := range rows {
-		row := data[i*rowBytes:][:rowBytes]
-		all[i] = encodedRow{row, false}
-		if k := t.Tier.Codec(); k != nil {
-			bound := k.EncodeBound()
-			if cap(buf)-len(buf) < bound {
-				buf = make([]byte, 0, max(bound, 64<<10))
-			}
-			dst := buf[len(buf) : len(buf)+bound]
-			switch n, err := k.Encode(dst, row); {
-			case err == nil:
-				all[i] = encodedRow{dst[:n:n], true}
-				buf = buf[:len(buf)+n]
-			case !errors.Is(err, codec.ErrIncompressible):
-				return 0, err
-			}
+// updateInParts encodes rows and has publish make them visible, part by part. publish returns how many of its rows it has published. updateInParts returns how many
+// are published in all: always the first ones.
+func (c *cached) updateInParts(ctx context.Context, rows []int64, data []byte, publish func(rows []int64, all []encodedRow) (done int, err error)) (done int, err error) {
+	rowBytes := c.t.Tier.RowBytes()
+	part := max(1, min(updateRows, updateBytes/rowBytes))
+	for done < len(rows) {
+		if err := ctx.Err(); err != nil {
+			return done, err
+		}
+		to := min(done+part, len(rows))
+		all, err := c.encode(data[done*rowBytes : to*rowBytes])
+		if err != nil {
+			return done, err
+		}
+		n, err := publish(rows[done:to], all)
+		if done += n; err != nil {
+			return done, err
 		}
 	}
-	if t.Cold == nil {
-		return w.publishRows(t, table, rows, all, by, func(progress <-chan struct{}) error { return w.await(ctx, progress) })
+	return done, nil
+}
+
+// encode returns rows as tiers store them.
+func (c *cached) encode(data []byte) ([]encodedRow, error) {
+	rowBytes, k := c.t.Tier.RowBytes(), c.t.Tier.Codec()
+	all := make([]encodedRow, len(data)/rowBytes)
+	var buf []byte
+	for i := range all {
+		row := data[i*rowBytes:][:rowBytes]
+		all[i] = encodedRow{row, false}
+		if k == nil {
+			continue
+		}
+		bound := k.EncodeBound()
+		if cap(buf)-len(buf) < bound {
+			buf = make([]byte, 0, max(bound, 64<<10))
+		}
+		dst := buf[len(buf) : len(buf)+bound]
+		switch n, err := k.Encode(dst, row); {
+		case err == nil:
+			all[i] = encodedRow{dst[:n:n], true}
+			buf = buf[:len(buf)+n]
+		case !errors.Is(err, codec.ErrIncompressible):
+			return nil, err
+		}
 	}
-	if err := w.showable(all); err != nil {
-		return 0, err
-	}
-	stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
-	for i, e := range all {
-		stored[i], compressed[i] = e.stored, e.compressed
-	}
-	err = t.Cold.Commit(rows, stored, compressed, func() (err error) {
-		done, err = w.publishRows(t, table, rows, all, by, w.awaitLogged) // what the log has is to be served
-		return err
+	return all, nil
+}
+
+// update appends rows to the log, if there is one, before it publishes them.
+func (p *paged) update(ctx context.Context, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
+	return p.updateInParts(ctx, rows, data, func(rows []int64, all []encodedRow) (done int, err error) {
+		if err := p.w.showable(all); err != nil {
+			return 0, err
+		}
+		stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
+		for i, e := range all {
+			stored[i], compressed[i] = e.stored, e.compressed
+		}
+		err = p.t.Cold.Commit(rows, stored, compressed, func() (err error) {
+			done, err = p.publish(rows, all, by, p.w.awaitLogged) // what the log has is to be served
+			return err
+		})
+		return done, err
 	})
-	return done, err
 }
 
 // showable returns an error if rows had better not go to a log, which could not be undone: the writer has failed, or the overlay is short of room and another process
@@ -106,8 +129,9 @@ func (w *Writer) showable(all []encodedRow) error {
 	return err
 }
 
-// publishRows puts encoded rows in the overlay and publishes them, as far as it has room, and awaits more. It returns how many it published.
-func (w *Writer) publishRows(t *read.Table, table int, rows []int64, all []encodedRow, by *observe.Cause, await func(progress <-chan struct{}) error) (done int, err error) {
+// publish puts encoded rows in the overlay and publishes them, as far as it has room, and awaits more. It returns how many it published.
+func (c *cached) publish(rows []int64, all []encodedRow, by *observe.Cause, await func(progress <-chan struct{}) error) (done int, err error) {
+	w, t, table := c.w, c.t, c.table
 	longest := int64(0)
 	for done < len(rows) {
 		reached, wait := done, (<-chan struct{})(nil)
@@ -171,10 +195,8 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
 	w.disturbLocked(key)
-	if table, row := hashmap.SplitKey(key); w.set.Tables[table].Cold != nil {
-		w.set.Tables[table].Cold.Changed(row)
-		w.set.Tables[table].Tier.Touch(row)
-	}
+	table, row := hashmap.SplitKey(key)
+	w.sources[table].updatedLocked(row)
 	w.mu.updated[key] = f
 	w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)
 	w.Counts.Updated.Add(1)
@@ -360,48 +382,17 @@ func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) erro
 func (w *Writer) invalidateLocked(table int, rows []int64, by *observe.Cause) error {
 	w.setCauseLocked(by)
 	defer w.setCauseLocked(nil)
-	if w.set.Tables[table].Resident != nil {
-		return nil // there is no other place to read the rows from
-	}
-	for _, r := range rows {
-		key := hashmap.Key(table, r)
-		w.disturbLocked(key)
-		if f := w.mu.updated[key]; f != nil {
-			if f.admitted {
-				w.withdrawnLocked(key)
-				f.admitted, f.reason = false, slab.Invalidated
-				w.dropSlotLocked(f)
-				w.Counts.Invalidated.Add(1)
-			}
-		} else if p := w.mu.index.places(key); p.Valid() {
-			w.evictLocked(key, p, slab.Invalidated)
-			w.Counts.Invalidated.Add(1)
-		}
-	}
+	w.sources[table].invalidateLocked(rows)
 	return w.publishLocked()
 }
 
 // Update replaces rows of a table and returns how many it replaced: always a prefix of rows. REQUIRES: row numbers are below the table's
 // capacity. Cache.Update documents the guarantees.
 func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
-	t := w.set.Tables[table]
-	rowBytes := t.Tier.RowBytes()
 	all := rows
-	rows, data = lastOfEach(rows, data, rowBytes)
-	if t.Resident != nil {
-		if done, err := w.updateResident(ctx, t, table, rows, data); err != nil {
-			return prefixOf(all, rows, done), err
-		}
-		w.Counts.Updated.Add(int64(len(all) - len(rows)))
-		return len(all), w.mapped(ctx)
-	}
-	part := max(1, min(updateRows, updateBytes/rowBytes))
-	for from := 0; from < len(rows); from += part {
-		to := min(from+part, len(rows))
-		n, err := w.updatePart(ctx, t, table, rows[from:to], data[from*rowBytes:to*rowBytes], by)
-		if err != nil {
-			return prefixOf(all, rows, from+n), err
-		}
+	rows, data = lastOfEach(rows, data, w.set.Tables[table].Tier.RowBytes())
+	if done, err := w.sources[table].update(ctx, rows, data, by); err != nil {
+		return prefixOf(all, rows, done), err
 	}
 	w.Counts.Updated.Add(int64(len(all) - len(rows)))
 	return len(all), w.mapped(ctx)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
-	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -40,80 +39,71 @@ func (w *Writer) Where(table int, rows []int64) []Where {
 func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.set.Tables[table]
 	for i, row := range rows {
-		a, key := &all[i], hashmap.Key(table, row)
-		a.Device = -1
-		if t.Resident != nil {
-			w.whereResident(t.Resident, row, a)
-			continue
-		}
-		if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
-			a.Stored, a.Compressed = len(stored), compressed
-		}
-		l := w.mu.index.find(key)
-		a.Cached = l.Valid()
-		switch {
-		case a.Cached && w.store.Overlay.Has(l):
-			a.Overlay, a.Offset = true, l.Offset()
-		case a.Cached:
-			a.Device, a.Offset = l.Slab(), l.Offset()-w.store.Overlay.In(l.Slab())
-			if s, ok := w.mu.index.m.Slot(key); ok {
-				a.Age = w.ageLocked(s)
-			}
-		default:
-			a.Reason = l.Reason()
-			if a.Reason == slab.Cold { // the hashmap knows nothing of rows that it never held
-				switch {
-				case t.Oversize.Has(row):
-					a.Reason = slab.Oversize
-				case t.Rejected.Has(row):
-					a.Reason = slab.Rejected
-				}
-			}
-		}
-		if a.Cached {
-			a.Stored, a.Compressed = l.Stored(t.Tier.RowBytes()), l.Compressed()
-		}
-		a.Withdrawn, _ = w.Withdrawn.Find(key)
-		w.tierOf(t, row, a)
+		all[i].Device = -1
+		w.sources[table].whereLocked(row, &all[i])
 	}
 }
 
-// whereResident says where a row of a resident table is.
-func (w *Writer) whereResident(r *read.Resident, row int64, a *Where) {
-	a.Cached, a.Stored = true, r.Stored(row)
-	a.Compressed = a.Stored < r.Rows.RowBytes
-	if b := w.mu.residents.batches[r.Batch(row)]; b != nil {
-		a.Overlay, a.Offset, a.Tier = true, b.place(slices.Index(b.rows, row)).Offset, "overlay"
-		return
+func (c *cached) whereLocked(row int64, a *Where) {
+	w, t, key := c.w, c.t, hashmap.Key(c.table, row)
+	if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
+		a.Stored, a.Compressed = len(stored), compressed
 	}
-	a.Device, a.Offset, a.Tier = r.Rows.Device(row), r.Of(row).SlotOf(r.Rows.Local(row)), "resident"
-}
-
-// tierOf sets the tier that a row is read from.
-func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
+	l := w.mu.index.find(key)
+	a.Cached = l.Valid()
 	switch {
-	case a.Overlay:
-		a.Tier = "overlay"
-		return
+	case a.Cached && w.store.Overlay.Has(l):
+		a.Overlay, a.Offset, a.Tier = true, l.Offset(), "overlay"
 	case a.Cached:
+		a.Device, a.Offset = l.Slab(), l.Offset()-w.store.Overlay.In(l.Slab())
+		if s, ok := w.mu.index.m.Slot(key); ok {
+			a.Age = w.ageLocked(s)
+		}
 		a.Tier, a.Since = "slab", time.Now().Add(-a.Age)
-		return
-	case t.Cold == nil:
-		a.Tier = "host"
+	default:
+		a.Tier, a.Reason = "host", l.Reason()
+		if a.Reason == slab.Cold { // the hashmap knows nothing of rows that it never held
+			switch {
+			case t.Oversize.Has(row):
+				a.Reason = slab.Oversize
+			case t.Rejected.Has(row):
+				a.Reason = slab.Rejected
+			}
+		}
+	}
+	if a.Cached {
+		a.Stored, a.Compressed = l.Stored(t.Tier.RowBytes()), l.Compressed()
+	}
+	a.Withdrawn, _ = w.Withdrawn.Find(key)
+}
+
+func (p *paged) whereLocked(row int64, a *Where) {
+	p.cached.whereLocked(row, a)
+	if a.Cached {
 		return
 	}
-	a.Tier, a.Since = t.TierNow(row), t.Tier.Since(row)
+	a.Tier, a.Since = p.t.TierNow(row), p.t.Tier.Since(row)
 	if a.Tier != "host" && a.Withdrawn.At.After(a.Since) { // a slab had it since it left the host tier
 		a.Since = a.Withdrawn.At
 	}
 	switch a.Tier {
 	case "log":
-		a.Stored, a.Compressed, _ = t.Cold.Log().Find(row)
+		a.Stored, a.Compressed, _ = p.t.Cold.Log().Find(row)
 	case TierPages:
 		a.Stored, a.Compressed = 0, false // whoever wants to know reads the row
 	}
+}
+
+func (r *resident) whereLocked(row int64, a *Where) {
+	of := r.t.Resident
+	a.Cached, a.Stored = true, of.Stored(row)
+	a.Compressed = a.Stored < of.Rows.RowBytes
+	if b := r.w.mu.residents.batches[of.Batch(row)]; b != nil {
+		a.Overlay, a.Offset, a.Tier = true, b.place(slices.Index(b.rows, row)).Offset, "overlay"
+		return
+	}
+	a.Device, a.Offset, a.Tier = of.Rows.Device(row), of.Of(row).SlotOf(of.Rows.Local(row)), "resident"
 }
 
 // State is a Writer's state at one moment.

@@ -24,6 +24,7 @@ import (
 type Writer struct {
 	set     *read.Set
 	store   *place.Store
+	sources []source // of the tables, from Open on
 	learner *learn.Learner
 	watch   *observe.Telemetry
 	o       Options // MaxChurn and MaxBytes are guarded by cycle
@@ -123,7 +124,8 @@ func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 		w.mu.admittedAt, w.ages = numa.Make[uint32](w.mu.index.m.Layout().Slots())
 	}
 	rows := int64(0)
-	for _, t := range w.set.Tables {
+	for i, t := range w.set.Tables {
+		w.sources = append(w.sources, w.newSource(i, t))
 		rows += t.Tier.Capacity()
 	}
 	w.Withdrawn.SetRows(rows)
@@ -138,13 +140,8 @@ func (w *Writer) Start() {
 		w.every("learn", learn.DrainInterval, w.learner.Observe)
 	}
 	w.tasks.Go(w.refreshing)
-	for i, t := range w.set.Tables {
-		if t.Cold != nil {
-			w.tasks.Go(func() { w.landing(i) })
-		}
-		if t.WantResident != nil && t.WantResident.Retarget {
-			w.retargeting(i)
-		}
+	for _, s := range w.sources {
+		s.start()
 	}
 }
 
