@@ -104,14 +104,14 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 		}
 		return nil, r.failed(err)
 	}
-	c := &Cache{gate: newGate(), stopTraining: func() {}, remote: r, set: first.Set}
+	c := &Cache{gate: newGate(), stopTraining: func() {}, owner: r, set: first.Set}
 	c.opts.Telemetry = o.Telemetry
 	observed := o.Telemetry.observe()
 	observed.Client, observed.Owner = o.Name, r.missed
 	c.watch = observe.New(observed, c.set)
 	r.log = c.watch.Log
 	r.use(first)
-	if _, err := r.stats(); err != nil { // what Stats says should the owner end
+	if _, err := r.machine(); err != nil { // what Stats says should the owner end
 		r.log.Warn("the owner does not say its statistics", slog.Any("error", err))
 	}
 	c.watch.Serve(sources{c}, c.gauges)

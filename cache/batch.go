@@ -35,8 +35,8 @@ func (c *Cache) Check(wait bool) error {
 	set, pinned := c.pin()
 	defer unpin(pinned)
 	err := set.Faults(wait)
-	if err == nil && wait && c.remote != nil {
-		err = c.remote.checkOld()
+	if err == nil && wait {
+		err = c.owner.checkOld()
 	}
 	return err
 }

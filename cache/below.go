@@ -9,7 +9,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
-	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -87,19 +86,7 @@ func (c *Cache) Prefetch(table int, rows []int64) error {
 	if err != nil || t.Absent == nil {
 		return err
 	}
-	if c.remote != nil {
-		return c.remote.prefetch(table, rows)
-	}
-	var absent []int64
-	for _, row := range rows {
-		if !t.Tier.Holds(row) && !c.writer.Find(hashmap.Key(table, row)).Valid() {
-			absent = append(absent, row)
-		}
-	}
-	if len(absent) > 0 {
-		c.writer.Prefetch(table, absent)
-	}
-	return nil
+	return c.owner.prefetch(table, rows)
 }
 
 // TierStats say what of a table lies where, and what was read from below the host tier.

@@ -21,7 +21,7 @@ type Cache struct {
 	opts    Options
 	watch   *observe.Telemetry
 	set     *read.Set // the devices and tables that batches read; of an attached cache those of its first session, for their schema
-	remote  *remote   // the owner; nil unless the cache is attached
+	owner   owner
 	shares  shares
 	store   *place.Store
 	learner *learn.Learner
@@ -52,6 +52,7 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
 	o.Admission.Training = until(ctx, o.Admission.Training)
 	c := &Cache{opts: o, gate: newGate(), stopTraining: func() {}}
+	c.owner = local{c}
 	defer func() { c.stopTraining() }()
 	c.opts.Tables = nil // the sources are not kept
 	c.watch = observe.New(o.Telemetry.observe(), &read.Set{})
@@ -119,10 +120,10 @@ func (c *Cache) release(failed bool) error {
 	if c.set == nil {
 		return nil
 	}
-	if c.remote != nil {
+	if r, attached := c.owner.(*remote); attached {
 		c.settle()
 		c.watch.Finish()
-		c.remote.close()
+		r.close()
 		return nil
 	}
 	c.endCold()
@@ -165,7 +166,7 @@ func (c *Cache) release(failed bool) error {
 // table index is out of range.
 func (c *Cache) Rows(table int) int64 {
 	t := c.mustTable(table).Tier
-	if c.remote == nil {
+	if !c.attached() {
 		return t.Rows()
 	}
 	// The owner's memory has the number until Close.
@@ -179,10 +180,8 @@ func (c *Cache) Rows(table int) int64 {
 
 // length is Rows of a call that has entered.
 func (c *Cache) length(table int) int64 {
-	if c.remote != nil {
-		_, pinned := c.pin()
-		defer unpin(pinned)
-	}
+	_, pinned := c.pin()
+	defer unpin(pinned)
 	return c.set.Tables[table].Tier.Rows()
 }
 

@@ -1,14 +1,11 @@
 package cache
 
 import (
-	"context"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/cache/internal/change"
-	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -62,61 +59,5 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return nil, err
 	}
-	if c.remote != nil {
-		return c.remote.explain(table, rows)
-	}
-	all := make([]Explanation, len(rows))
-	places := c.writer.Where(table, rows)
-	if err := c.measurePaged(table, rows, places); err != nil {
-		return nil, err
-	}
-	for i, w := range places {
-		e := &all[i]
-		*e = Explanation{
-			Table: table, Row: rows[i], Cached: w.Cached, Overlay: w.Overlay, Device: w.Device, Offset: w.Offset, Age: w.Age, Reason: w.Reason,
-			Compressed: w.Compressed, StoredBytes: w.Stored,
-		}
-		if w.Stored > 0 {
-			e.SlotBytes = slab.SlotBytes(w.Stored)
-		}
-		e.Tier, e.Since = w.Tier, w.Since
-		if out := w.Withdrawn; !out.At.IsZero() {
-			e.Eviction = &Eviction{At: out.At, Age: out.Age}
-			if out.By != nil {
-				e.Eviction.By, e.Eviction.Span = out.By.What, out.By.Span
-			}
-		}
-	}
-	if c.set.Tables[table].Resident != nil { // the policy has no part in what is resident
-		return all, nil
-	}
-	// If the policy panics, there are no estimates, and Refresh returns the error.
-	c.learner.Call(func(p admission.Policy) {
-		if e, ok := p.(admission.Explainer); ok {
-			for i, row := range rows {
-				estimate := e.Explain(hashmap.Key(table, row))
-				all[i].Policy = &estimate
-			}
-		}
-	})
-	return all, nil
-}
-
-// measurePaged reads the rows that lie in pages, for their lengths. The error is ErrClosed if the cache has begun to close meanwhile.
-func (c *Cache) measurePaged(table int, rows []int64, places []change.Where) error {
-	var numbers []int64
-	var at []int
-	for i, w := range places {
-		if w.Tier == change.TierPages {
-			numbers, at = append(numbers, rows[i]), append(at, i)
-		}
-	}
-	if len(numbers) == 0 {
-		return nil
-	}
-	below := c.set.Tables[table].Cold
-	below.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
-		places[at[i]].Stored, places[at[i]].Compressed = stored, compressed
-	})
-	return context.Cause(below.Life())
+	return c.owner.explain(table, rows)
 }

@@ -52,8 +52,12 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 		return with(observe.KeyPath.String(path), observe.KeyDirection.String(direction))
 	}
 	return func(o metric.Observer) {
-		s, err := c.ownStats()
-		if err != nil { // closed, or a device has failed
+		if c.enter() != nil { // closed
+			return
+		}
+		s, err := c.owner.ownStats()
+		c.leave()
+		if err != nil { // a device has failed
 			return
 		}
 		moved, delivered := int64(0), int64(0)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
-	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/delta"
 )
@@ -83,21 +82,10 @@ func (c *Cache) MergeUpdates(ctx context.Context, table int) error {
 	if err := c.checkTable(table); err != nil {
 		return err
 	}
-	t := c.set.Tables[table]
-	if c.remote != nil && t.Absent != nil {
-		return c.remote.call(ctx, wire.Merge, wire.MergeRequest{Table: table}, nil, nil)
-	}
-	if t.Cold == nil {
+	if c.set.Tables[table].Absent == nil {
 		return nil
 	}
-	l, ok := t.Cold.Log().(*updates)
-	if !ok {
-		return nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(t.Cold.Life(), func() { cancel(ErrClosed) })()
-	return l.shorten(ctx, false)
+	return c.owner.merge(ctx, table)
 }
 
 // paged reads the pages of a table: those of one generation after the other.

@@ -86,22 +86,12 @@ func (r *remote) use(s *attach.Session) (before *session) {
 	return r.session.Swap(&session{s, newGate()})
 }
 
-// pin returns the devices that batches are to use, until unpin is called.
-func (c *Cache) pin() (*read.Set, *gate) {
-	if c.remote == nil {
-		return c.set, nil
-	}
+func (r *remote) pin() (*read.Set, *gate) {
 	for {
-		s := c.remote.session.Load()
+		s := r.session.Load()
 		if s.gate.enter() { // else another session is in its place
 			return s.Set, &s.gate
 		}
-	}
-}
-
-func unpin(g *gate) {
-	if g != nil {
-		g.leave()
 	}
 }
 
@@ -155,7 +145,6 @@ func (r *remote) outlive(before *session) {
 	r.end(before)
 }
 
-// checkOld returns what was wrong with replays of batches that were captured for owners that have ended.
 func (r *remote) checkOld() error {
 	r.old.Lock()
 	defer r.old.Unlock()
@@ -307,8 +296,7 @@ func inRequests(rows []int64, rowBytes int, f func(from, to int) error) error {
 	return nil
 }
 
-// update is Writer.Update by the owner. begun says that rows may have been updated.
-func (r *remote) update(ctx context.Context, table int, rows []int64, data []byte) (done int, begun bool, err error) {
+func (r *remote) update(ctx context.Context, table int, rows []int64, data []byte, _ *observe.Cause) (done int, begun bool, err error) {
 	if len(rows) == 0 {
 		return 0, false, nil
 	}
@@ -327,10 +315,24 @@ func (r *remote) update(ctx context.Context, table int, rows []int64, data []byt
 	return done, begun, err
 }
 
-func (r *remote) invalidate(table int, rows []int64) error {
+func (r *remote) invalidate(table int, rows []int64, _ *observe.Cause) error {
 	return inRequests(rows, 0, func(from, to int) error {
 		return r.call(r.life, wire.Invalidate, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, nil)
 	})
+}
+
+func (r *remote) refresh(ctx context.Context) error { return r.call(ctx, wire.Refresh, nil, nil, nil) }
+
+func (r *remote) setBudget(ctx context.Context, bytes int64) error {
+	return r.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
+}
+
+func (r *remote) merge(ctx context.Context, table int) error {
+	return r.call(ctx, wire.Merge, wire.MergeRequest{Table: table}, nil, nil)
+}
+
+func (r *remote) retarget(ctx context.Context, table, target int) error {
+	return r.call(ctx, wire.Retarget, wire.RetargetRequest{Table: table, Target: target}, nil, nil)
 }
 
 func (r *remote) cached(table int, rows []int64, dst []bool) ([]bool, error) {
@@ -384,19 +386,19 @@ func (r *remote) missed(ctx context.Context, table int, rows []int64) (all obser
 // explainBytes is more than the JSON of an Explanation takes.
 const explainBytes = 1 << 10
 
-func (r *remote) snapshot(path string) error {
+func (r *remote) snapshot(path string) (bytes int, err error) {
 	absolute, err := filepath.Abs(path) // the owner may run in another folder
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return r.call(r.life, wire.Snapshot, wire.SnapshotRequest{Path: absolute}, nil, nil)
+	return 0, r.call(r.life, wire.Snapshot, wire.SnapshotRequest{Path: absolute}, nil, nil)
 }
 
 // statsWait is how long Stats waits for an owner that gives signs of life, but no statistics.
 const statsWait = 5 * time.Second
 
-// stats returns the owner's statistics, or the last that it gave, with the reason.
-func (r *remote) stats() (*Stats, error) {
+// machine returns the owner's statistics, or the last that it gave, with the reason.
+func (r *remote) machine() (*Stats, error) {
 	ctx, cancel := context.WithTimeout(r.life, statsWait)
 	defer cancel()
 	s := new(Stats)

@@ -108,7 +108,6 @@ func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, 
 // Longest implements read.Absentees.
 func (a *remoteRows) Longest() time.Duration { return 2 * absentWait }
 
-// prefetch is Cache.Prefetch by the owner.
 func (r *remote) prefetch(table int, rows []int64) error {
 	return inRequests(rows, 0, func(from, to int) error {
 		return r.call(r.life, wire.Prefetch, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, nil)

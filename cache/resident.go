@@ -11,7 +11,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
@@ -99,7 +98,7 @@ func (o *ResidentOptions) want() *read.ResidentOptions {
 // ResidentOptions.MaxTarget; else the error wraps ErrBudget. Memory for what is longer than the slots is taken anew, from the budget if it is on devices, and
 // the old memory is freed at the end. When ctx ends, or the cache is closed, some rows have moved; a later Retarget moves the others, also after an error
 // that wraps ErrHeld. Moves of a table run one at a time.
-func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
+func (c *Cache) Retarget(ctx context.Context, table, target int) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -114,12 +113,7 @@ func (c *Cache) Retarget(ctx context.Context, table, target int) (err error) {
 	case target < 0 || target%buddy.MinTarget != 0:
 		return &optionsError{[]string{fmt.Sprintf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)}}
 	}
-	if c.remote != nil {
-		return c.remote.call(ctx, wire.Retarget, wire.RetargetRequest{Table: table, Target: target}, nil, nil)
-	}
-	ctx, watch := c.startChange(ctx, "retarget", table, nil, 0)
-	defer func() { watch.End(err) }()
-	return c.writer.Retarget(ctx, table, min(target, buddy.MaxTarget(t.Tier.RowBytes())))
+	return c.owner.retarget(ctx, table, min(target, buddy.MaxTarget(t.Tier.RowBytes())))
 }
 
 // ResidentStats say how the rows of a resident table lie.

@@ -27,8 +27,8 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 		return nil, err
 	}
 	defer c.leave()
-	if c.remote != nil {
-		return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", c.remote.address)
+	if r, attached := c.owner.(*remote); attached {
+		return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", r.address)
 	}
 	if !c.set.Shared {
 		return nil, sharing.ErrNotShared

@@ -3,8 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 )
@@ -22,14 +20,7 @@ func (c *Cache) Snapshot(path string) (err error) {
 	if path == "" {
 		return errors.New("cache: snapshot: path must not be empty")
 	}
-	if c.remote != nil {
-		return c.remote.snapshot(path)
-	}
-	bytes, err := c.writer.WriteSnapshot(path)
+	bytes, err := c.owner.snapshot(path)
 	watch.Set(observe.KeyChangedBytes.Int(bytes))
-	if err != nil {
-		return fmt.Errorf("cache: snapshot: %w", err)
-	}
-	c.watch.Log.Info("snapshot written", slog.String("path", path), slog.Int("bytes", bytes))
-	return nil
+	return err
 }

@@ -220,9 +220,10 @@ func (c *Cache) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	defer c.leave()
-	if c.remote != nil {
-		return c.attachedStats()
-	}
+	return c.owner.stats()
+}
+
+func (c local) stats() (Stats, error) {
 	c.learner.DrainIfIdle()
 	s := Stats{HostMemory: c.hostMemory(c.set.Tables), LoadPeakBytes: c.loadPeak, RestoredRows: c.restored, RestoreError: text(c.restoredErr)}
 	w := c.writer.State()
@@ -373,35 +374,27 @@ func (c *Cache) tableStats(s *Stats) {
 	}
 }
 
-// attachedStats is Stats of an attached cache.
-func (c *Cache) attachedStats() (s Stats, err error) {
-	machine, err := c.remote.stats()
+// stats has this process's counters among the owner's statistics.
+func (r *remote) stats() (s Stats, err error) {
+	machine, err := r.machine()
 	if machine != nil {
 		s = *machine
 		s.Tables, s.Devices = slices.Clone(s.Tables), slices.Clone(s.Devices)
 	}
 	s.Machine, s.OwnerError, s.Clients = machine, text(err), nil
-	c.ownCounts(&s)
+	r.count(&s)
 	return s, nil
 }
 
-// ownStats are the statistics of this process, without a question to the owner of an attached cache.
-func (c *Cache) ownStats() (s Stats, err error) {
-	if c.remote == nil {
-		return c.Stats()
-	}
-	if err := c.enter(); err != nil {
-		return s, err
-	}
-	defer c.leave()
-	s.OwnerError = text(c.remote.ownerError())
-	c.ownCounts(&s)
+func (r *remote) ownStats() (s Stats, err error) {
+	s.OwnerError = text(r.ownerError())
+	r.count(&s)
 	return s, nil
 }
 
-// ownCounts sets the counters of an attached cache to those of this process.
-func (c *Cache) ownCounts(s *Stats) {
-	set, pinned := c.pin()
+// count sets counters to those of this process.
+func (r *remote) count(s *Stats) {
+	set, pinned := r.pin()
 	defer unpin(pinned)
 	s.ScratchBytes, s.StagingBytes = 0, 0
 	for _, d := range set.Devices {

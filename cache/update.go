@@ -9,8 +9,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/hashmap"
-	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
 // Update replaces row rows[i] of the table by data[i × row bytes:], for every i. If a row number occurs twice, the last one counts.
@@ -46,23 +44,10 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	// Parts of an Update are published one after the other, so appended rows must ascend for the table never to have a gap.
 	var of []int
 	length := c.length(table)
-	appended := slices.ContainsFunc(rows, func(r int64) bool { return r >= length })
-	if appended && !slices.IsSorted(rows) {
+	if slices.ContainsFunc(rows, func(r int64) bool { return r >= length }) && !slices.IsSorted(rows) {
 		rows, data, of = inOrder(rows, data, rowBytes)
 	}
-	if c.remote == nil {
-		if appended { // the owner of an attached cache has the length
-			if err := checkDense(t, rows); err != nil {
-				return err
-			}
-		}
-		done, err := c.writer.Update(ctx, table, rows, data, watch.Cause())
-		if err != nil {
-			return &updateError{t.Name, given(of, done), len(rows), err}
-		}
-		return nil
-	}
-	done, begun, err := c.remote.update(ctx, table, rows, data)
+	done, begun, err := c.owner.update(ctx, table, rows, data, watch.Cause())
 	if err != nil && begun {
 		return &updateError{t.Name, given(of, done), len(rows), err}
 	}
@@ -132,10 +117,7 @@ func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return err
 	}
-	if c.remote != nil {
-		return c.remote.invalidate(table, rows)
-	}
-	return c.writer.Invalidate(table, rows, watch.Cause())
+	return c.owner.invalidate(table, rows, watch.Cause())
 }
 
 // Refresh runs one refresh cycle. The policy observes the samples so far and ranks the rows. Then rows that it ranks low are evicted, and
@@ -151,10 +133,7 @@ func (c *Cache) Refresh(ctx context.Context) error {
 		return err
 	}
 	defer c.leave()
-	if c.remote != nil {
-		return c.remote.call(ctx, wire.Refresh, nil, nil, nil)
-	}
-	return c.writer.Refresh(ctx)
+	return c.owner.refresh(ctx)
 }
 
 // SetBudget sets the bytes per device that slots, hashmap, row bits and tail slack may take. It returns once rows have given way;
@@ -168,13 +147,7 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 		return err
 	}
 	defer c.leave()
-	if c.remote != nil {
-		return c.remote.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
-	}
-	if bytes > maxBudget {
-		return &optionsError{[]string{fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", bytes)}}
-	}
-	return c.writer.SetBudget(ctx, bytes)
+	return c.owner.setBudget(ctx, bytes)
 }
 
 // SetRefresh changes RefreshOptions.Interval, MaxChurn and MaxBytes; zero MaxChurn and MaxBytes stand for their defaults. It waits for a cycle under
@@ -185,7 +158,7 @@ func (c *Cache) SetRefresh(o RefreshOptions) error {
 		return err
 	}
 	defer c.leave()
-	if c.remote != nil {
+	if c.attached() {
 		return ownersOnly("SetRefresh")
 	}
 	var faults []string
@@ -230,7 +203,7 @@ func (c *Cache) SetPolicy(p admission.Policy) error {
 		return err
 	}
 	defer c.leave()
-	if c.remote != nil {
+	if c.attached() {
 		p.Close()
 		return ownersOnly("SetPolicy")
 	}
@@ -250,15 +223,7 @@ func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	if err := c.checkTable(table); err != nil {
 		return dst, err
 	}
-	if c.remote != nil {
-		return c.remote.cached(table, rows, dst)
-	}
-	limit := c.set.Tables[table].Tier.Rows()
-	for _, row := range rows {
-		in := row >= 0 && row < limit
-		dst = append(dst, in && (c.set.Tables[table].Resident != nil || c.writer.Find(hashmap.Key(table, row)).Valid()))
-	}
-	return dst, nil
+	return c.owner.cached(table, rows, dst)
 }
 
 // startChange starts the span of a call that changes rows of a table.

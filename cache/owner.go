@@ -1,0 +1,193 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// owner is who changes a cache, and knows where its rows are: this process (local), or the process to which an attached cache is attached (*remote). Cache has checked
+// arguments, as far as both check the same.
+type owner interface {
+	// update returns how many rows it has replaced: always the first ones. begun says whether it may have replaced some, and not only refused them.
+	update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, begun bool, err error)
+	invalidate(table int, rows []int64, by *observe.Cause) error
+	refresh(ctx context.Context) error
+	setBudget(ctx context.Context, bytes int64) error
+	prefetch(table int, rows []int64) error
+	merge(ctx context.Context, table int) error
+	retarget(ctx context.Context, table, target int) error
+	cached(table int, rows []int64, dst []bool) ([]bool, error)
+	explain(table int, rows []int64) ([]Explanation, error)
+	// snapshot returns the bytes that it has written, as far as this process knows.
+	snapshot(path string) (bytes int, err error)
+	stats() (Stats, error)
+	// ownStats is stats without asking another process.
+	ownStats() (Stats, error)
+	// pin returns the devices that batches use, until the gate, unless it is nil, is left.
+	pin() (*read.Set, *gate)
+	// checkOld returns what was wrong with replays of batches that were captured for owners in whose place there is another one.
+	checkOld() error
+}
+
+// attached says whether the owner is another process.
+func (c *Cache) attached() bool {
+	_, is := c.owner.(*remote)
+	return is
+}
+
+// pin returns the devices that batches use, until unpin is called with the gate.
+func (c *Cache) pin() (*read.Set, *gate) { return c.owner.pin() }
+
+func unpin(g *gate) {
+	if g != nil {
+		g.leave()
+	}
+}
+
+// local is a cache that owns what it reads.
+type local struct{ *Cache }
+
+func (l local) update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, begun bool, err error) {
+	t := l.set.Tables[table]
+	if n := len(rows); n > 0 && rows[n-1] >= t.Tier.Rows() { // rows ascend, as some are to be appended
+		if err := checkDense(t, rows); err != nil {
+			return 0, false, err
+		}
+	}
+	done, err = l.writer.Update(ctx, table, rows, data, by)
+	return done, true, err
+}
+
+func (l local) invalidate(table int, rows []int64, by *observe.Cause) error {
+	return l.writer.Invalidate(table, rows, by)
+}
+
+func (l local) refresh(ctx context.Context) error { return l.writer.Refresh(ctx) }
+
+func (l local) setBudget(ctx context.Context, bytes int64) error {
+	if bytes > maxBudget {
+		return &optionsError{[]string{fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", bytes)}}
+	}
+	return l.writer.SetBudget(ctx, bytes)
+}
+
+func (l local) prefetch(table int, rows []int64) error {
+	t := l.set.Tables[table]
+	var absent []int64
+	for _, row := range rows {
+		if !t.Tier.Holds(row) && !l.writer.Find(hashmap.Key(table, row)).Valid() {
+			absent = append(absent, row)
+		}
+	}
+	if len(absent) > 0 {
+		l.writer.Prefetch(table, absent)
+	}
+	return nil
+}
+
+func (l local) merge(ctx context.Context, table int) error {
+	below := l.set.Tables[table].Cold
+	log, ok := below.Log().(*updates)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(below.Life(), func() { cancel(ErrClosed) })()
+	return log.shorten(ctx, false)
+}
+
+func (l local) retarget(ctx context.Context, table, target int) (err error) {
+	ctx, watch := l.startChange(ctx, "retarget", table, nil, 0)
+	defer func() { watch.End(err) }()
+	return l.writer.Retarget(ctx, table, target)
+}
+
+func (l local) cached(table int, rows []int64, dst []bool) ([]bool, error) {
+	t := l.set.Tables[table]
+	limit := t.Tier.Rows()
+	for _, row := range rows {
+		in := row >= 0 && row < limit
+		dst = append(dst, in && (t.Resident != nil || l.writer.Find(hashmap.Key(table, row)).Valid()))
+	}
+	return dst, nil
+}
+
+func (l local) explain(table int, rows []int64) ([]Explanation, error) {
+	all := make([]Explanation, len(rows))
+	places := l.writer.Where(table, rows)
+	if err := l.measurePaged(table, rows, places); err != nil {
+		return nil, err
+	}
+	for i, w := range places {
+		e := &all[i]
+		*e = Explanation{
+			Table: table, Row: rows[i], Cached: w.Cached, Overlay: w.Overlay, Device: w.Device, Offset: w.Offset, Age: w.Age, Reason: w.Reason,
+			Compressed: w.Compressed, StoredBytes: w.Stored,
+		}
+		if w.Stored > 0 {
+			e.SlotBytes = slab.SlotBytes(w.Stored)
+		}
+		e.Tier, e.Since = w.Tier, w.Since
+		if out := w.Withdrawn; !out.At.IsZero() {
+			e.Eviction = &Eviction{At: out.At, Age: out.Age}
+			if out.By != nil {
+				e.Eviction.By, e.Eviction.Span = out.By.What, out.By.Span
+			}
+		}
+	}
+	if l.set.Tables[table].Resident != nil { // the policy has no part in what is resident
+		return all, nil
+	}
+	// If the policy panics, there are no estimates, and Refresh returns the error.
+	l.learner.Call(func(p admission.Policy) {
+		if e, ok := p.(admission.Explainer); ok {
+			for i, row := range rows {
+				estimate := e.Explain(hashmap.Key(table, row))
+				all[i].Policy = &estimate
+			}
+		}
+	})
+	return all, nil
+}
+
+// measurePaged reads the rows that lie in pages, for their lengths. The error is ErrClosed if the cache has begun to close meanwhile.
+func (l local) measurePaged(table int, rows []int64, places []change.Where) error {
+	var numbers []int64
+	var at []int
+	for i, w := range places {
+		if w.Tier == change.TierPages {
+			numbers, at = append(numbers, rows[i]), append(at, i)
+		}
+	}
+	if len(numbers) == 0 {
+		return nil
+	}
+	below := l.set.Tables[table].Cold
+	below.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
+		places[at[i]].Stored, places[at[i]].Compressed = stored, compressed
+	})
+	return context.Cause(below.Life())
+}
+
+func (l local) snapshot(path string) (bytes int, err error) {
+	if bytes, err = l.writer.WriteSnapshot(path); err != nil {
+		return bytes, fmt.Errorf("cache: snapshot: %w", err)
+	}
+	l.watch.Log.Info("snapshot written", slog.String("path", path), slog.Int("bytes", bytes))
+	return bytes, nil
+}
+
+func (l local) ownStats() (Stats, error) { return l.stats() }
+
+func (l local) pin() (*read.Set, *gate) { return l.set, nil }
+
+func (l local) checkOld() error { return nil }
