@@ -44,7 +44,7 @@ func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 	switch {
 	case !d.Device.NeedsStaging():
 		return false
-	case t.Resident != nil || t.long() || alwaysWritten:
+	case !t.sumsAsDecoded() || alwaysWritten:
 		return true
 	case b.Rows <= togetherRows:
 		return false
@@ -52,10 +52,13 @@ func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
 }
 
+// sumsAsDecoded says whether there are kernels that add the table's rows up as they are decoded: not of resident tables, nor for long rows.
+func (t *TableView) sumsAsDecoded() bool { return t.Resident == nil && !t.long() }
+
 // fuse makes a pooled batch whose rows were to be written first one launch, for which there is memory where there is none for the rows. It says whether
 // one launch serves the table.
 func (r *route) fuse() bool {
-	if r.rows == 0 || r.gathered || r.table.Resident != nil || r.table.long() {
+	if r.rows == 0 || r.gathered || !r.table.sumsAsDecoded() {
 		return false
 	}
 	*r = route{table: r.table, launches: OneLaunch, pool: r.pool, partial: true}
@@ -91,11 +94,7 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 	if r.rows == 0 {
 		return l.enqueue(s, table, rows, out)
 	}
-	b, parts, rowBytes, width := r.pool, r.pooledParts(), r.table.Rows.RowBytes, rows.bytes()
-	mem := func(from, to int) device.Buffer { // of positions of the part, kept ones being negative
-		return l.lists.Slice(parts.rows+int64(from*rowBytes), parts.rows+int64(to*rowBytes))
-	}
-	if b.Rows == 0 { // only offsets to check, and empty bags
+	if r.pool.Rows == 0 { // only offsets to check, and empty bags
 		l.batch++
 		if l.after != nil {
 			if err := s.Wait(l.after); err != nil {
@@ -104,13 +103,31 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 			l.after = nil
 		}
 	}
+	err := l.sumInParts(s, rows, out, l.part, func(_ int, rows RowNumbers, to device.Buffer) error { return l.enqueue(s, table, rows, to) })
+	if err != nil {
+		return err
+	}
+	l.mark(s, PointDone)
+	return s.Record(l.done)
+}
+
+// sumInParts enqueues the adding up of a batch whose rows are written to the lane's memory, part by part. write enqueues the writing of a part's rows, the first of which has
+// position at in the batch. counters has what the writing of a part counts; none if that is counted elsewhere.
+func (l *lane) sumInParts(s device.Stream, rows RowNumbers, out, counters device.Buffer, write func(at int, rows RowNumbers, to device.Buffer) error) error {
+	r := &l.route
+	b, parts, rowBytes, width := r.pool, r.pooledParts(), r.table.Rows.RowBytes, rows.bytes()
+	mem := func(from, to int) device.Buffer { // of positions of the part, kept ones being negative
+		return l.lists.Slice(parts.rows+int64(from*rowBytes), parts.rows+int64(to*rowBytes))
+	}
 	for at, kept, from := 0, 0, 0; at < b.Rows || at == 0; {
-		n, round := min(r.rows, b.Rows-at), l.part
-		numbers := RowNumbers{rows.Buffer.Slice(int64(at)*width, int64(at+n)*width), rows.Int32}
-		if n == 0 {
-			round = l.counters // zeros
-		} else if err := l.enqueue(s, table, numbers, mem(0, n)); err != nil {
-			return err
+		n, round, added := min(r.rows, b.Rows-at), l.counters, 0 // zeros
+		if n > 0 {
+			if err := write(at, RowNumbers{rows.Buffer.Slice(int64(at)*width, int64(at+n)*width), rows.Int32}, mem(0, n)); err != nil {
+				return err
+			}
+			if counters.Size() > 0 {
+				round, added = counters, at
+			}
 		}
 		next := at + n
 		if next < b.Rows {
@@ -119,7 +136,7 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 		l.add = kernels.SumRows{
 			Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Limit: l.limit, RowBytes: rowBytes, Base: at - kept, End: at + n, From: from, Next: next,
 			Mem: l.lists.Slice(parts.rows-int64(kept*rowBytes), parts.partials), Partials: l.lists.Slice(parts.partials, parts.bytes), Out: out,
-			Round: round, Counters: l.sums, Added: at, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1},
+			Round: round, Counters: l.sums, Added: added, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1},
 		}
 		if err := s.Launch(&l.add); err != nil {
 			return err
@@ -134,8 +151,7 @@ func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out de
 			}
 		}
 	}
-	l.mark(s, PointDone)
-	return s.Record(l.done)
+	return nil
 }
 
 // capturedPooledBytes is the most bytes of rows that a captured batch writes to memory to add them up.

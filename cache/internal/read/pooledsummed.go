@@ -7,7 +7,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
-	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // A pooled batch of a table of pages with more rows in a bag, or with offsets, than gatherThenPool has memory for, or with rows that its kernels do not take, is
@@ -43,38 +42,24 @@ func (d *Device) enqueueSummed(
 		return err
 	}
 	l.batch++
-	part, parts, rowBytes, width := l.route.rows, l.route.pooledParts(), t.Tier.RowBytes(), rows.bytes()
-	mem := func(from, to int) device.Buffer { // of positions of the part, kept ones being negative
-		return l.lists.Slice(parts.rows+int64(from*rowBytes), parts.rows+int64(to*rowBytes))
-	}
-	for at, kept, from := 0, 0, 0; at < b.Rows; {
-		n := min(part, b.Rows-at)
-		numbers := RowNumbers{rows.Buffer.Slice(int64(at)*width, int64(at+n)*width), rows.Int32}
-		plain, planned := d.decide(table, int64(n), trace != nil)
+	l.limit = t.Tier.Rows()
+	var failed error // of a batch that gathers, which says what it did
+	err = l.sumInParts(s, rows, out, device.Buffer{}, func(at int, rows RowNumbers, to device.Buffer) error {
+		plain, planned := d.decide(table, rows.Len(), trace != nil)
 		plain.gathers, plain.summed, plain.from = true, true, at
 		w.begin()
-		gathered, err := d.gather(ctx, s, plain, planned, table, numbers, mem(0, n), w, trace)
-		if err != nil {
-			return fail(err)
+		var gathered *Batch
+		if gathered, failed = d.gather(ctx, s, plain, planned, table, rows, to, w, trace); failed == nil {
+			all.parts = append(all.parts, gathered)
 		}
 		trace = nil // it is of the first part
-		all.parts = append(all.parts, gathered)
-		next := at + n
-		if next < b.Rows {
-			next -= keptRows
-		}
-		l.add = kernels.SumRows{
-			Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Limit: t.Tier.Rows(), RowBytes: rowBytes, Base: at - kept, End: at + n, From: from, Next: next,
-			Mem: l.lists.Slice(parts.rows-int64(kept*rowBytes), parts.partials), Partials: l.lists.Slice(parts.partials, parts.bytes), Out: out,
-			Round: l.counters, Counters: l.sums, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1}, // what gathers has counted the rows
-		}
-		err = s.Launch(&l.add)
-		if at, kept, from = at+n, keptRows, next; err == nil && at < b.Rows {
-			err = s.Copy(mem(-keptRows, 0), mem(n-keptRows, n))
-		}
-		if err != nil {
-			return fail(d.wrap(err, b.Rows, t))
-		}
+		return failed
+	})
+	if failed != nil {
+		return fail(failed)
+	}
+	if err != nil {
+		return fail(d.wrap(err, b.Rows, t))
 	}
 	if err := s.Record(l.done); err != nil {
 		return fail(d.wrap(err, b.Rows, t))

@@ -152,7 +152,7 @@ func (d *Device) checkPooledMemory(p *Part) error {
 func (d *Device) fused(p *Part, capturing bool) bool {
 	t := d.Table(p.Table)
 	switch {
-	case d.set.Tables[p.Table].Absent != nil || t.Resident != nil || t.long():
+	case d.set.Tables[p.Table].Absent != nil || !t.sumsAsDecoded():
 		return false
 	case capturing: // the owner of a shared cache must know the rows of each replay
 		return d.places == nil || p.Pool.Whole.Size() == 0
