@@ -30,7 +30,7 @@ type sampledRow struct {
 
 // findFrequent compares all rows with examples, at most 2 × frequentShare rows of different contents, before they are encoded, and groups those of each
 // frequent content.
-func (a *alike) findFrequent(workers interruptible, examples []int64) grouped {
+func (a *duplicates) findFrequent(workers interruptible, examples []int64) grouped {
 	t, rows := a.t, a.t.rows
 	mem, stride, rowBytes := t.host.Mem.Bytes(), t.host.Stride, t.rowBytes
 	heads := make([]uint64, len(examples))

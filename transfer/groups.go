@@ -100,7 +100,7 @@ type grouped struct {
 
 // groups makes groups of the rows that were found. Unless more than least rows need no slot of their own, they are those of frequent contents. What is found is no
 // longer known to the search afterwards.
-func (a *alike) groups(workers device.Workers, least int64) (found grouped) {
+func (a *duplicates) groups(workers device.Workers, least int64) (found grouped) {
 	if !a.on.Load() {
 		return a.frequent
 	}
@@ -203,7 +203,7 @@ func (t *Tier) Groups(ctx context.Context, first uint32, numbers []uint32) (last
 }
 
 // group notes the groups of the rows that were found, once rows are encoded, unless they are so few that sharing their slots does not pay.
-func (t *Tier) group(workers interruptible, a *alike) error {
+func (t *Tier) group(workers interruptible, a *duplicates) error {
 	found := a.groups(workers.Workers, (t.rows-1)/groupedShare)
 	g, of := found.groups, found.of
 	if g == nil {

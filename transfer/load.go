@@ -119,14 +119,14 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	var alike *alike // nil: no search
+	var search *duplicates // nil: no search
 	if o.EqualRows && o.Mode == InPlace && t.rowBytes >= frequentRow {
-		alike = t.newAlike()
-		defer alike.free()
+		search = t.newDuplicates()
+		defer search.free()
 	}
 	if o.Adopt != nil {
 		o.Progress(t.rows)
-	} else if err := t.read(o.Context, src, alike, o.Progress); err != nil {
+	} else if err := t.read(o.Context, src, search, o.Progress); err != nil {
 		return nil, err
 	}
 	preparing.Wait()
@@ -135,8 +135,8 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	}
 	lap(&timings.Read)
 	workers := interruptible{host.Workers(o.Workers), o.Context}
-	if alike != nil {
-		if err := alike.finish(workers, p.sample); err != nil {
+	if search != nil {
+		if err := search.finish(workers, p.sample); err != nil {
 			return nil, err
 		}
 		lap(&timings.Pack)
@@ -165,8 +165,8 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 			return nil, err
 		}
 		lap(&timings.Pack)
-	} else if alike != nil {
-		if err := t.group(workers, alike); err != nil {
+	} else if search != nil {
+		if err := t.group(workers, search); err != nil {
 			return nil, err
 		}
 		lap(&timings.Pack)
@@ -241,10 +241,10 @@ const readPart = 4 << 20
 // partRows returns how many rows are read at a time.
 func (t *Tier) partRows() int { return max(1, readPart/t.rowBytes) }
 
-// read copies the source's rows to their places. Parts that have been read are searched for equal rows, unless alike is nil.
-func (t *Tier) read(ctx context.Context, src Source, alike *alike, progress func(rows int64)) error {
+// read copies the source's rows to their places. Parts that have been read are searched for equal rows, unless search is nil.
+func (t *Tier) read(ctx context.Context, src Source, search *duplicates, progress func(rows int64)) error {
 	if r, ok := src.(Ranged); ok {
-		return t.readRanged(ctx, r, alike, progress)
+		return t.readRanged(ctx, r, search, progress)
 	}
 	read, searched := t.rowReader(), 0 // parts that were searched
 	for done := 0; done < int(t.rows); {
@@ -266,8 +266,8 @@ func (t *Tier) read(ctx context.Context, src Source, alike *alike, progress func
 			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
 		}
 		done += n
-		for alike != nil && searched < len(alike.parts) && alike.end(searched) <= int64(done) {
-			alike.read(searched, int64(searched)*alike.rows, alike.end(searched))
+		for search != nil && searched < len(search.parts) && search.end(searched) <= int64(done) {
+			search.read(searched, int64(searched)*search.rows, search.end(searched))
 			searched++
 		}
 		progress(int64(done))
@@ -276,7 +276,7 @@ func (t *Tier) read(ctx context.Context, src Source, alike *alike, progress func
 }
 
 // readRanged is read on all processors. After an error no goroutine begins another part.
-func (t *Tier) readRanged(ctx context.Context, src Ranged, alike *alike, progress func(rows int64)) error {
+func (t *Tier) readRanged(ctx context.Context, src Ranged, search *duplicates, progress func(rows int64)) error {
 	part, workers := t.partRows(), runtime.GOMAXPROCS(0)
 	var next atomic.Int64
 	var mu sync.Mutex // guards done, first and calls of progress
@@ -291,13 +291,13 @@ func (t *Tier) readRanged(ctx context.Context, src Ranged, alike *alike, progres
 			}
 			n := min(int64(part), t.rows-from)
 			err, step := error(nil), n
-			if alike != nil {
-				step = alike.step()
+			if search != nil {
+				step = search.step()
 			}
 			for at := from; at < from+n && err == nil; at += step {
 				end := min(at+step, from+n)
-				if err = read(int(at), int(end-at), func(rows []byte) error { return src.ReadFrom(at, rows) }); err == nil && alike != nil {
-					alike.read(int(from)/part, at, end)
+				if err = read(int(at), int(end-at), func(rows []byte) error { return src.ReadFrom(at, rows) }); err == nil && search != nil {
+					search.read(int(from)/part, at, end)
 				}
 			}
 			mu.Lock()

@@ -61,7 +61,7 @@ var errTooSlow = errors.New("transfer: measuring takes too long")
 // that serve batches, on the sample's encoded rows:
 //
 //   - Hits are decoded from device memory that is filled with copies of these rows.
-//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from planted rows: encoded rows in the places of rows all over the
+//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from probe rows: encoded rows in the places of rows all over the
 //     table, which get their contents back afterwards.
 //   - Misses of other tables are read in two ways, and the longer time counts: from 16 MiB of encoded rows in other page-locked memory,
 //     which shows how fast they are decoded; and from rows all over the table, as many bytes as the codec stores, not decoded, which shows
@@ -89,8 +89,8 @@ type measuring struct {
 	out, slots, sample, bits           device.Buffer
 	buffers                            []device.Buffer
 	sharer                             *Sharer
-	plants                             bool // misses are measured on planted rows
-	planted                            planted
+	useProbes                          bool // misses are measured on probe rows
+	probes                             probeRows
 	shared                             *ShareTable // the last one that was measured; nil if the host does not help
 	plainHit                           float64     // seconds of a hit of None
 	rng                                *rand.Rand
@@ -110,7 +110,7 @@ func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.T
 		n: int(min(int64(n), t.rows)), rng: rand.New(rand.NewPCG(1, 0x6d656173757265)), byLength: map[int]float64{},
 	}
 	m.tier.Compressed, m.tier.Index = device.Buffer{}, device.Buffer{}
-	m.plants = t.adopted == nil && t.mode == InPlace && (BeyondTranslation(m.tier) || Shareable(m.tier) || o.Share != nil && o.Share.Always)
+	m.useProbes = t.adopted == nil && t.mode == InPlace && (BeyondTranslation(m.tier) || Shareable(m.tier) || o.Share != nil && o.Share.Always)
 	if m.packed { // as close together as they will be, at the most
 		m.tier.Stride = roundUp(int64(t.rowBytes))
 	}
@@ -129,7 +129,7 @@ func (m *measuring) run() (costs map[string]registry.Costs, err error) {
 		if m.sharer != nil {
 			m.sharer.Close()
 		}
-		m.planted.restore()
+		m.probes.restore()
 		for _, t := range []device.Timer{m.from, m.to} {
 			if t != nil {
 				t.Close()
@@ -345,7 +345,7 @@ func (m *measuring) measure(k registry.Trained) (c registry.Costs, err error) {
 		return c, err
 	}
 	stored := float64(m.rowBytes) / k.Ratio
-	if m.plants {
+	if m.useProbes {
 		read, err := m.codedMisses(k)
 		c.Miss, c.MissByte = m.floor, read/stored
 		return c, err

@@ -406,9 +406,9 @@ func TestLoad_KeptPickStands(t *testing.T) {
 // TestKeep_LatestEntries: the file has a bounded number of entries, the latest, and one of a key.
 func TestKeep_LatestEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "costs.json")
-	entry := func(i int) keptEntry {
-		return keptEntry{
-			Key: keptKey{GPU: fmt.Sprint("GPU ", i), Codecs: "ibp4=1.20 none=1.00"}, Costs: map[string]registry.Costs{"none": costing(1), "ibp4": costing(2)},
+	entry := func(i int) costEntry {
+		return costEntry{
+			Key: costKey{GPU: fmt.Sprint("GPU ", i), Codecs: "ibp4=1.20 none=1.00"}, Costs: map[string]registry.Costs{"none": costing(1), "ibp4": costing(2)},
 			At: time.Unix(int64(i), 0).UTC(),
 		}
 	}
@@ -417,35 +417,35 @@ func TestKeep_LatestEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range keptEntries + 20 {
+	for i := range maxCosts + 20 {
 		if err := keep(path, entry(100+i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := readKept(path); len(all) != keptEntries {
-		t.Fatalf("%d entries, want %d", len(all), keptEntries)
+	if all := readKept(path); len(all) != maxCosts {
+		t.Fatalf("%d entries, want %d", len(all), maxCosts)
 	}
-	last := entry(100 + keptEntries + 19)
+	last := entry(100 + maxCosts + 19)
 	last.Pick = "ibp4"
 	if err := keep(path, last); err != nil {
 		t.Fatal(err)
 	}
-	if all := readKept(path); len(all) != keptEntries {
-		t.Errorf("%d entries, want %d", len(all), keptEntries)
+	if all := readKept(path); len(all) != maxCosts {
+		t.Errorf("%d entries, want %d", len(all), maxCosts)
 	}
-	if got, ok := kept(path, last.Key); !ok || got.Pick != "ibp4" || !maps.Equal(got.Costs, last.Costs) {
+	if got, ok := findCosts(path, last.Key); !ok || got.Pick != "ibp4" || !maps.Equal(got.Costs, last.Costs) {
 		t.Errorf("%+v, %t", got, ok)
 	}
 	for _, i := range []int{5, 3, 100} {
-		if _, ok := kept(path, entry(i).Key); ok {
+		if _, ok := findCosts(path, entry(i).Key); ok {
 			t.Errorf("entry %d is kept", i)
 		}
 	}
 	info, err := os.Stat(path)
-	if err != nil || info.Size() > keptBytes/2 {
+	if err != nil || info.Size() > maxCostBytes/2 {
 		t.Errorf("%v, %v", info.Size(), err)
 	}
-	if err := os.WriteFile(path, make([]byte, keptBytes+1), 0o644); err != nil {
+	if err := os.WriteFile(path, make([]byte, maxCostBytes+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := keep(path, entry(1)); err != nil || len(readKept(path)) != 1 {

@@ -12,8 +12,8 @@ import (
 // admitted is a row that has been written to slots and is not published yet.
 type admitted struct {
 	key      uint64
-	from, to place.Places // where it is cached so far, and where it is to be
-	moves    bool         // within a slab, for compaction
+	from, to place.Locations // where it is cached so far, and where it is to be
+	moves    bool            // within a slab, for compaction
 }
 
 // admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not
@@ -144,9 +144,9 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 }
 
 // placesOf returns places without keeping all, so that it need not be allocated.
-func placesOf(all []slab.Location) place.Places {
+func placesOf(all []slab.Location) place.Locations {
 	if len(all) == 1 {
-		return place.Places{First: all[0]}
+		return place.Locations{First: all[0]}
 	}
 	return place.Of(slices.Clone(all))
 }

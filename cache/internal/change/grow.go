@@ -197,9 +197,9 @@ func (g *growth) fillIndex() (err error) {
 }
 
 // differing yields the rows whose places not every map names alike.
-func (g *growth) differing() func(func(uint64, place.Places) bool) {
+func (g *growth) differing() func(func(uint64, place.Locations) bool) {
 	x := g.writer.mu.index
-	return func(yield func(uint64, place.Places) bool) {
+	return func(yield func(uint64, place.Locations) bool) {
 		if len(x.set.Devices) == 1 {
 			return
 		}
@@ -238,7 +238,7 @@ func (g *growth) showLocked() {
 // replaceIndex puts the new index in the place of the old one.
 func (g *growth) replaceIndex(x *index) {
 	w := g.writer
-	copied := map[uint64]place.Places{}
+	copied := map[uint64]place.Locations{}
 	if x.copies.Rows.Load() > 0 {
 		for key, l := range x.m.All() {
 			if p := x.placesAt(key, l); len(p.More) > 0 {

@@ -87,23 +87,23 @@ func (x *index) close() {
 func (x *index) find(key uint64) slab.Location { return x.m.Find(key) }
 
 // places returns where a row lies.
-func (x *index) places(key uint64) place.Places { return x.placesAt(key, x.m.Find(key)) }
+func (x *index) places(key uint64) place.Locations { return x.placesAt(key, x.m.Find(key)) }
 
 // placesAt is places for a key whose word is l.
-func (x *index) placesAt(key uint64, l slab.Location) place.Places {
+func (x *index) placesAt(key uint64, l slab.Location) place.Locations {
 	if l.Valid() && x.copies.Rows.Load() > 0 {
 		if slot, ok := x.m.Slot(key); ok {
 			return x.copies.Get(slot, l)
 		}
 	}
-	return place.Places{First: l}
+	return place.Locations{First: l}
 }
 
 // cached returns the places of a row in slabs, none if it lies in the overlay.
-func (x *index) cached(key uint64) place.Places { return x.cachedAt(key, x.m.Find(key)) }
+func (x *index) cached(key uint64) place.Locations { return x.cachedAt(key, x.m.Find(key)) }
 
 // cachedAt is cached for a key whose word is l.
-func (x *index) cachedAt(key uint64, l slab.Location) place.Places {
+func (x *index) cachedAt(key uint64, l slab.Location) place.Locations {
 	p := x.placesAt(key, l)
 	if !p.Valid() || x.store.Overlay.Has(p.First) {
 		return place.Nowhere()
@@ -112,7 +112,7 @@ func (x *index) cachedAt(key uint64, l slab.Location) place.Places {
 }
 
 // insert sets the places of a row. It returns false if the map has no slot for the row.
-func (x *index) insert(key uint64, p place.Places) bool {
+func (x *index) insert(key uint64, p place.Locations) bool {
 	x.log.operation()
 	x.log.views = x.store.Words(p)
 	defer func() { x.log.views = nil }()
@@ -124,7 +124,7 @@ func (x *index) insert(key uint64, p place.Places) bool {
 }
 
 // noteCopies notes the places of a row whose first is in the index, or that has none.
-func (x *index) noteCopies(key uint64, p place.Places) {
+func (x *index) noteCopies(key uint64, p place.Locations) {
 	if len(p.More) == 0 && x.copies.Rows.Load() == 0 {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // A table of resident rows moves to another target, or to several by range of rows, in place: the slots of the new ranges take the memory of the old ones,
-// window by window, in an order (legs) in which a new slot covers only old ones of its window and of windows that have moved. Overflow places lie in buddy
+// window by window, in an order (moveOrder) in which a new slot covers only old ones of its window and of windows that have moved. Overflow places lie in buddy
 // memory of the new ranges' own; that of the old ones is freed at the end.
 //
 // A window is a batch, like one of updates: its rows are put in the overlay, as they are, and their words say so. It lands as batches do, an epoch after
@@ -133,7 +133,7 @@ func (w *Writer) move(ctx context.Context, table int, parts []buddy.Part) error 
 		return err
 	}
 	r.Moving = parts
-	for _, l := range legs(now, want) {
+	for _, l := range moveOrder(now, want) {
 		for l.from < l.end {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -289,9 +289,9 @@ func (w *Writer) epoch(ctx context.Context) error {
 // windowShare is the share of the overlay, one in so much, that a window takes.
 const windowShare = 4
 
-// moveWindow takes the next rows of a leg to its span's range. It returns how many local numbers. The rows are then in the overlay, in batches that land in
+// moveWindow takes the next rows of a move to its span's range. It returns how many local numbers. The rows are then in the overlay, in batches that land in
 // the other range.
-func (w *Writer) moveWindow(ctx context.Context, table int, l leg) (int64, error) {
+func (w *Writer) moveWindow(ctx context.Context, table int, l move) (int64, error) {
 	r := w.set.Tables[table].Resident
 	devices, stride := int64(r.Rows.Devices), int64(place.OverlayBytes(r.Rows.RowBytes))
 	places := min(w.store.Overlay.Slots.Capacity()/windowShare/stride, residentBytes/stride, residentRows)

@@ -61,7 +61,7 @@ type retiredBuffer struct {
 func newRetired() *retired { return &retired{done: make(chan struct{})} }
 
 // retireLocked adds a row's slots to the open group, but those that location words of other rows name. moved says that the row has moved, or was to move.
-func (w *Writer) retireLocked(key uint64, p place.Places, moved bool) {
+func (w *Writer) retireLocked(key uint64, p place.Locations, moved bool) {
 	for l := range p.All() {
 		if last, reserved := w.store.Release(l, moved); last {
 			w.mu.retire.open.slots = append(w.mu.retire.open.slots,

@@ -22,7 +22,7 @@ type source interface {
 	// whereLocked says where a row is. It is given a zero Where, but for Device, which is -1.
 	whereLocked(row int64, to *Where)
 	// evicting is told of a row that is about to leave its slabs. REQUIRES: the cycle's lock and Writer.mu are held.
-	evicting(row int64, from place.Places)
+	evicting(row int64, from place.Locations)
 	// fetch has those of rows that cannot be read from host memory ready for storedLocked, as far as they can be read. REQUIRES: the cycle's lock is held.
 	fetch(ctx context.Context, rows []int64)
 	// refresh moves rows between the tiers of host memory and below, as the ranking of a cycle has it. ranked are its rows of the table. REQUIRES: the
@@ -78,7 +78,7 @@ func (c *cached) invalidateLocked(rows []int64) {
 	}
 }
 
-func (c *cached) evicting(int64, place.Places) {}
+func (c *cached) evicting(int64, place.Locations) {}
 
 func (c *cached) fetch(context.Context, []int64) {}
 

@@ -32,7 +32,7 @@ type hiddenPlace struct {
 
 // storedLocked returns the stored form of a row that is not updated, from the host tier, a slab that the host can read, or what the cycle has
 // fetched. now is where the row is cached.
-func (w *Writer) storedLocked(key uint64, now place.Places) (stored []byte, compressed, ok bool) {
+func (w *Writer) storedLocked(key uint64, now place.Locations) (stored []byte, compressed, ok bool) {
 	table, row := hashmap.SplitKey(key)
 	t := w.set.Tables[table]
 	stored, compressed, err := t.Tier.Stored(row)
@@ -50,7 +50,7 @@ func (w *Writer) storedLocked(key uint64, now place.Places) (stored []byte, comp
 }
 
 // inSlab returns the stored form of a row in a slab, if the host can read that.
-func (w *Writer) inSlab(table int, p place.Places) (stored []byte, compressed, ok bool) {
+func (w *Writer) inSlab(table int, p place.Locations) (stored []byte, compressed, ok bool) {
 	for l := range p.All() {
 		d := w.set.Devices[l.Slab()]
 		if mem := d.Slab.Bytes(); mem != nil && !d.IsLost() {
@@ -66,7 +66,7 @@ func (p *paged) updatedLocked(row int64) {
 }
 
 // evicting keeps the row's stored form, for the host tier to take it up in the same cycle.
-func (p *paged) evicting(row int64, from place.Places) {
+func (p *paged) evicting(row int64, from place.Locations) {
 	w := p.w
 	if p.t.Tier.Holds(row) || w.cycle.kept >= w.o.MaxBytes {
 		return

@@ -26,10 +26,10 @@ type updatedRow struct {
 	replaced   bool // a newer version exists
 	written    bool // the host tier has this version
 	admitted   bool
-	oldSlabs   uint8          // bits of the slabs that held the previous version
-	newPlaces  place.Places   // in slabs, once written; not yet published
-	reason     slab.Reason    // of misses, if not admitted
-	by         *observe.Cause // the update
+	oldSlabs   uint8           // bits of the slabs that held the previous version
+	newPlaces  place.Locations // in slabs, once written; not yet published
+	reason     slab.Reason     // of misses, if not admitted
+	by         *observe.Cause  // the update
 }
 
 // updateRows and updateBytes bound how much one hold of the writer's lock publishes.
@@ -191,7 +191,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	} else {
 		f.reason = old.First.Reason()
 	}
-	if !w.mu.index.insert(key, place.Places{First: w.store.Overlay.Location(slot, len(stored), compressed)}) {
+	if !w.mu.index.insert(key, place.Locations{First: w.store.Overlay.Location(slot, len(stored), compressed)}) {
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
 	w.disturbLocked(key)

@@ -97,7 +97,7 @@ type Counts struct {
 // Entry is a row and its places.
 type Entry struct {
 	Key    uint64
-	Places place.Places
+	Places place.Locations
 }
 
 // New returns a Writer without an index. Until Open, it can only handle the loss of devices.
@@ -368,7 +368,7 @@ func (w *Writer) setCauseLocked(by *observe.Cause) {
 }
 
 // evictLocked withdraws an admitted row and retires its slots. REQUIRES: the row is not in the overlay.
-func (w *Writer) evictLocked(key uint64, p place.Places, why slab.Reason) {
+func (w *Writer) evictLocked(key uint64, p place.Locations, why slab.Reason) {
 	w.withdrawnLocked(key)
 	w.mu.index.withdraw(key, why)
 	w.retireLocked(key, p, false)

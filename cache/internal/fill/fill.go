@@ -701,7 +701,7 @@ func (a *admitted) targets(f *filler, key uint64, copied func(has bool) bool) ui
 
 // add gives a row places in some of the given slabs, and returns them: none if no slab has room, because rows are divided over slabs by hash, so one is full
 // before the others. unwritten are the bits of the slabs where the row is to be written: no equal row has a slot there.
-func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) (p place.Places, unwritten uint8) {
+func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) (p place.Locations, unwritten uint8) {
 	p = place.Nowhere()
 	group := f.group(key)
 	for i := range place.SlabsOf(slabs) {

@@ -24,7 +24,7 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 		return err
 	}
 	if len(rejected) > 0 {
-		copied := map[uint64]place.Places{}
+		copied := map[uint64]place.Locations{}
 		for _, e := range differing {
 			copied[e.Key] = e.Places
 		}
@@ -34,7 +34,7 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 			t.Rejected.Add(row)
 			p, ok := copied[e.Key]
 			if !ok {
-				p = place.Places{First: e.Location}
+				p = place.Locations{First: e.Location}
 			}
 			for l := range p.All() {
 				if last, _ := f.store.Release(l, false); last {

@@ -22,21 +22,21 @@ type Copies struct {
 }
 
 // Get returns the places of the row at a map slot, whose first is l.
-func (c *Copies) Get(slot int64, l slab.Location) Places {
+func (c *Copies) Get(slot int64, l slab.Location) Locations {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if len(c.mu.at) == 0 || c.mu.at[slot] == 0 {
-		return Places{First: l}
+		return Locations{First: l}
 	}
 	set := c.mu.sets[int(c.mu.at[slot]-1)*c.mu.width:][:c.mu.width]
 	if set[0] != l { // the slot has become another row's meanwhile
-		return Places{First: l}
+		return Locations{First: l}
 	}
 	n := 1
 	for n < len(set) && set[n].Valid() {
 		n++
 	}
-	return Places{l, slices.Clone(set[1:n])}
+	return Locations{l, slices.Clone(set[1:n])}
 }
 
 // Reset forgets all sets.
@@ -48,7 +48,7 @@ func (c *Copies) Reset() {
 }
 
 // Put notes the places of the row at a map slot, of so many slots.
-func (c *Copies) Put(slot, slots int64, devices int, p Places) {
+func (c *Copies) Put(slot, slots int64, devices int, p Locations) {
 	if len(p.More) == 0 && c.Rows.Load() == 0 {
 		return
 	}

@@ -245,7 +245,7 @@ func (s *Shared) Words(yield func(slab.Location, int64) bool) {
 }
 
 // Targets is Topology.Targets for a row: equal rows are to lie in the same slabs.
-func (s *Store) Targets(key uint64, copied bool, now Places) uint8 {
+func (s *Store) Targets(key uint64, copied bool, now Locations) uint8 {
 	topology := s.Topology.Load()
 	if len(s.Set.Devices) > 1 && !now.Valid() {
 		if g, _, ok := s.GroupOf(key); ok {

@@ -95,7 +95,7 @@ func (s *Store) LongestSlot() int {
 }
 
 // Words returns the location word that each device is to have of a row, nil where all are p.First.
-func (s *Store) Words(p Places) []slab.Location {
+func (s *Store) Words(p Locations) []slab.Location {
 	topology := s.Topology.Load()
 	if !p.Valid() || s.Overlay.Has(p.First) || len(topology.Cliques) == 1 && len(p.More) == 0 {
 		return nil

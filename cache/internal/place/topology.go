@@ -60,7 +60,7 @@ func (s *Topology) Peers(i int) (bits uint8) {
 
 // Targets returns the bits of the slabs that a row is to lie in: all, if it is to be copied; else one of each clique, where
 // it lies already if it does.
-func (s *Topology) Targets(key uint64, copied bool, now Places) (slabs uint8) {
+func (s *Topology) Targets(key uint64, copied bool, now Locations) (slabs uint8) {
 	return s.targets(key, copied, now.Slabs()&s.Live)
 }
 
@@ -91,7 +91,7 @@ func (s *Topology) Members(q int) (bits uint8) {
 }
 
 // Seen returns the word that a device's map is to have of a row: its own copy, else one in a slab that it reads.
-func (s *Topology) Seen(i int, p Places) slab.Location {
+func (s *Topology) Seen(i int, p Locations) slab.Location {
 	if l, ok := p.In(i); ok {
 		return l
 	}

@@ -7,28 +7,28 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Places are the locations of a row: its slots, at most one in each slab, or its slot in the overlay. They are immutable.
-type Places struct {
+// Locations are the locations of a row: its slots, at most one in each slab, or its slot in the overlay. They are immutable.
+type Locations struct {
 	First slab.Location
 	More  []slab.Location
 }
 
 // Nowhere returns no places.
-func Nowhere() Places { return Places{First: slab.NoLocation(slab.Cold)} }
+func Nowhere() Locations { return Locations{First: slab.NoLocation(slab.Cold)} }
 
 // Of returns the given places, of which the first is the one in the index.
-func Of(all []slab.Location) Places {
+func Of(all []slab.Location) Locations {
 	if len(all) == 0 {
 		return Nowhere()
 	}
-	return Places{all[0], all[1:len(all):len(all)]}
+	return Locations{all[0], all[1:len(all):len(all)]}
 }
 
 // Valid says whether there is a place.
-func (p Places) Valid() bool { return p.First.Valid() }
+func (p Locations) Valid() bool { return p.First.Valid() }
 
 // All yields the places.
-func (p Places) All() iter.Seq[slab.Location] {
+func (p Locations) All() iter.Seq[slab.Location] {
 	return func(yield func(slab.Location) bool) {
 		if p.Valid() && yield(p.First) {
 			for _, l := range p.More {
@@ -41,10 +41,10 @@ func (p Places) All() iter.Seq[slab.Location] {
 }
 
 // List returns the places in a slice of its own.
-func (p Places) List() []slab.Location { return slices.Collect(p.All()) }
+func (p Locations) List() []slab.Location { return slices.Collect(p.All()) }
 
 // In returns the place in a slab.
-func (p Places) In(id int) (slab.Location, bool) {
+func (p Locations) In(id int) (slab.Location, bool) {
 	for l := range p.All() {
 		if l.Slab() == id {
 			return l, true
@@ -54,7 +54,7 @@ func (p Places) In(id int) (slab.Location, bool) {
 }
 
 // Slabs returns the slabs as bits.
-func (p Places) Slabs() (bits uint8) {
+func (p Locations) Slabs() (bits uint8) {
 	for l := range p.All() {
 		bits |= 1 << l.Slab()
 	}
@@ -62,10 +62,10 @@ func (p Places) Slabs() (bits uint8) {
 }
 
 // Equal says whether p and q are the same places in the same order.
-func (p Places) Equal(q Places) bool { return p.First == q.First && slices.Equal(p.More, q.More) }
+func (p Locations) Equal(q Locations) bool { return p.First == q.First && slices.Equal(p.More, q.More) }
 
 // Within returns the places in the given slabs, and the others.
-func (p Places) Within(bits uint8) (in, out Places) {
+func (p Locations) Within(bits uint8) (in, out Locations) {
 	if p.Slabs()&^bits == 0 {
 		return p, Nowhere()
 	}
@@ -81,7 +81,7 @@ func (p Places) Within(bits uint8) (in, out Places) {
 }
 
 // Without returns the places of p that q does not have.
-func (p Places) Without(q Places) Places {
+func (p Locations) Without(q Locations) Locations {
 	if !p.Valid() || !q.Valid() {
 		return p
 	}

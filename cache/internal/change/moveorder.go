@@ -2,21 +2,21 @@ package change
 
 import "github.com/tensorcache/tensorcache/cache/internal/read"
 
-// A leg is local numbers from to end-1 of a resident table that move to a span one window after the other: from the first on or, if down, from the last.
-type leg struct {
+// move is local numbers from to end-1 of a resident table that move to a span one window after the other: from the first on or, if down, from the last.
+type move struct {
 	from, end int64
 	down      bool
 	to        read.Span
 }
 
-// legs returns in which order rows move from spans to others in place, so that no slot is written over one whose row has not moved. Both have all local
+// moveOrder returns in which order rows move from spans to others in place, so that no slot is written over one whose row has not moved. Both have all local
 // numbers, and slots that lie in the order of these without overlapping; so do those of a table some of whose rows have moved.
 //
 // The new slot of row j ends where that of row j + 1 begins. If that is beyond the beginning of row j + 1's old slot, j + 1 moves before j; if it is before the
 // end of j's old slot, j moves before j + 1. So first all rows move that begin later than they did, from the last one on; of these each has what it
 // needs, as the row behind it either has moved or need not. Then the others move, from the first one on.
-func legs(now, want []read.Span) (all []leg) {
-	var up []leg
+func moveOrder(now, want []read.Span) (all []move) {
+	var up []move
 	for _, n := range want {
 		for _, o := range now {
 			from, end := max(n.From, o.From), min(n.To, o.To)
@@ -35,13 +35,13 @@ func legs(now, want []read.Span) (all []leg) {
 				last = from
 			}
 			if first < last {
-				all = append(all, leg{first, last, true, n})
+				all = append(all, move{first, last, true, n})
 			} else {
 				first, last = end, end
 			}
 			for _, rest := range [][2]int64{{from, first}, {last, end}} {
 				if rest[0] < rest[1] {
-					up = append(up, leg{rest[0], rest[1], false, n})
+					up = append(up, move{rest[0], rest[1], false, n})
 				}
 			}
 		}

@@ -21,7 +21,7 @@ func randomSpans(r *rand.Rand, rows int64, gap int) (all []read.Span) {
 	return all
 }
 
-// Rows that move in the order of legs, a window at a time, are written over no slot of a row that has not moved: from random slots to others, and from where a
+// Rows that move in the move order, a window at a time, are written over no slot of a row that has not moved: from random slots to others, and from where a
 // move that ended early has left the rows to yet others. Each row moves once.
 func TestLegs_OverwriteNoRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 80))
@@ -48,7 +48,7 @@ func TestLegs_OverwriteNoRow(t *testing.T) {
 			ends := r.IntN(3) == 0 // early
 			moved := make([]bool, rows)
 		moving:
-			for _, l := range legs(now, want) {
+			for _, l := range moveOrder(now, want) {
 				for l.from < l.end {
 					if ends && r.IntN(20) == 0 {
 						break moving

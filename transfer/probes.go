@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	plantedShare = 32        // at most one row in so many is replaced, so that their copies take little memory
-	plantedMost  = 256 << 10 // most rows that are replaced, beyond those of one batch
-	plantGrain   = 1024      // rows that a goroutine copies at a time
+	probeShare   = 32        // at most one row in so many is replaced, so that their copies take little memory
+	maxProbeRows = 256 << 10 // most rows that are replaced, beyond those of one batch
+	probeGrain   = 1024      // rows that a goroutine copies at a time
 )
 
-// planted are rows all over a table in whose places encoded rows of the sample lie while the codecs are measured. A large table's rows cost a
+// probeRows are rows all over a table in whose places encoded rows of the sample lie while the codecs are measured. A large table's rows cost a
 // GPU address translations, and the host cache misses, which copies of a few rows would not show.
-type planted struct {
+type probeRows struct {
 	tier      kernels.HostRows
 	rows      []int64 // sets of rows, each for one batch, so that no batch finds what the last one left in caches
 	sets      int
@@ -27,9 +27,9 @@ type planted struct {
 	found     device.Buffer // the rows, as a lookup leaves misses
 }
 
-// plant prepares planted rows. Nothing is written yet.
-func (m *measuring) plant() error {
-	p := &m.planted
+// prepareProbes prepares probe rows. Nothing is written yet.
+func (m *measuring) prepareProbes() error {
+	p := &m.probes
 	if p.rows != nil {
 		return nil
 	}
@@ -38,13 +38,13 @@ func (m *measuring) plant() error {
 		return err
 	}
 	m.buffers = append(m.buffers, bits)
-	sets := max(1, min(measuredSets, plantedMost/m.n, int(m.rows/plantedShare)/m.n))
+	sets := max(1, min(measuredSets, maxProbeRows/m.n, int(m.rows/probeShare)/m.n))
 	found, err := m.d.Alloc(int64(sets*m.n)*kernels.FoundBytes, "measuring")
 	if err != nil {
 		return err
 	}
 	m.buffers = append(m.buffers, found)
-	*p = planted{tier: m.tier, rows: m.different(sets * m.n), sets: sets, bits: bits, found: found}
+	*p = probeRows{tier: m.tier, rows: m.different(sets * m.n), sets: sets, bits: bits, found: found}
 	list := make([]kernels.Found, len(p.rows))
 	for i, row := range p.rows {
 		list[i] = kernels.Found{Word: uint64(row), Position: uint32(i % m.n)}
@@ -57,10 +57,10 @@ func (m *measuring) plant() error {
 	return nil
 }
 
-// each calls do for every planted row's place, on all processors.
-func (p *planted) each(do func(i int, place []byte)) {
+// each calls do for every probe row's place, on all processors.
+func (p *probeRows) each(do func(i int, place []byte)) {
 	mem := p.tier.Mem.Bytes()
-	host.Workers(0).For(len(p.rows), plantGrain, func(from, to int) {
+	host.Workers(0).For(len(p.rows), probeGrain, func(from, to int) {
 		for i := from; i < to; i++ {
 			do(i, mem[p.rows[i]*p.tier.Stride:][:p.tier.RowBytes])
 		}
@@ -68,13 +68,13 @@ func (p *planted) each(do func(i int, place []byte)) {
 }
 
 // restore puts the table's rows back into their places. No kernel may run.
-func (p *planted) restore() {
+func (p *probeRows) restore() {
 	p.each(func(i int, place []byte) { copy(place, p.originals[i*len(place):]) })
 	p.rows, p.originals = nil, nil
 }
 
 // write puts a codec's encoded rows into the places, and sets the row bits. The stream must be idle.
-func (p *planted) write(m *measuring, encoded [][]byte) error {
+func (p *probeRows) write(m *measuring, encoded [][]byte) error {
 	p.each(func(i int, place []byte) { copy(place, encoded[i%len(encoded)]) })
 	coded, sum := 0, 0
 	var raw []int64
@@ -121,10 +121,10 @@ func (m *measuring) codedMisses(k registry.Trained) (float64, error) {
 		return 0, err
 	}
 	defer free()
-	if err := m.plant(); err != nil {
+	if err := m.prepareProbes(); err != nil {
 		return 0, err
 	}
-	p := &m.planted
+	p := &m.probes
 	if err := p.write(m, k.Rows); err != nil {
 		return 0, err
 	}

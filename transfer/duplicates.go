@@ -33,10 +33,10 @@ const (
 	searchedBytes = 256 << 10
 )
 
-// alike is the search for equal rows of a tier in place, of which the groups are made. Rows are compared before they are encoded, which encodes equal rows equally.
+// duplicates is the search for equal rows of a tier in place, of which the groups are made. Rows are compared before they are encoded, which encodes equal rows equally.
 // Parts are searched by the goroutines that read them, when they are in the processor's caches still, from the time on at which probes have shown that
 // there are enough equal rows. Otherwise a sample decides when all have been read.
-type alike struct {
+type duplicates struct {
 	t                *Tier
 	rows             int64 // of each part
 	parts            []searched
@@ -57,23 +57,23 @@ type searched struct {
 // foundRow is a row, counted from the first of its part, and the entry of the row that it is equal to.
 type foundRow struct{ row, entry uint32 }
 
-func (t *Tier) newAlike() *alike {
+func (t *Tier) newDuplicates() *duplicates {
 	rows := int64(t.partRows())
-	return &alike{t: t, rows: rows, parts: make([]searched, (t.rows+rows-1)/rows), probe: make([]uint64, probeSlots)}
+	return &duplicates{t: t, rows: rows, parts: make([]searched, (t.rows+rows-1)/rows), probe: make([]uint64, probeSlots)}
 }
 
-func (a *alike) free() { a.search.memory.Free() }
+func (a *duplicates) free() { a.search.memory.Free() }
 
 // end returns the row behind the last one of a part.
-func (a *alike) end(part int) int64 { return min(a.t.rows, int64(part+1)*a.rows) }
+func (a *duplicates) end(part int) int64 { return min(a.t.rows, int64(part+1)*a.rows) }
 
 // row returns the bytes of a row.
-func (a *alike) row(row int64) []byte {
+func (a *duplicates) row(row int64) []byte {
 	return a.t.host.Mem.Bytes()[row*a.t.host.Stride:][:a.t.rowBytes]
 }
 
 // step returns how many rows are to be read before read is called for them: so many as stay in a processor's own cache, or the whole part if it is not to be searched.
-func (a *alike) step() int64 {
+func (a *duplicates) step() int64 {
 	if a.on.Load() {
 		return max(1, searchedBytes/int64(a.t.rowBytes))
 	}
@@ -81,7 +81,7 @@ func (a *alike) step() int64 {
 }
 
 // read probes or searches rows of a part that have been read, after those before them. Other parts may be searched meanwhile.
-func (a *alike) read(part int, from, end int64) {
+func (a *duplicates) read(part int, from, end int64) {
 	if a.t.rowBytes < groupedRow {
 		return
 	}
@@ -94,7 +94,7 @@ func (a *alike) read(part int, from, end int64) {
 }
 
 // probes says whether there are enough equal rows among those that have been probed, with some of the given ones.
-func (a *alike) probes(from, end int64) bool {
+func (a *duplicates) probes(from, end int64) bool {
 	n := (end - from + probedShare - 1) / probedShare
 	repeated := int64(0)
 	for row := from; row < from+n; row++ {
@@ -119,7 +119,7 @@ func Equal(ctx context.Context, rows []byte, rowBytes int, mode Mode, workers in
 	if mode == InPlace {
 		least = (n - 1) / groupedShare
 	}
-	a := t.newAlike()
+	a := t.newDuplicates()
 	defer a.free()
 	var sample []int64
 	if mode == InPlace && rowBytes < groupedRow {
@@ -148,7 +148,7 @@ func Equal(ctx context.Context, rows []byte, rowBytes int, mode Mode, workers in
 }
 
 // look searches rows of a part, after those before them.
-func (a *alike) look(part int, from, end int64) {
+func (a *duplicates) look(part int, from, end int64) {
 	a.start.Do(func() { a.search = newEqualSearch(a.t.rows*int64(a.t.rowBytes), a.t.rows) })
 	mem, stride, rowBytes := a.t.host.Mem.Bytes(), a.t.host.Stride, a.t.rowBytes
 	begin, behind := int64(part)*a.rows, a.end(part)
@@ -187,7 +187,7 @@ func (a *alike) look(part int, from, end int64) {
 
 // finish searches the parts that were not, when all rows have been read, if there are enough equal rows; else it looks for rows of frequent contents, of which
 // the sample has examples.
-func (a *alike) finish(workers interruptible, sample []int64) error {
+func (a *duplicates) finish(workers interruptible, sample []int64) error {
 	var examples []int64
 	if !a.on.Load() {
 		repeats, frequent := a.repeats(workers, sample)
@@ -214,7 +214,7 @@ func (a *alike) finish(workers interruptible, sample []int64) error {
 // repeats says whether it pays to look for all equal rows, by a sample: of its rows, but for those of contents that may be frequent, one of groupedShare is like
 // the row behind it, or so many are like another row of the sample as there would be if one of groupedShare of the table had a single equal row anywhere. frequent
 // has a row of each content that may be frequent.
-func (a *alike) repeats(workers interruptible, sample []int64) (all bool, frequent []int64) {
+func (a *duplicates) repeats(workers interruptible, sample []int64) (all bool, frequent []int64) {
 	step := len(sample)/groupedSample + 1
 	n := len(sample) / step
 	rows := make([]sampledRow, n)

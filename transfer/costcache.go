@@ -27,20 +27,20 @@ import (
 const KeptEnv = "TENSORCACHE_CODEC_COSTS"
 
 const (
-	keptEntries = 128     // the latest are kept
-	keptBytes   = 1 << 20 // a longer file is not ours
-	keptFormat  = 1
+	maxCosts     = 128     // the latest are kept
+	maxCostBytes = 1 << 20 // a longer file is not ours
+	costFormat   = 1
 )
 
-// keptKey is what a measurement depends on. It is taken again when any of this changes.
-type keptKey struct {
+// costKey is what a measurement depends on. It is taken again when any of this changes.
+type costKey struct {
 	GPU        string  `json:"gpu"`
 	Link       int64   `json:"link"`        // nominal, bytes a second
 	TableClass int     `json:"table_class"` // the table's raw bytes are less than 2 to the power of this
 	RowBytes   int     `json:"row_bytes"`
 	DType      string  `json:"dtype"`
 	Tier       string  `json:"tier"`
-	Planted    bool    `json:"planted,omitempty"` // misses were measured on planted rows
+	Planted    bool    `json:"planted,omitempty"` // misses were measured on probe rows
 	BatchClass int     `json:"batch_class"`
 	Threads    int     `json:"threads"` // that help with misses, 0 for none
 	Processors int     `json:"processors"`
@@ -49,9 +49,9 @@ type keptKey struct {
 	Limit      float64 `json:"limit"`  // seconds that measuring may take
 }
 
-// keptEntry is one measurement.
-type keptEntry struct {
-	Key     keptKey                   `json:"key"`
+// costEntry is one measurement.
+type costEntry struct {
+	Key     costKey                   `json:"key"`
 	Costs   map[string]registry.Costs `json:"costs"`
 	Pick    string                    `json:"pick,omitempty"`
 	Seconds float64                   `json:"seconds"`
@@ -60,7 +60,7 @@ type keptEntry struct {
 
 type keptFile struct {
 	Format  int         `json:"format"`
-	Entries []keptEntry `json:"entries"`
+	Entries []costEntry `json:"entries"`
 }
 
 // keptPath returns the file of measurements, "" for none.
@@ -83,8 +83,8 @@ func keptPath() string {
 var keptMu sync.Mutex
 
 // readKept returns the measurements in a file. Files and entries that this version does not write are ignored.
-func readKept(path string) []keptEntry {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > keptBytes {
+func readKept(path string) []costEntry {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxCostBytes {
 		return nil
 	}
 	f, err := os.Open(path)
@@ -92,19 +92,19 @@ func readKept(path string) []keptEntry {
 		return nil
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, keptBytes))
+	b, err := io.ReadAll(io.LimitReader(f, maxCostBytes))
 	if err != nil {
 		return nil
 	}
 	var file keptFile
-	if json.Unmarshal(b, &file) != nil || file.Format != keptFormat {
+	if json.Unmarshal(b, &file) != nil || file.Format != costFormat {
 		return nil
 	}
-	return slices.DeleteFunc(file.Entries, func(e keptEntry) bool { return !e.valid() })
+	return slices.DeleteFunc(file.Entries, func(e costEntry) bool { return !e.valid() })
 }
 
 // valid says whether costs can be used: those of None and of at least one other codec of the key, if it has others, and no others.
-func (e *keptEntry) valid() bool {
+func (e *costEntry) valid() bool {
 	names := strings.Fields(e.Key.Codecs)
 	measured := 0
 	for _, n := range names {
@@ -120,7 +120,7 @@ func (e *keptEntry) valid() bool {
 }
 
 // keep puts an entry in the file in place of one with its key. The oldest give way.
-func keep(path string, e keptEntry) error {
+func keep(path string, e costEntry) error {
 	if path == "" {
 		return nil
 	}
@@ -129,38 +129,38 @@ func keep(path string, e keptEntry) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("transfer: %s must be a regular file", path)
 	}
-	all := slices.DeleteFunc(readKept(path), func(old keptEntry) bool { return old.Key == e.Key })
+	all := slices.DeleteFunc(readKept(path), func(old costEntry) bool { return old.Key == e.Key })
 	all = append(all, e)
-	slices.SortStableFunc(all, func(a, b keptEntry) int { return b.At.Compare(a.At) })
-	all = all[:min(len(all), keptEntries)]
-	b, err := json.MarshalIndent(keptFile{keptFormat, all}, "", " ")
+	slices.SortStableFunc(all, func(a, b costEntry) int { return b.At.Compare(a.At) })
+	all = all[:min(len(all), maxCosts)]
+	b, err := json.MarshalIndent(keptFile{costFormat, all}, "", " ")
 	if err != nil {
 		return err
 	}
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), atomicfile.Write(path, b))
 }
 
-// kept returns the measurement with a key, if there is one.
-func kept(path string, key keptKey) (keptEntry, bool) {
+// findCosts returns the measurement with a key, if there is one.
+func findCosts(path string, key costKey) (costEntry, bool) {
 	if path == "" {
-		return keptEntry{}, false
+		return costEntry{}, false
 	}
 	keptMu.Lock()
 	defer keptMu.Unlock()
 	all := readKept(path)
-	i := slices.IndexFunc(all, func(e keptEntry) bool { return e.Key == key })
+	i := slices.IndexFunc(all, func(e costEntry) bool { return e.Key == key })
 	if i < 0 {
-		return keptEntry{}, false
+		return costEntry{}, false
 	}
 	return all[i], true
 }
 
 // key returns what a measurement of the codecs depends on.
-func (m *measuring) key(of dtype.Type, mode Mode) keptKey {
+func (m *measuring) key(of dtype.Type, mode Mode) costKey {
 	info := m.d.Info()
-	k := keptKey{
+	k := costKey{
 		GPU: info.Name, Link: info.HostLink, TableClass: bits.Len64(uint64(m.rows) * uint64(m.rowBytes)), RowBytes: m.rowBytes, DType: of.String(),
-		Tier: mode.String(), Planted: m.plants, BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
+		Tier: mode.String(), Planted: m.useProbes, BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
 	}
 	if m.o.Share != nil {
 		k.Threads = cmp.Or(m.o.Share.Threads, max(1, defaultShareThreads()))
@@ -177,7 +177,7 @@ func (m *measuring) key(of dtype.Type, mode Mode) keptKey {
 // measured is one use of auto-selection's measurements: what was measured, or found in the file, and where the pick is kept.
 type measured struct {
 	path  string
-	entry keptEntry
+	entry costEntry
 	have  bool
 }
 
@@ -187,7 +187,7 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 	m.ctx = o.Context
 	u.path = keptPath()
 	key, name := m.key(o.DType, o.Mode), t.home.Info().Name
-	if u.entry, u.have = kept(u.path, key); u.have {
+	if u.entry, u.have = findCosts(u.path, key); u.have {
 		return registry.Measured{
 			Costs: u.entry.Costs, Pick: u.entry.Pick, Kept: true, Seconds: u.entry.Seconds,
 			By: fmt.Sprintf("hits and misses as measured on this %s on %s", name, u.entry.At.Format(time.DateOnly)),
@@ -211,7 +211,7 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 		}
 		return registry.Measured{By: fmt.Sprintf("(measuring this device failed: %v)", err)}, nil // the table can be served all the same
 	}
-	u.entry = keptEntry{Key: key, Costs: costs, Seconds: seconds, At: time.Now().UTC().Truncate(time.Second)}
+	u.entry = costEntry{Key: key, Costs: costs, Seconds: seconds, At: time.Now().UTC().Truncate(time.Second)}
 	if u.have = u.entry.valid(); !u.have {
 		return registry.Measured{By: "(measuring this device gave times that cannot be)"}, nil
 	}

@@ -80,15 +80,15 @@ func measureWatched(t *testing.T, adopted bool, change func(w *watched, m *measu
 	return w, costs, err
 }
 
-// TestPlanted_MissesAreOfEncodedRows: while codecs are measured, encoded rows lie all over a table of the cache's own, and misses read and
+// TestProbes_MissesAreOfEncodedRows: while codecs are measured, encoded rows lie all over a table of the cache's own, and misses read and
 // decode them there. Afterwards the table is as it was, also if measuring fails, at whatever step. Adopted memory is never written to.
-func TestPlanted_MissesAreOfEncodedRows(t *testing.T) {
+func TestProbes_MissesAreOfEncodedRows(t *testing.T) {
 	w, costs, err := measureWatched(t, false, func(*watched, *measuring) {})
 	if err != nil || len(costs) != 3 {
 		t.Fatalf("costs %v, error %v", costs, err)
 	}
 	if w.written == 0 || w.compressed == 0 {
-		t.Errorf("%d launches with planted rows, %d fetches of them", w.written, w.compressed)
+		t.Errorf("%d launches with probe rows, %d fetches of them", w.written, w.compressed)
 	}
 	if w.common < 1 || w.common > 64 {
 		t.Errorf("the host is to gather %d bytes of an encoded row, want 1 to 64", w.common)
