@@ -238,7 +238,7 @@ func (s *Session) readByLocked(l *wire.Layout) (err error) {
 			}
 		}
 		d.SetView(views[i]) // after the tables: the row of a location that this map does not have any more is in their memory
-		if err := d.ShownError(); err != nil && !d.IsLost() && d.Device.Err() == nil {
+		if err := d.PublishError(); err != nil && !d.IsLost() && d.Device.Err() == nil {
 			return err // replays still read by the layout before
 		}
 	}

@@ -86,7 +86,7 @@ func (c *cached) refresh(context.Context, *ranking, read.Bitset) error { return 
 
 func (c *cached) start() {}
 
-// paged is a table whose host tier is Partial: tier.go and land.go.
+// paged is a table whose host tier is Partial: tier.go and prefetched.go.
 type paged struct{ cached }
 
 // resident is a table each of whose rows has a slot for good, and no other place to be read from: resident.go and retarget.go.

@@ -205,7 +205,7 @@ func (c *capture) verdict(err error) error {
 			first = of.err
 		}
 		if of.err = nil; err == nil && !c.gone {
-			err = s.shown[of.table].err
+			err = s.published[of.table].err
 		}
 	}
 	if first != nil {

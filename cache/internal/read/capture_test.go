@@ -94,7 +94,7 @@ func (c *capture) add(word int) {
 	atomic.AddUint64((*uint64)(unsafe.Pointer(&c.kernel.State.Bytes()[word*8])), 1)
 }
 
-// TestCaptures_ErrorOfAView: an error of showing replays what has changed is Wait's, until something is shown again.
+// TestCaptures_ErrorOfAView: an error of publishing to replays what has changed is Wait's, until something is published again.
 func TestCaptures_ErrorOfAView(t *testing.T) {
 	f, d, c := capturing(t)
 	if err := c.wait(); err != nil {
@@ -106,7 +106,7 @@ func TestCaptures_ErrorOfAView(t *testing.T) {
 		t.Errorf("Wait after a failed change: %v", err)
 	}
 	if err := d.captures.add(&capture{owner: d}, RowNumbers{}, device.Buffer{}); !errors.Is(err, errLaunch) {
-		t.Errorf("a capture while nothing can be shown: %v", err)
+		t.Errorf("a capture while nothing can be published: %v", err)
 	}
 	f.fails.Store(false)
 	d.SetView(d.View())

@@ -22,19 +22,19 @@ type captures struct {
 	asked atomic.Bool
 	looks sync.WaitGroup
 
-	showing sync.Mutex // held while captures come and go and while views are written, which may have to wait for replays
-	shower  device.Stream
-	stage   device.Buffer // page-locked: a view and a word to be stored
+	publishing sync.Mutex // held while captures come and go and while views are written, which may have to wait for replays
+	publisher  device.Stream
+	stage      device.Buffer // page-locked: a view and a word to be stored
 
 	looking sync.Mutex // held while states are copied
 	looker  device.Stream
 	probe   device.Event // never recorded: asking for it shows whether the device has failed
 
-	mu     sync.Mutex
-	users  int // those of all, and those that are not in a graph yet
-	all    []*capture
-	states []*states
-	shown  []shown // by table
+	mu        sync.Mutex
+	users     int // those of all, and those that are not in a graph yet
+	all       []*capture
+	states    []*states
+	published []published // by table
 	// serving says that a goroutine answers replays of tables of pages.
 	serving bool
 }
@@ -67,8 +67,8 @@ func (p place) of(b device.Buffer) device.Buffer {
 // add gives a capture what it needs but its graph.
 func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err error) {
 	d := c.owner
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
 	defer func() {
 		if err != nil {
 			s.free(d, s.drop(c))
@@ -88,7 +88,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 	}
 	k := &c.kernel
 	pool := k.Serve.Pool
-	k.Serve, k.Views = d.serveNow(c.table), s.shown[c.table].views
+	k.Serve, k.Views = d.serveNow(c.table), s.published[c.table].views
 	if k.Serve.Pool = pool; pool != nil && pool.PartialBytes() > 0 && d.Device.NeedsStaging() && c.tables == nil && c.leader == nil {
 		if k.Serve.Partials, err = d.Device.Alloc(pool.PartialBytes(), "a captured batch"); err != nil {
 			return err
@@ -101,7 +101,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 			return err
 		}
 		s.bytes.Add(c.counters.Size())
-		if l.Counters = c.counters; errors.Join(s.shower.Fill(l.Counters, 0), s.shower.Synchronize()) != nil {
+		if l.Counters = c.counters; errors.Join(s.publisher.Fill(l.Counters, 0), s.publisher.Synchronize()) != nil {
 			return d.Device.Err()
 		}
 	}
@@ -112,7 +112,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 	return c.mayBeAbsent(c.table, int(rows.Len()))
 }
 
-// open makes what all captures of a device share. REQUIRES: s.showing is locked.
+// open makes what all captures of a device share. REQUIRES: s.publishing is locked.
 func (s *captures) open(d *Device) (err error) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -128,9 +128,9 @@ func (s *captures) open(d *Device) (err error) {
 			return err
 		}
 	}
-	if s.shower == nil {
-		if s.shower, err = d.Device.NewStream(); err != nil {
-			s.shower = nil
+	if s.publisher == nil {
+		if s.publisher, err = d.Device.NewStream(); err != nil {
+			s.publisher = nil
 			return err
 		}
 	}
@@ -141,13 +141,13 @@ func (s *captures) open(d *Device) (err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shown == nil {
-		s.shown = make([]shown, len(d.tables))
+	if s.published == nil {
+		s.published = make([]published, len(d.tables))
 	}
 	return nil
 }
 
-// giveState gives a capture a state of zeros. REQUIRES: s.showing is locked.
+// giveState gives a capture a state of zeros. REQUIRES: s.publishing is locked.
 func (s *captures) giveState(c *capture) error {
 	d := c.owner
 	s.mu.Lock()
@@ -199,7 +199,7 @@ func (s *captures) giveState(c *capture) error {
 		d.places.begin(c, of.block, c.place.i)
 	}
 	c.kernel.State = c.place.of(of.buffer)
-	return errors.Join(s.shower.Fill(c.kernel.State, 0), s.shower.Synchronize())
+	return errors.Join(s.publisher.Fill(c.kernel.State, 0), s.publisher.Synchronize())
 }
 
 // join adds a capture that is in its graph.
@@ -217,9 +217,9 @@ func (s *captures) join(c *capture, hold device.Hold) {
 
 // remove gives back what captures have. REQUIRES: none of their replays runs or will run.
 func (s *captures) remove(d *Device, of []*capture) {
-	s.showing.Lock()
+	s.publishing.Lock()
 	dead := s.drop(of...)
-	s.showing.Unlock()
+	s.publishing.Unlock()
 	s.free(d, dead)
 }
 
@@ -232,7 +232,7 @@ type dead struct {
 	event   device.Event
 }
 
-// drop takes captures out and returns what is to be freed, which waits for the device: without the locks. REQUIRES: s.showing is locked.
+// drop takes captures out and returns what is to be freed, which waits for the device: without the locks. REQUIRES: s.publishing is locked.
 func (s *captures) drop(of ...*capture) (x dead) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -285,22 +285,22 @@ func (s *captures) drop(of ...*capture) (x dead) {
 			s.bytes.Add(-c.counters.Size())
 		}
 		if c.kernel.Views.Size() > 0 {
-			if at := &s.shown[c.table]; at.leave() {
+			if at := &s.published[c.table]; at.leave() {
 				x.buffers = append(x.buffers, at.views)
 				s.bytes.Add(-kernels.ReplayViewsBytes)
-				*at = shown{}
+				*at = published{}
 			}
 		}
 	}
 	if s.users == 0 {
 		x.buffers = append(x.buffers, s.stage)
-		for _, b := range []device.Stream{s.shower, s.looker} {
+		for _, b := range []device.Stream{s.publisher, s.looker} {
 			if b != nil {
 				x.streams = append(x.streams, b)
 			}
 		}
 		x.event = s.probe
-		s.stage, s.shower, s.looker, s.probe, s.shown = device.Buffer{}, nil, nil, nil, nil
+		s.stage, s.publisher, s.looker, s.probe, s.published = device.Buffer{}, nil, nil, nil, nil
 	}
 	return x
 }

@@ -162,9 +162,9 @@ func (d *Device) SettleReplays() {
 	}
 	over = slices.DeleteFunc(over, func(c *capture) bool { return err == nil && !c.quiet() })
 	s.mu.Unlock()
-	if len(over) > 0 && s.showing.TryLock() { // else somebody waits for replays, and the next call does it
+	if len(over) > 0 && s.publishing.TryLock() { // else somebody waits for replays, and the next call does it
 		dead := s.drop(over...)
-		s.showing.Unlock()
+		s.publishing.Unlock()
 		s.free(d, dead)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-func (p *paged) start() { p.w.tasks.Go(p.landing) }
+func (p *paged) start() { p.w.tasks.Go(p.insertPrefetched) }
 
-// landing shows rows of flights in the ring of the host tier until the cache closes.
-func (p *paged) landing() {
+// insertPrefetched shows rows of flights in the ring of the host tier until the cache closes.
+func (p *paged) insertPrefetched() {
 	w, t := p.w, p.t.Cold
 	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "land"))
 	for {
@@ -19,7 +19,7 @@ func (p *paged) landing() {
 		case <-w.life.Done():
 			return
 		case f := <-t.Landings():
-			err := p.land(f)
+			err := p.insert(f)
 			t.Landed(f)
 			if err != nil {
 				return // the cache closes, or cannot be changed any more
@@ -28,11 +28,11 @@ func (p *paged) landing() {
 	}
 }
 
-// land shows the rows of a flight. Segments of the ring whose rows give way are used an epoch later.
-func (p *paged) land(f *cold.Flight) error {
+// insert shows the rows of a flight. Segments of the ring whose rows give way are used an epoch later.
+func (p *paged) insert(f *cold.Flight) error {
 	w, t, table := p.w, p.t, p.table
 	for from := 0; from < len(f.Rows); {
-		n, full, err := p.landPart(f, from)
+		n, full, err := p.insertPart(f, from)
 		if err != nil {
 			return err
 		}
@@ -67,8 +67,8 @@ func (p *paged) land(f *cold.Flight) error {
 	return nil
 }
 
-// landPart shows rows of a flight from one on, and returns how many it has dealt with. full says that the ring has no room for the next one.
-func (p *paged) landPart(f *cold.Flight, from int) (n int, full bool, err error) {
+// insertPart shows rows of a flight from one on, and returns how many it has dealt with. full says that the ring has no room for the next one.
+func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err error) {
 	w, t, table := p.w, p.t, p.table
 	err = w.change(func() error {
 		var words []transfer.Written

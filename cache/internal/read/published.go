@@ -10,14 +10,14 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// shown is what replays of a table read: of the map, the slabs and the table's host rows, which have no fixed place. The views follow one
+// published is what replays of a table read: of the map, the slabs and the table's host rows, which have no fixed place. The views follow one
 // another; a replay reads the latest one that there is when it begins. The views' places are used in turns.
-type shown struct {
+type published struct {
 	users   int // captures; without any there are no views
 	views   device.Buffer
 	version uint64 // of the latest view
 	readers [kernels.ReplayTurns]readers
-	err     error // of showing the latest view: replays may read what is gone
+	err     error // of publishing the latest view: replays may read what is gone
 }
 
 // readers are the replays that may read a view that has been replaced. Unless known, these are all that run.
@@ -32,15 +32,15 @@ const (
 	stageBytes = stageWord + 16
 )
 
-// giveViews gives a capture the views of its table. REQUIRES: s.showing is locked.
+// giveViews gives a capture the views of its table. REQUIRES: s.publishing is locked.
 func (s *captures) giveViews(c *capture) error {
-	d, at := c.owner, &s.shown[c.table]
+	d, at := c.owner, &s.published[c.table]
 	if at.users == 0 {
 		views, err := d.Device.Alloc(kernels.ReplayViewsBytes, "captured batches")
 		if err != nil {
 			return err
 		}
-		*at = shown{views: views}
+		*at = published{views: views}
 		for i := range at.readers {
 			at.readers[i].known = true // nobody
 		}
@@ -51,29 +51,29 @@ func (s *captures) giveViews(c *capture) error {
 	if at.version > 0 && at.err == nil {
 		return nil
 	}
-	return s.show(d, c.table)
+	return s.publish(d, c.table)
 }
 
 // leave takes a capture away. It says whether it was the last one.
-func (at *shown) leave() bool {
+func (at *published) leave() bool {
 	at.users--
 	return at.users == 0
 }
 
-// show has replays of a table that begin from now on read what batches that begin now read. REQUIRES: s.showing is locked.
-func (s *captures) show(d *Device, table int) error {
+// publish has replays of a table that begin from now on read what batches that begin now read. REQUIRES: s.publishing is locked.
+func (s *captures) publish(d *Device, table int) error {
 	err := s.write(d, table)
 	if err != nil {
 		err = fmt.Errorf("captured batches: %w", err)
 	}
 	s.mu.Lock()
-	s.shown[table].err = err
+	s.published[table].err = err
 	s.mu.Unlock()
 	return err
 }
 
 func (s *captures) write(d *Device, table int) error {
-	at := &s.shown[table]
+	at := &s.published[table]
 	next := at.version + 1
 	if err := s.awaitReaders(d, &at.readers[next%kernels.ReplayTurns]); err != nil {
 		return err
@@ -85,9 +85,9 @@ func (s *captures) write(d *Device, table int) error {
 	binary.NativeEndian.PutUint64(word.Bytes()[8:], next)
 	to := kernels.ReplayViewAt(next)
 	if err := errors.Join(
-		s.shower.Copy(at.views.Slice(to, to+kernels.ReplayViewBytes), s.stage.Slice(0, kernels.ReplayViewBytes)),
-		s.shower.Launch(&kernels.Store{Target: at.views.Slice(0, 8), Words: word}),
-		s.shower.Synchronize(),
+		s.publisher.Copy(at.views.Slice(to, to+kernels.ReplayViewBytes), s.stage.Slice(0, kernels.ReplayViewBytes)),
+		s.publisher.Launch(&kernels.Store{Target: at.views.Slice(0, 8), Words: word}),
+		s.publisher.Synchronize(),
 	); err != nil {
 		return err
 	}
@@ -115,26 +115,26 @@ func (s *captures) awaitReaders(d *Device, r *readers) error {
 	return nil
 }
 
-// change changes what batches read of some tables, all if table is negative, and has it shown to replays, too.
+// change changes what batches read of some tables, all if table is negative, and publishes it to replays, too.
 func (s *captures) change(d *Device, table int, change func()) {
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
 	change()
-	for i := range s.shown {
-		if s.shown[i].users > 0 && (table < 0 || i == table) {
-			s.show(d, i) // its error is returned by Wait, until a later view is shown
+	for i := range s.published {
+		if s.published[i].users > 0 && (table < 0 || i == table) {
+			s.publish(d, i) // its error is returned by Wait, until a later view is published
 		}
 	}
 }
 
-// ShownError is the error of showing replays on the device what batches read now, nil if none is out of date.
-func (d *Device) ShownError() error {
+// PublishError is the error of publishing to replays on the device what batches read now, nil if none is out of date.
+func (d *Device) PublishError() error {
 	s := &d.captures
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.shown {
-		if s.shown[i].users > 0 && s.shown[i].err != nil {
-			return s.shown[i].err
+	for i := range s.published {
+		if s.published[i].users > 0 && s.published[i].err != nil {
+			return s.published[i].err
 		}
 	}
 	return nil
