@@ -42,7 +42,7 @@ type Cache struct {
 
 // New loads the tables into the host tier, trains the admission policy on the training batches, and fills the data store. Most of the
 // time goes to reading and encoding every row. New closes the tables. After an error it has freed everything that it has made, and the tables are as they
-// were: give them to New again, or close them. Only if closing them is what failed, all are closed, and of no further use.
+// were: give them to New again, or close them. Only if closing one of them is what failed, they are of no further use: close them.
 func New(o Options) (*Cache, error) { return NewContext(context.Background(), o) }
 
 // NewContext is New that ends early, with the context's error, once ctx has ended. It looks at ctx between parts of all that it does, which take

@@ -32,7 +32,8 @@ var (
 	// ErrDevice is wrapped by errors of devices that have failed for good. Once all have failed, every call but Close returns one.
 	ErrDevice = read.ErrDevice
 	// ErrCapturing is wrapped by Enqueue's error for a batch that cannot become a part of the graph that its stream captures: rows of
-	// 8 KiB and more of cached tables, pooled batches of tables of pages, and more batches than an attached cache has places for. The capture goes on without it.
+	// 8 KiB and more of cached tables, bags that Pooling.Bags chooses as View.Enqueue says, and more batches than an attached cache has places for. The capture goes
+	// on without it.
 	ErrCapturing = read.ErrCapturing
 	// ErrPooling is wrapped by the errors of Gather and Enqueue for a Pool or an output type that does not fit the batch or the table. The
 	// output is untouched then.

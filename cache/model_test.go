@@ -396,8 +396,8 @@ func runModel(t *testing.T, operations int64, m modelCase, devices int, f *fault
 	if paged {
 		tiers := s.Tables[1].Tiers
 		t.Logf("%+v", tiers)
-		// Cycles and prefetches fail to read rows, too.
-		if failed := models[1].zeroed.Load(); failed > tiers.FailedRows || failing != (failed > 0) || !failing && tiers.FailedRows != 0 {
+		// Cycles and prefetches fail to read rows, too: they do not count. Row 0 may be zeros.
+		if failed := models[1].zeroed.Load(); tiers.FailedRows > failed || failing != (tiers.FailedRows > 0) {
 			t.Fatalf("%d rows were zeroed: %+v", failed, tiers)
 		}
 		if operations > 5000 && o.Host.Memory < 100_000 && (tiers.AbsentRows == 0 || tiers.LogRows == 0 || tiers.PrefetchedRows == 0 || tiers.PromotedRows == 0 || tiers.DemotedRows == 0) {

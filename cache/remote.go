@@ -112,7 +112,7 @@ func (r *remote) follow() {
 		}
 		before := r.use(next)
 		r.setGone(nil)
-		r.stats()
+		r.machine() // what Stats says should this owner end, too
 		r.log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
 		before.Set.Supersede(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))

@@ -21,6 +21,8 @@ func (c *Cache) Snapshot(path string) (err error) {
 		return errors.New("cache: snapshot: path must not be empty")
 	}
 	bytes, err := c.owner.snapshot(path)
-	watch.Set(observe.KeyChangedBytes.Int(bytes))
+	if bytes > 0 {
+		watch.Set(observe.KeyChangedBytes.Int(bytes))
+	}
 	return err
 }

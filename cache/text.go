@@ -6,7 +6,7 @@ import (
 )
 
 // HitRatio returns the share of lookups that hit, 0 to 1, over all tables; 0 before the first lookup.
-func (s *Stats) HitRatio() float64 {
+func (s Stats) HitRatio() float64 {
 	hits, lookups := int64(0), int64(0)
 	for i := range s.Tables {
 		hits, lookups = hits+s.Tables[i].Hits, lookups+s.Tables[i].Lookups
@@ -15,7 +15,7 @@ func (s *Stats) HitRatio() float64 {
 }
 
 // HitRatio returns the share of lookups that hit, 0 to 1; 0 before the first lookup.
-func (s *TableStats) HitRatio() float64 { return ratio(s.Hits, s.Lookups) }
+func (s TableStats) HitRatio() float64 { return ratio(s.Hits, s.Lookups) }
 
 func ratio(part, whole int64) float64 {
 	if whole == 0 {
@@ -25,7 +25,7 @@ func ratio(part, whole int64) float64 {
 }
 
 // String returns a line for the cache and one for each table.
-func (s *Stats) String() string {
+func (s Stats) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%.1f of %.1f MiB taken, %.1f %% hits", mebibytes(s.MetadataBytes+s.PayloadBytes+s.ResidentBytes), mebibytes(s.BudgetBytes), 100*s.HitRatio())
 	for i := range s.Tables {

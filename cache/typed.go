@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
 // Typed is a table whose rows are read as Go values. It is safe for concurrent use.
@@ -25,7 +26,7 @@ func (t Typed[T]) Gather(ctx context.Context, rows []int64, out []T) error {
 		of, as := t.cache.set.Tables[t.table].DType, dtypes[reflect.TypeFor[T]().Kind()]
 		switch {
 		case of == as:
-		case as == dtype.Float32:
+		case as == dtype.Float32 && (reduce.Float(of) || of == dtype.Float8E4M3FN || of == dtype.Float8E5M2 || of.IsRow()):
 			r.As = as
 		default:
 			return t.cache.watch.Refused(fmt.Errorf("%w: values of %v cannot be read of table %s, which has %v", ErrOutput, as, t.cache.set.Tables[t.table].Name, of))

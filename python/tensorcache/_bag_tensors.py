@@ -70,7 +70,7 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
     if request.each:
         ids = ids.view(-1, 1)
     if weights is not None:
-        weights = _factors(weights)
+        weights = factors(weights)
         if weights.dtype.is_complex or weights.dtype is torch.bool:
             raise TypeError(f"tensorcache: per_sample_weights ({weights.dtype}) must be real numbers")
         if weights.requires_grad and torch.is_grad_enabled():
@@ -91,7 +91,7 @@ def _tensors_of(request: BagRequest, out: Any, known: dict[int, Any]) -> _Given:
     return _Given(ids, offsets, weights, shape, slot, device)
 
 
-def _factors(weights: Any) -> torch.Tensor:
+def factors(weights: Any) -> torch.Tensor:
     """Returns per_sample_weights as a tensor, in host memory unless they are one."""
     return weights if isinstance(weights, _Tensor) else torch.as_tensor(weights, device=_cpu)
 
@@ -166,7 +166,7 @@ def embedding_bag(
     kind = None if dtype is None else element(dtype).torch()
     ids = host_tensor(ids, reads._rows())
     offsets = None if offsets is None else host_tensor(offsets, ids.numel() + 1, "offsets")
-    weights = None if weights is None else _factors(weights)
+    weights = None if weights is None else factors(weights)
     result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
     return result if out is None else written(out, result)
 

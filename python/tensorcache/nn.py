@@ -11,9 +11,9 @@ from typing import Any, Optional, Union
 
 import torch
 
-from ._bag_tensors import BagRequest, embedding_bags, keyed_bags
+from ._bag_tensors import BagRequest, embedding_bags, factors, keyed_bags
 from ._elements import element
-from ._tensors import seen
+from ._tensors import host_tensor, seen
 from .errors import ArgumentError, GradientError
 from .table import Table
 
@@ -190,10 +190,21 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
     def _converted(self, found: torch.Tensor) -> torch.Tensor:
         return found if self.dtype is None or self.dtype in _ROUNDED else found.to(self.dtype)
 
+    def _as_tensors(self, name: str, ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
+        if not isinstance(ids, torch.Tensor):
+            ids = host_tensor(ids, self.tables[name]._reads()._rows())
+        if offsets is not None and not isinstance(offsets, torch.Tensor):
+            offsets = host_tensor(offsets, ids.numel() + 1, "offsets")
+        if weights is not None and not isinstance(weights, torch.Tensor):
+            weights = factors(weights)
+        return ids, offsets, weights
+
     def _bags(self, names: list[str], ids: list[Any], offsets: list[Any], modes: list[str], weights: list[Any]) -> list[torch.Tensor]:
         """Reduces the bags of some features, of one cache."""
         if seen(*ids, *offsets, *weights):
             keys, dtype = [self._keys[name] for name in names], self._read_dtype()
+            for i, name in enumerate(names):  # operators take tensors only
+                ids[i], offsets[i], weights[i] = self._as_tensors(name, ids[i], offsets[i], weights[i])
             if torch.jit.is_tracing():  # its programs have no lists of tensors that may be None
                 return [torch.ops.tensorcache.embedding_bag(*of, at is not None, None, dtype) for of, at in zip(zip(ids, offsets, keys, modes, weights), offsets)]
             result: list[torch.Tensor] = torch.ops.tensorcache.embedding_bags(ids, offsets, keys, modes, weights, True, dtype)

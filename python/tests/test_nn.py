@@ -110,3 +110,16 @@ def test_training_is_refused(rows: Array) -> None:
             CachedEmbedding(table)
     with tensorcache.open(rows.reshape(5000, 4, 8), "25%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match="two axes"):
         CachedEmbedding(x)
+
+
+def test_collection_in_a_mode_takes_arrays(rows: Array) -> None:
+    """Under a mode, lists and NumPy arrays are read as they are without one."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with tensorcache.open({"a": rows, "b": rows}, "1MB", device="host") as cache:
+        model = CachedEmbeddingBagCollection({"a": cache["a"], "b": cache["b"]}, mode="sum")
+        features = {"a": ([1, 2, 3], [0, 2, 3]), "b": (np.array([4, 5, 6]), np.array([0, 1, 3]), [0.5, 2.0, 1.0])}
+        want = model(features)
+        with FlopCounterMode(display=False):
+            got = model(features)
+        assert all(torch.equal(got[name], want[name]) for name in features)

@@ -115,7 +115,7 @@ func TestServer_AheadLimit(t *testing.T) {
 	until(t, "1 MiB is read ahead", func() bool { return s.memory.held() >= 1<<20-freeBytes })
 	select {
 	case err := <-sent:
-		t.Errorf("the pipeline is taken: %v", err)
+		t.Fatalf("the pipeline is taken: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	if held := s.memory.held(); held > 4<<20 { // with the reply, and the buffers to make it

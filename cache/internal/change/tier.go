@@ -259,16 +259,16 @@ type tierPlan struct {
 }
 
 // plan chooses the rows of the host tier by the ranking: the best rows that no slab holds.
-func (of *paged) plan(r *ranking) *tierPlan {
-	w, t := of.w, of.t
-	p := &tierPlan{want: read.NewBitset(t.Tier.Capacity())}
+func (p *paged) plan(r *ranking) *tierPlan {
+	w, t := p.w, p.t
+	plan := &tierPlan{want: read.NewBitset(t.Tier.Capacity())}
 	capacity, _ := t.Tier.MainBytes()
 	capacity -= capacity / tierSpare
 	bytes := int64(0)
 	for _, keys := range r.blocks {
 		for _, key := range keys {
 			table, row := hashmap.SplitKey(key)
-			if table != of.table || row >= t.Tier.Rows() || p.want.Has(row) || !w.o.Inclusive && w.mu.index.cached(key).Valid() {
+			if table != p.table || row >= t.Tier.Rows() || plan.want.Has(row) || !w.o.Inclusive && w.mu.index.cached(key).Valid() {
 				continue
 			}
 			n, err := t.Tier.SlotBytes(row)
@@ -276,15 +276,15 @@ func (of *paged) plan(r *ranking) *tierPlan {
 				continue
 			}
 			if bytes += int64(n); bytes > capacity {
-				return p
+				return plan
 			}
-			p.want.Add(row)
+			plan.want.Add(row)
 			if !t.Tier.InMain(row) {
-				p.newcomers = append(p.newcomers, row)
+				plan.newcomers = append(plan.newcomers, row)
 			}
 		}
 	}
-	return p
+	return plan
 }
 
 // tierSpare: a cycle plans to fill a host tier but for one byte in so many, because slots of different lengths leave holes.
@@ -326,8 +326,8 @@ func (p *paged) refresh(ctx context.Context, r *ranking, ranked read.Bitset) err
 
 // makeRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
 // then those ranked too low. A cycle looks at each row once for each of these.
-func (of *paged) makeRoom(ctx context.Context, p *tierPlan, bytes int64, ranked read.Bitset) error {
-	w, t := of.w, of.t
+func (p *paged) makeRoom(ctx context.Context, plan *tierPlan, bytes int64, ranked read.Bitset) error {
+	w, t := p.w, p.t
 	capacity, used := t.Tier.MainBytes()
 	need := bytes + bytes/tierSpare - (capacity - used)
 	if need <= 0 {
@@ -336,18 +336,18 @@ func (of *paged) makeRoom(ctx context.Context, p *tierPlan, bytes int64, ranked 
 	chosen := map[int64]bool{}
 	var rows []int64
 	for kind, keep := range []func(row int64) bool{
-		func(row int64) bool { return w.o.Inclusive || !w.mu.index.cached(hashmap.Key(of.table, row)).Valid() },
+		func(row int64) bool { return w.o.Inclusive || !w.mu.index.cached(hashmap.Key(p.table, row)).Valid() },
 		ranked.Has,
-		p.want.Has,
+		plan.want.Has,
 	} {
 		if need <= 0 {
 			break
 		}
 		from := len(rows)
-		rows, p.victims[kind], need = t.Tier.Victims(rows, p.victims[kind], need, func(row int64) bool { return chosen[row] || keep(row) })
+		rows, plan.victims[kind], need = t.Tier.Victims(rows, plan.victims[kind], need, func(row int64) bool { return chosen[row] || keep(row) })
 		for _, row := range rows[from:] {
 			chosen[row] = true
 		}
 	}
-	return of.hide(ctx, rows)
+	return p.hide(ctx, rows)
 }

@@ -81,7 +81,6 @@ func (t *Table) readLog(ctx context.Context, rows []int64, visit func(i int, sto
 			visit(f.i, f.stored, f.compressed, f.err)
 		case <-ctx.Done():
 			for i := range left {
-				t.Counts.Failed.Add(1)
 				visit(i, nil, false, fmt.Errorf("table %s: row %d in the log of updates: %w", t.o.Name, rows[i], context.Cause(ctx)))
 			}
 			return rest, at

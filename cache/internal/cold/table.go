@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/throttle"
 )
 
 // Source is what holds all rows of a table, in the form in which tiers store them.
@@ -101,8 +102,8 @@ type Table struct {
 	commits  commits
 	stores   struct {
 		sync.Mutex
-		all    []StoreReads
-		logged time.Time // when a fault was logged last
+		all  []StoreReads
+		logs map[string]*throttle.Log // of faults, by store
 	}
 }
 
@@ -134,34 +135,34 @@ func (t *Table) count(r Reads) {
 	}
 }
 
-// faultEvery is how often faults of pages are logged at most: a store that is down fails for every page.
-const faultEvery = time.Second
-
-// logFaults logs that pages could not be read.
+// logFaults logs that pages could not be read, of each store at most every 10 seconds: one that is down fails for every page.
 func (t *Table) logFaults(r Reads) {
 	for _, s := range r.Stores {
 		if s.Fault == nil || t.o.Logger == nil {
 			continue
 		}
 		t.stores.Lock()
-		due := time.Since(t.stores.logged) >= faultEvery
-		if due {
-			t.stores.logged = time.Now()
+		log := t.stores.logs[s.Name]
+		if log == nil {
+			log = new(throttle.Log)
+			if t.stores.logs == nil {
+				t.stores.logs = map[string]*throttle.Log{}
+			}
+			t.stores.logs[s.Name] = log
 		}
 		t.stores.Unlock()
-		if due {
-			t.o.Logger.Warn("page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
-		}
+		log.Record(t.o.Logger, slog.LevelWarn, "page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
 	}
 }
 
 // Counts are the counters of a Table.
 type Counts struct {
-	Rows, Pages, Bytes, Nanos, Reads, Failed atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
-	FromLog, LogReads, LogNanos              atomic.Int64 // rows that the log had, reads that found some there, and how long these took
-	FromFlight                               atomic.Int64 // rows that were on their way
-	Prefetched, Unused, Dropped              atomic.Int64 // rows that Prefetch was asked for and that were not in flight; those that left unread; those for which there was no room
-	Promoted, Demoted                        atomic.Int64 // rows that cycles have moved to the host tier, and off it
+	Rows, Pages, Bytes, Nanos, Reads atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
+	Failed                           atomic.Int64 // rows that batches asked for and did not get
+	FromLog, LogReads, LogNanos      atomic.Int64 // rows that the log had, reads that found some there, and how long these took
+	FromFlight                       atomic.Int64 // rows that were on their way
+	Prefetched, Unused, Dropped      atomic.Int64 // rows that Prefetch was asked for and that were not in flight; those that left unread; those for which there was no room
+	Promoted, Demoted                atomic.Int64 // rows that cycles have moved to the host tier, and off it
 }
 
 const versions = 1 << 14
@@ -244,7 +245,6 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 			err = fmt.Errorf("table %s: row %d has %d bytes, want %d", t.o.Name, below[i], len(stored), t.o.RowBytes)
 		}
 		if err != nil {
-			t.Counts.Failed.Add(1)
 			if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 				err = fmt.Errorf("%w: %w", err, cause)
 			}
@@ -294,6 +294,13 @@ func (o *Outcome) Add(other *Outcome) {
 // Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
 // what it reads shown in the host tier. stored is not changed later.
 func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
+	deliver := put
+	put = func(i int, stored []byte, compressed bool, err error) {
+		if err != nil {
+			t.Counts.Failed.Add(1)
+		}
+		deliver(i, stored, compressed, err)
+	}
 	rest, at := t.flights.take(ctx, t, rows, put)
 	if len(rest) == 0 {
 		return
@@ -323,10 +330,10 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 	put := func(i int, stored []byte, compressed bool, err error) {
 		to := out[int(positions[i])*t.o.RowBytes:][:t.o.RowBytes]
 		if err == nil {
-			err = t.decode(to, stored, compressed, rows[i])
-		}
-		if err == nil {
-			return
+			if err = t.decode(to, stored, compressed, rows[i]); err == nil {
+				return
+			}
+			t.Counts.Failed.Add(1)
 		}
 		clear(to)
 		mu.Lock()

@@ -59,7 +59,7 @@ func TestTable_LogHangs(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		table.Read(context.Background(), rows, func(i int, stored []byte, _ bool, err error) {
+		table.Deliver(context.Background(), rows, func(i int, stored []byte, _ bool, err error) {
 			if got[i] != nil || faults[i] != nil {
 				t.Errorf("row %d is visited twice", rows[i])
 			}

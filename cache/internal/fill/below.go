@@ -77,11 +77,12 @@ func (u *unread) add(p *part, took time.Duration) error {
 	u.failed += int64(len(p.unread))
 	u.parts++
 	u.fault = cmp.Or(u.fault, p.fault)
-	if took >= slowPart {
+	slow := took >= slowPart
+	if slow {
 		u.slow += took
 	}
 	switch {
-	case u.slow > mostSlow:
+	case slow && u.slow > mostSlow:
 		return fmt.Errorf("%w: table %s: %d rows within %v: %w", cold.ErrCold, u.name, u.failed, u.slow.Round(time.Second), u.fault)
 	case u.read == 0 && u.parts >= mostFailed:
 		return u.none()

@@ -42,7 +42,6 @@ func (d *Device) enqueueSummed(
 		return err
 	}
 	l.batch++
-	l.limit = t.Tier.Rows()
 	var failed error // of a batch that gathers, which says what it did
 	err = l.sumInParts(s, rows, out, device.Buffer{}, func(at int, rows RowNumbers, to device.Buffer) error {
 		plain, planned := d.decide(table, rows.Len(), trace != nil)
@@ -51,6 +50,7 @@ func (d *Device) enqueueSummed(
 		var gathered *Batch
 		if gathered, failed = d.gather(ctx, s, plain, planned, table, rows, to, w, trace); failed == nil {
 			all.parts = append(all.parts, gathered)
+			l.limit = t.Tier.Rows() // not before: a row that was appended meanwhile has been gathered
 		}
 		trace = nil // it is of the first part
 		return failed
