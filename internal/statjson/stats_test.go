@@ -3,7 +3,12 @@ package statjson
 import (
 	"context"
 	"encoding/json"
+	"flag"
+	"fmt"
+	"hash/fnv"
 	"maps"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -60,5 +65,72 @@ func TestOf_Keys(t *testing.T) {
 	e, err := Explain(c, 0, []int64{0, 99})
 	if err != nil || len(e) != 2 || e[1].Row != 99 || e[0].Cached && e[0].Device == nil || !e[1].Cached && e[1].Reason == "" {
 		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the golden file")
+
+// fill gives every field of a value a value that its path determines, and slices two elements.
+func fill(v reflect.Value, path string) {
+	h := fnv.New32a()
+	h.Write([]byte(path))
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type() != v.Field(i).Type() && v.Field(i).CanSet() && v.Type().Field(i).Name != "Machine" {
+				fill(v.Field(i), path+"."+v.Type().Field(i).Name)
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), path)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), fmt.Sprint(path, i))
+		}
+	case reflect.String:
+		v.SetString(path)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(h.Sum32()))
+	case reflect.Float64:
+		v.SetFloat(float64(h.Sum32()) / 64)
+	}
+}
+
+// TestOf_Golden pins the JSON of statistics in which every number is another one.
+func TestOf_Golden(t *testing.T) {
+	table, err := cache.FromSlice("a", make([]int32, 100*16), 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 4 << 10, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var all cache.Stats
+	fill(reflect.ValueOf(&all).Elem(), "")
+	all.Machine = new(all)
+	got, err := json.MarshalIndent(of(c, &all), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/stats.golden"
+	if *update {
+		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got)+"\n" != string(want) {
+		t.Errorf("JSON\n%s\nwant\n%s", got, want)
 	}
 }
