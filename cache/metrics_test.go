@@ -117,9 +117,18 @@ func golden(t *testing.T, file, got string) {
 	if err != nil {
 		t.Skip("needs the repository: a test binary runs alone here")
 	}
-	if got != string(want) {
-		t.Errorf("%s has\n%s\nwant\n%s", file, got, want)
+	for _, line := range lacking(string(want), got) {
+		t.Errorf("%s has no longer %q", file, line)
 	}
+	for _, line := range lacking(got, string(want)) {
+		t.Errorf("%s lacks %q", file, line)
+	}
+}
+
+// lacking returns the lines of a text that another has not.
+func lacking(text, other string) []string {
+	have := strings.Split(other, "\n")
+	return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return slices.Contains(have, line) })
 }
 
 // BenchmarkMetrics_Collect collects all metrics of a cache.
