@@ -6,7 +6,7 @@
 //
 //	kind    counter: an integer that only grows, or an array of them. Subtract subtracts these.
 //	        level: an integer or a bool, 0 or 1, that may be summed over attributes.
-//	        gauge: any number; a time.Duration is in seconds. A NaN is not observed.
+//	        gauge: an integer, a bool, a float64, or a time.Duration, in seconds. NaN is not observed.
 //	metric  the metric's name. Fields without one are not observed.
 //	with    attributes that tell the fields of one metric apart: key=value, separated by commas
 //	unit    of the metric, in one of its fields
@@ -33,13 +33,17 @@ type Field struct {
 	Kind, Metric, Unit, Help string
 	With                     []attribute.KeyValue
 	index                    int
+	integer                  bool // else a float
 }
 
 // Fields returns the fields of a struct that have a kind, in their order.
 func Fields(of reflect.Type) (all []Field) {
 	for i := range of.NumField() {
 		f := of.Field(i)
-		field := Field{f.Tag.Get("kind"), f.Tag.Get("metric"), f.Tag.Get("unit"), f.Tag.Get("help"), nil, i}
+		field := Field{
+			Kind: f.Tag.Get("kind"), Metric: f.Tag.Get("metric"), Unit: f.Tag.Get("unit"), Help: f.Tag.Get("help"),
+			index: i, integer: f.Type.Kind() != reflect.Float64 && f.Type != reflect.TypeFor[time.Duration](),
+		}
 		if field.Kind == "" {
 			continue
 		}
@@ -127,6 +131,8 @@ func (f *Field) instrument(m metric.Meter) (i instrument, one metric.Observable,
 		i.integers, err = m.Int64ObservableCounter(f.Metric, unit, help)
 	case f.Kind == "level":
 		i.integers, err = m.Int64ObservableUpDownCounter(f.Metric, unit, help)
+	case f.integer:
+		i.integers, err = m.Int64ObservableGauge(f.Metric, unit, help)
 	default:
 		i.floats, err = m.Float64ObservableGauge(f.Metric, unit, help)
 		return i, i.floats, err
@@ -145,11 +151,8 @@ func integer(v reflect.Value) int64 {
 }
 
 func float(v reflect.Value) float64 {
-	switch {
-	case v.Type() == reflect.TypeFor[time.Duration]():
-		return time.Duration(v.Int()).Seconds()
-	case v.CanFloat():
+	if v.CanFloat() {
 		return v.Float()
 	}
-	return float64(integer(v))
+	return time.Duration(v.Int()).Seconds()
 }
