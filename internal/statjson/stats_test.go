@@ -59,7 +59,7 @@ func TestOf_Keys(t *testing.T) {
 		"peer_hits raw_bytes row_bytes rows rows_cached rows_equal rows_uncompressed slots_saved stored_bytes"; got != want {
 		t.Errorf("keys of a table\n%s\nwant\n%s", got, want)
 	}
-	if s.Lookups != 6 || s.Rows != 200 || s.Hits+s.Misses != 6 || s.RowsCached != s.Tables[0].RowsCached+s.Tables[1].RowsCached || s.RawBytes != 12800 {
+	if s.Lookups != 6 || s.Rows != 200 || s.Hits+s.Misses != 6 || s.CachedRows != s.Tables[0].CachedRows+s.Tables[1].CachedRows || s.RawBytes != 12800 {
 		t.Errorf("%+v", s.Table)
 	}
 	e, err := Explain(c, 0, []int64{0, 99})
@@ -132,5 +132,34 @@ func TestOf_Golden(t *testing.T) {
 	}
 	if string(got)+"\n" != string(want) {
 		t.Errorf("JSON\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestOf_HasEveryNumber: a counter or metric of the statistics is in the JSON, unless it is known to be left out, or there in another form.
+func TestOf_HasEveryNumber(t *testing.T) {
+	without := map[string]bool{
+		"AdmittedAge": true, "RefusedRows": true, "CopiedRows": true, "LocalHits": true,
+		"MissesByReason": true, "ReadNanos": true, "LogReads": true, "LogNanos": true, "Nanos": true, // by name, and as means
+	}
+	for from, to := range map[any][]any{
+		cache.Stats{}.Changes:    {Refresh{}, Updates{}},
+		cache.DeviceStats{}:      {Device{}},
+		new(cache.Stats):         {Stats{}},
+		new(cache.TableStats):    {Table{}},
+		new(cache.TierStats):     {HostTier{}, ColdTier{}, Prefetch{}, Log{}},
+		cache.StoreStats{}:       {Store{}},
+		new(cache.ResidentStats): {Resident{}},
+		cache.ResidentRange{}:    {ResidentRange{}},
+	} {
+		of := reflect.Indirect(reflect.ValueOf(from)).Type()
+		for i := range of.NumField() {
+			f := of.Field(i)
+			if f.Tag.Get("kind") == "" || without[f.Name] {
+				continue
+			}
+			if !slices.ContainsFunc(to, func(s any) bool { have, ok := reflect.TypeOf(s).FieldByName(f.Name); return ok && have.Type == f.Type }) {
+				t.Errorf("%v.%s is in none of %T", of, f.Name, to)
+			}
+		}
 	}
 }
