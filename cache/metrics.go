@@ -29,7 +29,7 @@ type (
 		Seconds float64 `kind:"gauge" metric:"tensorcache.cold.latency" unit:"s" help:"Mean time of a read since the cache was opened: of pages by store, for which one batch, part of a cycle or prefetch has waited, and of the log of updates."`
 	}
 	cacheDerived struct {
-		HostRead      int64   `kind:"counter" metric:"tensorcache.io" with:"tensorcache.io.path=host_tier,tensorcache.io.direction=read" unit:"By" help:"Bytes moved, by path and direction: host_tier read by misses, and written by updates; slab, by Refresh; output, rows delivered."`
+		HostRead      int64   `kind:"counter" metric:"tensorcache.io" with:"tensorcache.io.path=host_tier,tensorcache.io.direction=read" unit:"By" help:"Bytes moved, by path and direction: host_tier read by misses, host_tier write by updates, slab write by Refresh, output write of rows delivered."`
 		Delivered     int64   `kind:"counter" metric:"tensorcache.io" with:"tensorcache.io.path=output,tensorcache.io.direction=write"`
 		Fragmentation float64 `kind:"gauge" metric:"tensorcache.slab.fragmentation" unit:"1" help:"Part of the free slab bytes that lies in pieces too short for the longest row."`
 		Utilization   float64 `kind:"gauge" metric:"tensorcache.host_link.utilization" unit:"1" help:"Part of the host links' capacity, TelemetryOptions.HostLink, that misses took since the last collection."`

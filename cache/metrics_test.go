@@ -18,7 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files and the tables of docs/tracing.md")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // series returns what a reader collects: name, kind, unit and attributes of each series, without its value and the cache's name.
 func (r *recorder) series(t *testing.T) (all []string) {

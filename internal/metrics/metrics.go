@@ -28,32 +28,29 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Field is a field of a struct that has a kind.
-type Field struct {
-	Kind, Metric, Unit, Help string
-	With                     []attribute.KeyValue
+// field is a field that has a kind.
+type field struct {
 	index                    int
+	kind, metric, unit, help string
+	with                     []attribute.KeyValue
 	integer                  bool // else a float
 }
 
-// Fields returns the fields of a struct that have a kind, in their order.
-func Fields(of reflect.Type) (all []Field) {
+// fieldsOf returns the fields of a struct that have a kind, in their order.
+func fieldsOf(of reflect.Type) (all []field) {
 	for i := range of.NumField() {
-		f := of.Field(i)
-		field := Field{
-			Kind: f.Tag.Get("kind"), Metric: f.Tag.Get("metric"), Unit: f.Tag.Get("unit"), Help: f.Tag.Get("help"),
-			index: i, integer: f.Type.Kind() != reflect.Float64 && f.Type != reflect.TypeFor[time.Duration](),
-		}
-		if field.Kind == "" {
+		tag, kind := of.Field(i).Tag, of.Field(i).Type
+		f := field{index: i, kind: tag.Get("kind"), metric: tag.Get("metric"), unit: tag.Get("unit"), help: tag.Get("help")}
+		if f.kind == "" {
 			continue
 		}
-		if with := f.Tag.Get("with"); with != "" {
-			for one := range strings.SplitSeq(with, ",") {
-				key, value, _ := strings.Cut(one, "=")
-				field.With = append(field.With, attribute.String(key, value))
+		f.integer = kind.Kind() != reflect.Float64 && kind != reflect.TypeFor[time.Duration]()
+		for with := range strings.SplitSeq(tag.Get("with"), ",") {
+			if key, value, ok := strings.Cut(with, "="); ok {
+				f.with = append(f.with, attribute.String(key, value))
 			}
 		}
-		all = append(all, field)
+		all = append(all, f)
 	}
 	return all
 }
@@ -61,9 +58,9 @@ func Fields(of reflect.Type) (all []Field) {
 // Subtract subtracts the counters of earlier statistics from those of now.
 func Subtract[T any](now, earlier *T) {
 	to, from := reflect.ValueOf(now).Elem(), reflect.ValueOf(earlier).Elem()
-	for _, f := range Fields(to.Type()) {
+	for _, f := range fieldsOf(to.Type()) {
 		switch n, then := to.Field(f.index), from.Field(f.index); {
-		case f.Kind != "counter":
+		case f.kind != "counter":
 		case n.Kind() == reflect.Array:
 			for i := range n.Len() {
 				n.Index(i).SetInt(n.Index(i).Int() - then.Index(i).Int())
@@ -77,27 +74,21 @@ func Subtract[T any](now, earlier *T) {
 // Observe tells the values of a struct's metrics, with attributes that all of them have. of is a pointer to the struct.
 type Observe func(of any, with ...attribute.KeyValue)
 
-// instrument is what the fields of one metric are observed by: floats unless the metric has integers.
-type instrument struct {
-	integers metric.Int64Observable
-	floats   metric.Float64Observable
-}
-
 // Register makes the metrics of structs, given by any values of them. read is called when the metrics are collected.
 func Register(m metric.Meter, structs []any, read func(Observe)) (metric.Registration, error) {
-	fields, instruments := map[reflect.Type][]Field{}, map[string]instrument{}
+	fields, instruments := map[reflect.Type][]field{}, map[string]metric.Observable{}
 	var all []metric.Observable
 	var faults []error
 	for _, s := range structs {
 		of := reflect.TypeOf(s)
-		for _, f := range Fields(of) {
-			if f.Metric == "" {
+		for _, f := range fieldsOf(of) {
+			if f.metric == "" {
 				continue
 			}
 			fields[of] = append(fields[of], f)
-			if f.Unit != "" {
-				i, one, err := f.instrument(m)
-				instruments[f.Metric], all, faults = i, append(all, one), append(faults, err)
+			if f.unit != "" {
+				one, err := f.instrument(m)
+				instruments[f.metric], all, faults = one, append(all, one), append(faults, err)
 			}
 		}
 	}
@@ -110,13 +101,13 @@ func Register(m metric.Meter, structs []any, read func(Observe)) (metric.Registr
 			alone := metric.WithAttributeSet(attribute.NewSet(slices.Clone(with)...))
 			for _, f := range fields[v.Type()] {
 				option, value := alone, v.Field(f.index)
-				if len(f.With) > 0 {
-					option = metric.WithAttributeSet(attribute.NewSet(slices.Concat(f.With, with)...))
+				if len(f.with) > 0 {
+					option = metric.WithAttributeSet(attribute.NewSet(slices.Concat(f.with, with)...))
 				}
-				if i := instruments[f.Metric]; i.integers != nil {
-					o.ObserveInt64(i.integers, integer(value), option)
+				if f.integer {
+					o.ObserveInt64(instruments[f.metric].(metric.Int64Observable), integer(value), option)
 				} else if n := float(value); !math.IsNaN(n) {
-					o.ObserveFloat64(i.floats, n, option)
+					o.ObserveFloat64(instruments[f.metric].(metric.Float64Observable), n, option)
 				}
 			}
 		})
@@ -125,19 +116,17 @@ func Register(m metric.Meter, structs []any, read func(Observe)) (metric.Registr
 }
 
 // instrument makes the instrument of a metric.
-func (f *Field) instrument(m metric.Meter) (i instrument, one metric.Observable, err error) {
-	switch unit, help := metric.WithUnit(f.Unit), metric.WithDescription(f.Help); {
-	case f.Kind == "counter":
-		i.integers, err = m.Int64ObservableCounter(f.Metric, unit, help)
-	case f.Kind == "level":
-		i.integers, err = m.Int64ObservableUpDownCounter(f.Metric, unit, help)
+func (f *field) instrument(m metric.Meter) (metric.Observable, error) {
+	switch unit, help := metric.WithUnit(f.unit), metric.WithDescription(f.help); {
+	case f.kind == "counter":
+		return m.Int64ObservableCounter(f.metric, unit, help)
+	case f.kind == "level":
+		return m.Int64ObservableUpDownCounter(f.metric, unit, help)
 	case f.integer:
-		i.integers, err = m.Int64ObservableGauge(f.Metric, unit, help)
+		return m.Int64ObservableGauge(f.metric, unit, help)
 	default:
-		i.floats, err = m.Float64ObservableGauge(f.Metric, unit, help)
-		return i, i.floats, err
+		return m.Float64ObservableGauge(f.metric, unit, help)
 	}
-	return i, i.integers, err
 }
 
 func integer(v reflect.Value) int64 {
