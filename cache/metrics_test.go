@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -144,5 +145,33 @@ func BenchmarkMetrics_Collect(b *testing.B) {
 		if err := r.reader.Collect(ctx, &rm); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestStats_Sub: counters of all parts are subtracted, those of stores by name; content stays, and neither of the two changes.
+func TestStats_Sub(t *testing.T) {
+	of := func(n int64, stores ...string) cache.Stats {
+		table := cache.TableStats{Name: "x", Rows: n, Lookups: 3 * n, HostBytesMoved: 4 * n, MissesByReason: [5]int64{n, 2 * n}, Resident: &cache.ResidentStats{OverflowRows: n, OverflowReads: 5 * n}}
+		table.Tiers = cache.TierStats{HostRows: n, AbsentRows: 6 * n}
+		for _, name := range stores {
+			table.Tiers.Stores = append(table.Tiers.Stores, cache.StoreStats{Name: name, Reads: 7 * n, Nanos: 8 * n})
+		}
+		return cache.Stats{HostBytes: n, Changes: cache.Changes{Cycles: 9 * n}, Tables: []cache.TableStats{table}, Devices: []cache.DeviceStats{{BudgetBytes: n, Misses: 10 * n}}}
+	}
+	now, then := of(100, "a", "b"), of(1, "b")
+	got, want := now.Sub(then), of(100, "a", "b")
+	table := &want.Tables[0]
+	table.Lookups, table.HostBytesMoved, table.MissesByReason, table.Resident.OverflowReads, table.Tiers.AbsentRows = 297, 396, [5]int64{99, 198}, 495, 594
+	table.Tiers.Stores[1].Reads, table.Tiers.Stores[1].Nanos = 693, 792
+	want.Changes.Cycles, want.Devices[0].Misses = 891, 990
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("difference %+v %+v, want %+v %+v", got, got.Tables[0].Resident, want, want.Tables[0].Resident)
+	}
+	if !reflect.DeepEqual(now, of(100, "a", "b")) || !reflect.DeepEqual(then, of(1, "b")) {
+		t.Error("Sub changes its operands")
+	}
+	then.Tables[0].Resident = nil
+	if got := now.Sub(then).Tables[0].Resident.OverflowReads; got != 500 {
+		t.Errorf("%d reads of overflow places since the table was no resident one", got)
 	}
 }
