@@ -114,7 +114,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if _, err := r.machine(); err != nil { // what Stats says should the owner end
 		r.log.Warn("the owner does not say its statistics", slog.Any("error", err))
 	}
-	c.watch.Serve(sources{c}, c.gauges)
+	c.watch.Serve(sources{c}, c.measure)
 	r.tasks.Go(r.follow)
 	return c, nil
 }

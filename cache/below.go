@@ -2,7 +2,6 @@ package cache
 
 import (
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
@@ -95,13 +94,23 @@ type TierStats struct {
 	Paged bool
 	// HostRows and HostBytes are the rows in the host tier and the bytes of their slots, of HostCapacity bytes. HostMemory is all of the tier's host
 	// memory, index included.
-	HostRows, HostBytes, HostCapacity, HostMemory int64
+	HostRows                            int64 `kind:"level" metric:"tensorcache.host.rows" unit:"{row}" help:"Rows in the host tier."`
+	HostBytes, HostCapacity, HostMemory int64
 	// AbsentRows is the part of Misses that the host tier did not hold. FailedRows of them could not be read.
-	AbsentRows, FailedRows int64
+	AbsentRows int64 `kind:"counter"`
+	FailedRows int64 `kind:"counter" metric:"tensorcache.cold.misses" with:"tensorcache.outcome=failed"`
 	// RowsRead, PagesRead and BytesRead count what was read from below, for batches, cycles and Prefetch. Reads is the number of calls, which took
 	// ReadNanos together. LogRows are rows that were found in the log of updates, by LogReads calls that took LogNanos for that, and FlightRows those that a batch took from a
 	// prefetch under way.
-	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, LogReads, LogNanos, FlightRows int64
+	RowsRead   int64 `kind:"counter" metric:"tensorcache.cold.rows" with:"tensorcache.tier=pages" unit:"{row}" help:"Rows read from below the host tier: from pages, from the log of updates, or from a prefetch under way."`
+	PagesRead  int64 `kind:"counter"`
+	BytesRead  int64 `kind:"counter"`
+	Reads      int64 `kind:"counter" metric:"tensorcache.cold.reads" unit:"{read}" help:"Reads from below the host tier: each of one batch, one part of a cycle or one prefetch."`
+	ReadNanos  int64 `kind:"counter"`
+	LogRows    int64 `kind:"counter" metric:"tensorcache.cold.rows" with:"tensorcache.tier=log"`
+	LogReads   int64 `kind:"counter"`
+	LogNanos   int64 `kind:"counter"`
+	FlightRows int64 `kind:"counter" metric:"tensorcache.cold.rows" with:"tensorcache.tier=prefetch"`
 	// Restored says that the manifest of the table's directory was missing or damaged when it was opened, and was restored from the store behind it.
 	Restored bool
 	// Stores says what of that came from each store, in the order in which they were first asked.
@@ -109,52 +118,34 @@ type TierStats struct {
 	// PrefetchedRows were read by Prefetch. UsedRows of them were in the host tier when a batch asked for them, and UnusedRows left it unread.
 	// DroppedRows were read and not kept, because the host tier took rows up more slowly than they were read, or not read, because as many were being
 	// read already as it has room for.
-	PrefetchedRows, UsedRows, UnusedRows, DroppedRows int64
+	PrefetchedRows int64 `kind:"counter" metric:"tensorcache.prefetch.rows" with:"tensorcache.outcome=read" unit:"{row}" help:"Rows that Prefetch has read; of them those that a batch used, those that left the host tier unused, and those dropped for want of room."`
+	UsedRows       int64 `kind:"counter" metric:"tensorcache.prefetch.rows" with:"tensorcache.outcome=used"`
+	UnusedRows     int64 `kind:"counter" metric:"tensorcache.prefetch.rows" with:"tensorcache.outcome=unused"`
+	DroppedRows    int64 `kind:"counter" metric:"tensorcache.prefetch.rows" with:"tensorcache.outcome=dropped"`
 	// PromotedRows and DemotedRows were moved into and out of the host tier by refresh cycles and New.
-	PromotedRows, DemotedRows int64
+	PromotedRows int64 `kind:"counter" metric:"tensorcache.host.moves" with:"tensorcache.io.direction=in" unit:"{row}" help:"Rows that cycles have moved in to the host tier and out of it."`
+	DemotedRows  int64 `kind:"counter" metric:"tensorcache.host.moves" with:"tensorcache.io.direction=out"`
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
-	UpdateBytes, UpdateBytesWritten int64
+	UpdateBytes        int64 `kind:"counter"`
+	UpdateBytesWritten int64 `kind:"counter"`
 	// HeldRows are rows of which the log has the newest version, and HeldBytes is the length of its files, or of its rows in memory.
 	HeldRows, HeldBytes int64
 	// FailedMerges is how often the log of updates could not be merged into the pages, or compacted: it grows until that succeeds. MergeWaiting says that a merge
 	// waits for the store now, such as a cluster with slots on their way between masters.
-	FailedMerges int64
+	FailedMerges int64 `kind:"counter"`
 	MergeWaiting bool
 }
 
 // StoreStats say what was read from one store of a table of pages, such as its files or a cluster. Reads is the number of calls that asked it for pages, which it took Nanos
 // together to answer. FailedPages were not delivered, or were damaged: Fault is why the latest of them was not, with the page's number.
 type StoreStats struct {
-	Name                                            string
-	Reads, PagesRead, BytesRead, FailedPages, Nanos int64
-	Fault                                           string
-}
-
-// sub returns s with the counters of earlier statistics subtracted.
-func (s TierStats) sub(earlier TierStats) TierStats {
-	s.Stores = slices.Clone(s.Stores)
-	for i := range s.Stores {
-		for _, before := range earlier.Stores {
-			if to := &s.Stores[i]; to.Name == before.Name {
-				to.Reads, to.PagesRead, to.BytesRead = to.Reads-before.Reads, to.PagesRead-before.PagesRead, to.BytesRead-before.BytesRead
-				to.FailedPages, to.Nanos = to.FailedPages-before.FailedPages, to.Nanos-before.Nanos
-			}
-		}
-	}
-	for _, n := range []struct {
-		of   *int64
-		then int64
-	}{
-		{&s.AbsentRows, earlier.AbsentRows}, {&s.FailedRows, earlier.FailedRows}, {&s.RowsRead, earlier.RowsRead}, {&s.PagesRead, earlier.PagesRead},
-		{&s.BytesRead, earlier.BytesRead}, {&s.Reads, earlier.Reads}, {&s.ReadNanos, earlier.ReadNanos}, {&s.LogRows, earlier.LogRows},
-		{&s.LogReads, earlier.LogReads}, {&s.LogNanos, earlier.LogNanos}, {&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UsedRows, earlier.UsedRows}, {&s.UnusedRows, earlier.UnusedRows},
-		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
-		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
-		{&s.FailedMerges, earlier.FailedMerges},
-	} {
-		*n.of -= n.then
-	}
-	return s
+	Name        string
+	Reads       int64 `kind:"counter"`
+	PagesRead   int64 `kind:"counter" metric:"tensorcache.cold.pages" unit:"{page}" help:"Pages read, by store: files DIR, or cluster NODES."`
+	BytesRead   int64 `kind:"counter" metric:"tensorcache.cold.bytes" unit:"By" help:"Bytes of the pages read, by store."`
+	FailedPages int64 `kind:"counter" metric:"tensorcache.cold.failed_pages" unit:"{page}" help:"Pages that a store did not deliver, or had damaged: another store has been asked for them."`
+	Nanos       int64 `kind:"counter"`
+	Fault       string
 }
 
 // tierStats returns the statistics of a table's tiers.
@@ -167,7 +158,8 @@ func tierStats(t *read.Table) (s TierStats) {
 	s.Restored = t.Cold.Restored()
 	s.Paged, s.HostMemory = true, t.Tier.MemoryBytes()+t.Cold.MemoryBytes()
 	n := &t.Cold.Counts
-	s.AbsentRows, s.FailedRows = t.Counts.Totals().Absent, n.Failed.Load()
+	done := t.Counts.Totals()
+	s.AbsentRows, s.FailedRows = done.Absent, done.Failed
 	s.RowsRead, s.PagesRead, s.BytesRead, s.Reads, s.ReadNanos = n.Rows.Load(), n.Pages.Load(), n.Bytes.Load(), n.Reads.Load(), n.Nanos.Load()
 	s.LogRows, s.LogReads, s.LogNanos, s.FlightRows = n.FromLog.Load(), n.LogReads.Load(), n.LogNanos.Load(), n.FromFlight.Load()
 	for _, one := range t.Cold.Stores() {

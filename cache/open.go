@@ -314,7 +314,7 @@ func (c *Cache) serve(ctx context.Context) error {
 		d.Serve()
 	}
 	c.writer.Start()
-	c.watch.Serve(sources{c}, c.gauges)
+	c.watch.Serve(sources{c}, c.measure)
 	return nil
 }
 

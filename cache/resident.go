@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-
-	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -121,25 +117,30 @@ type ResidentStats struct {
 	// TargetBytes is the length of a slot, the mean of all slots if they have several, as Ranges says then; else Ranges is nil. OverflowRows are the rows
 	// whose stored form is longer, by OverflowBytes together. PastMaxOverflow says that these are a larger share of the rows, or of those of a range, than MaxOverflow:
 	// Retarget would help.
-	TargetBytes                 int
-	Ranges                      []ResidentRange
-	OverflowRows, OverflowBytes int64
-	PastMaxOverflow             bool
+	TargetBytes     int `kind:"level" metric:"tensorcache.resident.target" unit:"By" help:"Bytes of a row's slot, the mean if the table has several targets."`
+	Ranges          []ResidentRange
+	OverflowRows    int64 `kind:"level" metric:"tensorcache.resident.overflow.rows" unit:"{row}" help:"Rows that are longer than their slot."`
+	OverflowBytes   int64
+	PastMaxOverflow bool `kind:"level" metric:"tensorcache.resident.overflow.exceeded" unit:"{table}" help:"1 while more rows than MaxOverflow are longer than their slot, else 0."`
 	// MaxTargetBytes is the largest target that Retarget can move the table to: as long are the slots that device memory was taken for.
-	MaxTargetBytes int
+	MaxTargetBytes int `kind:"level" metric:"tensorcache.resident.target.limit" unit:"By" help:"Bytes of the longest slots that Retarget can give the rows."`
 	// DeviceBytes is the device memory of slots and words. BuddyBytes is the memory of the overflow places: PeerBytes of it lie on devices, and the others
 	// in host memory.
-	DeviceBytes, BuddyBytes, PeerBytes int64
+	DeviceBytes int64 `kind:"level" metric:"tensorcache.resident.usage" unit:"By" help:"Bytes of slots and words on all devices."`
+	BuddyBytes  int64
+	PeerBytes   int64 `kind:"level" metric:"tensorcache.resident.peer.usage" unit:"By" help:"Bytes of overflow places on devices, if they are there and not in host memory."`
 	// Gain is row bytes ÷ TargetBytes: how many bytes of rows one byte of slots holds.
 	Gain float64
 	// OverflowReads counts the lookups of rows that were longer than their slots, and OverflowBytesRead what was read of them from overflow places.
-	OverflowReads, OverflowBytesRead int64
+	OverflowReads     int64 `kind:"counter" metric:"tensorcache.resident.overflow.reads" unit:"{row}" help:"Lookups of rows that are longer than their slot."`
+	OverflowBytesRead int64 `kind:"counter" metric:"tensorcache.resident.overflow.bytes" unit:"By" help:"Bytes read from overflow places."`
 }
 
 // ResidentRange is rows of a resident table whose slots have one length: Rows of them, up to the table's capacity, from FirstRow on.
 type ResidentRange struct {
-	FirstRow, Rows int64
-	TargetBytes    int
+	FirstRow    int64
+	Rows        int64 `kind:"level" metric:"tensorcache.resident.range.rows" unit:"{row}" help:"Rows of one of several ranges, by its first row."`
+	TargetBytes int   `kind:"level" metric:"tensorcache.resident.range.target" unit:"By" help:"Bytes of a row's slot in one of several ranges of rows, by its first row."`
 }
 
 // residentRanges returns the ranges of a table in the order of their rows, nil if there is one.
@@ -153,17 +154,6 @@ func residentRanges(r *read.Resident) (all []ResidentRange) {
 		all = append(all, ResidentRange{first, min(s.To*devices, r.Rows.Rows) - first, s.Target})
 	}
 	return all
-}
-
-// sub returns s with the counters of earlier statistics subtracted.
-func (s *ResidentStats) sub(earlier *ResidentStats) *ResidentStats {
-	if s == nil || earlier == nil {
-		return s
-	}
-	now := *s
-	now.OverflowReads -= earlier.OverflowReads
-	now.OverflowBytesRead -= earlier.OverflowBytesRead
-	return &now
 }
 
 // residentStats returns the statistics of a resident table, nil for others.
@@ -181,42 +171,4 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 	s.OverflowRows, s.OverflowBytes = r.Overflow()
 	s.PastMaxOverflow, s.MaxTargetBytes = r.Past(t.Tier.Rows()), r.MostTarget()
 	return s
-}
-
-// residentGauges makes the instruments of resident tables.
-func residentGauges(f *observe.Maker) func(metric.Observer, *TableStats, func(...attribute.KeyValue) metric.MeasurementOption) {
-	target := f.Level("tensorcache.resident.target", "By", "Bytes of a row's slot.")
-	limit := f.Level("tensorcache.resident.target.limit", "By", "Bytes of the longest slots that Retarget can give the rows.")
-	usage := f.Level("tensorcache.resident.usage", "By", "Bytes of slots and words on all devices.")
-	peers := f.Level("tensorcache.resident.peer.usage", "By", "Bytes of overflow places on devices.")
-	rows := f.Level("tensorcache.resident.overflow.rows", "{row}", "Rows that are longer than their slot.")
-	past := f.Level("tensorcache.resident.overflow.exceeded", "{table}", "1 while more rows than MaxOverflow are longer than their slot, else 0.")
-	reads := f.Counter("tensorcache.resident.overflow.reads", "{row}", "Lookups of rows that are longer than their slot.")
-	bytes := f.Counter("tensorcache.resident.overflow.bytes", "By", "Bytes read from overflow places.")
-	rangeTarget := f.Level("tensorcache.resident.range.target", "By", "Bytes of a row's slot in one of several ranges of rows.")
-	rangeRows := f.Level("tensorcache.resident.range.rows", "{row}", "Rows of one of several ranges.")
-	return func(o metric.Observer, ts *TableStats, with func(...attribute.KeyValue) metric.MeasurementOption) {
-		s := ts.Resident
-		if s == nil {
-			return
-		}
-		of := with()
-		for _, r := range s.Ranges {
-			first := with(observe.KeyRow.Int64(r.FirstRow))
-			o.ObserveInt64(rangeTarget, int64(r.TargetBytes), first)
-			o.ObserveInt64(rangeRows, r.Rows, first)
-		}
-		o.ObserveInt64(target, int64(s.TargetBytes), of)
-		o.ObserveInt64(limit, int64(s.MaxTargetBytes), of)
-		o.ObserveInt64(usage, s.DeviceBytes, of)
-		o.ObserveInt64(peers, s.PeerBytes, of)
-		o.ObserveInt64(rows, s.OverflowRows, of)
-		exceeded := int64(0)
-		if s.PastMaxOverflow {
-			exceeded = 1
-		}
-		o.ObserveInt64(past, exceeded, of)
-		o.ObserveInt64(reads, s.OverflowReads, of)
-		o.ObserveInt64(bytes, s.OverflowBytesRead, of)
-	}
 }

@@ -11,26 +11,31 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/metrics"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
 // Stats has the content of a cache and counters since New. A Gather is counted when it returns, a batch of Enqueue once it has
-// finished.
+// finished. Tags say which fields are counters and metrics: docs/design.md, "Numbers".
 type Stats struct {
 	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
 	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows, and ResidentBytes that of resident tables: slots, words, and
 	// overflow places on devices. MetadataBytes + PayloadBytes + ResidentBytes ≤ BudgetBytes.
-	BudgetBytes, MetadataBytes, PayloadBytes, ResidentBytes int64
+	BudgetBytes                 int64 `kind:"level" metric:"tensorcache.budget.limit" unit:"By" help:"Bytes that slabs and their metadata may take, on all devices together."`
+	MetadataBytes               int64 `kind:"level" metric:"tensorcache.metadata.usage" with:"tensorcache.metadata.kind=map" unit:"By" help:"Bytes of device memory that say where rows are and how to decode them: the map, row bits and slack, of the budget; codec and index beside it."`
+	PayloadBytes, ResidentBytes int64
 	// CodecBytes is the codec metadata of all tables on one device. IndexBytes is the memory of the packed host tiers' indices on all
 	// devices. Both are device memory outside the budget.
-	CodecBytes, IndexBytes int64
+	CodecBytes int64 `kind:"level" metric:"tensorcache.metadata.usage" with:"tensorcache.metadata.kind=codec"`
+	IndexBytes int64 `kind:"level" metric:"tensorcache.metadata.usage" with:"tensorcache.metadata.kind=index"`
 	// ScratchBytes is device memory for batches under way, on all devices and outside the budget: per device at most 32 MiB and 32
 	// bytes for each row of the largest batch. StagingBytes is page-locked and device memory through which batches for Go memory pass
 	// if the device cannot address Go memory: at most 4 batches at a time, with 64 MiB of output each, or one row if it is longer.
-	ScratchBytes, StagingBytes int64
+	ScratchBytes int64 `kind:"level" metric:"tensorcache.scratch.usage" unit:"By" help:"Bytes of device memory for batches under way."`
+	StagingBytes int64 `kind:"level" metric:"tensorcache.staging.usage" unit:"By" help:"Bytes that Gathers into Go memory and shared misses pass through."`
 	// HostBytes is the memory of the host tiers, and of the overflow places of resident tables there. HostMemory has the memory nodes where it lies.
-	HostBytes  int64
+	HostBytes  int64 `kind:"level" metric:"tensorcache.host.usage" unit:"By" help:"Bytes of the host tiers."`
 	HostMemory HostMemory
 	// HostTakenBytes is about how much host memory the cache takes in all: the host tiers with their indexes and what else they have for each row, the policy
 	// if it is an admission.Sizer, the overlay, the copy of the hashmap, the row bits, the longest buffers that reads of pages get, and the page-locked part of StagingBytes;
@@ -46,9 +51,10 @@ type Stats struct {
 	// UnallocatedBytes is the part of BudgetBytes that slabs were not made for, because all rows fit in less.
 	UnallocatedBytes int64
 	// OverlayBytes is the part of the overlay's OverlayCapacity bytes in use. OverlayRows is the number of rows in the overlay.
-	OverlayBytes, OverlayCapacity, OverlayRows int64
+	OverlayBytes                 int64 `kind:"level" metric:"tensorcache.overlay.usage" unit:"By" help:"Bytes of updated rows on their way to the host tier."`
+	OverlayCapacity, OverlayRows int64
 	// AdmittedAge is the mean time since the cached rows were admitted.
-	AdmittedAge time.Duration
+	AdmittedAge time.Duration `kind:"gauge" metric:"tensorcache.rows.age" unit:"s" help:"Mean time since the cached rows were admitted."`
 	// Changes counts the changes since New.
 	Changes Changes
 	// PolicyError is the panic of the policy, after which no row is admitted any more. RefreshError is the error of the last cycle.
@@ -89,15 +95,24 @@ type ClientStats struct {
 type Changes struct {
 	// Cycles is the number of refresh cycles. AdmittedRows and EvictedRows are the rows that they admitted and evicted. MovedRows were
 	// moved by compaction. RefusedRows were not admitted because the hashmap was full. RefreshedBytes is the bytes written to slabs.
-	Cycles, AdmittedRows, EvictedRows, MovedRows, RefusedRows, RefreshedBytes int64
+	Cycles         int64 `kind:"counter" metric:"tensorcache.refresh.cycles" unit:"{cycle}" help:"Cycles of Refresh."`
+	AdmittedRows   int64 `kind:"counter" metric:"tensorcache.refresh.rows" with:"tensorcache.refresh.action=admitted" unit:"{row}" help:"Churn: rows that were admitted, evicted, moved, or refused by a full hashmap."`
+	EvictedRows    int64 `kind:"counter" metric:"tensorcache.refresh.rows" with:"tensorcache.refresh.action=evicted"`
+	MovedRows      int64 `kind:"counter" metric:"tensorcache.refresh.rows" with:"tensorcache.refresh.action=moved"`
+	RefusedRows    int64 `kind:"counter" metric:"tensorcache.refresh.rows" with:"tensorcache.refresh.action=refused"`
+	RefreshedBytes int64 `kind:"counter" metric:"tensorcache.io" with:"tensorcache.io.path=slab,tensorcache.io.direction=write"`
 	// CopiedRows is the number of times that a cached row was copied to another slab.
-	CopiedRows int64
+	CopiedRows int64 `kind:"counter"`
 	// UpdatedRows and InvalidatedRows are the rows of Update and Invalidate. UpdateWaits is the number of times that Update waited for
 	// room in the overlay. HostBytesWritten is the bytes that updates have written to the host tier.
-	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
+	UpdatedRows      int64 `kind:"counter" metric:"tensorcache.updates" unit:"{row}" help:"Rows that Update replaced or inserted."`
+	InvalidatedRows  int64 `kind:"counter" metric:"tensorcache.invalidations" unit:"{row}" help:"Rows that Invalidate withdrew."`
+	UpdateWaits      int64 `kind:"counter" metric:"tensorcache.update.waits" unit:"{wait}" help:"Times that Update waited for room."`
+	HostBytesWritten int64 `kind:"counter" metric:"tensorcache.io" with:"tensorcache.io.path=host_tier,tensorcache.io.direction=write"`
 	// SampledAccesses were read from the sample rings. LostAccesses were overwritten there before they could be read, or dropped because the
 	// policy had not observed those before them yet.
-	SampledAccesses, LostAccesses int64
+	SampledAccesses int64 `kind:"counter" metric:"tensorcache.sample.reads" unit:"{sample}" help:"Samples read from the rings."`
+	LostAccesses    int64 `kind:"counter" metric:"tensorcache.sample.drops" unit:"{sample}" help:"Samples overwritten in the rings before they were read."`
 }
 
 // TableStats are the statistics of one table.
@@ -112,7 +127,9 @@ type TableStats struct {
 	// is much lower now, Update has written rows that the codec does not suit.
 	TrainedRatio float64
 	// Rows is the length of the table. RawRows of them are stored uncompressed, and CachedRows are cached.
-	Rows, RawRows, CachedRows int64
+	Rows       int64 `kind:"level" metric:"tensorcache.table.rows" unit:"{row}" help:"Rows of the table."`
+	RawRows    int64
+	CachedRows int64 `kind:"level" metric:"tensorcache.rows.cached" unit:"{row}" help:"Rows cached."`
 	// Capacity is the number of rows that the table can grow to.
 	Capacity int64
 	RowBytes int
@@ -120,20 +137,25 @@ type TableStats struct {
 	RawBytes, StoredBytes int64
 	// EqualRows are rows that are stored in the same bytes as others, of those that were found when the table was loaded. In a packed host tier they share a place. Rows that
 	// Update writes leave the others; the last one still counts. EqualBytes is the host memory that says which rows are equal, and which slots they share.
-	EqualRows, EqualBytes int64
+	EqualRows  int64 `kind:"level" metric:"tensorcache.rows.equal" unit:"{row}" help:"Rows of the table that were found to be stored like others."`
+	EqualBytes int64
 	// SlotsSaved is how many cached rows have no slot of their own, because the slot of an equal row serves them.
-	SlotsSaved int64
+	SlotsSaved int64 `kind:"level" metric:"tensorcache.slots.saved" unit:"{slot}" help:"Cached rows that the slot of an equal row serves."`
 	// Lookups = Hits + Misses. Duplicates within a batch are counted separately.
-	Gathers, Lookups, Hits, Misses int64
+	Gathers int64 `kind:"counter" metric:"tensorcache.gathers" unit:"{batch}" help:"Gathers that have finished."`
+	Lookups int64 `kind:"counter" metric:"tensorcache.lookups" unit:"{row}" help:"Rows looked up, duplicates included."`
+	Hits    int64 `kind:"counter"`
+	Misses  int64 `kind:"counter"`
 	// Hits = LocalHits + PeerHits. LocalHits were read from the slab of the device that served the batch, or from the overlay. PeerHits
 	// were read from the slab of another device. Misses were read from the host tier.
-	LocalHits, PeerHits int64
+	LocalHits int64 `kind:"counter" metric:"tensorcache.hits" with:"tensorcache.hit.slab=own" unit:"{row}" help:"Lookups that found their row, in the device's own slab, or the overlay, or in a peer's slab."`
+	PeerHits  int64 `kind:"counter" metric:"tensorcache.hits" with:"tensorcache.hit.slab=peer"`
 	// MissesByReason is indexed by slab.Reason and sums to Misses.
-	MissesByReason [slab.NumReasons]int64
+	MissesByReason [slab.NumReasons]int64 `kind:"counter"`
 	// Tiers says what lies in the host tier, and what was read from below it.
 	Tiers TierStats
 	// HostBytesMoved is the stored bytes of the missed rows, and what was read of overflow places in host memory.
-	HostBytesMoved int64
+	HostBytesMoved int64 `kind:"counter"`
 	// Resident says how the rows of a resident table lie, nil for other tables.
 	Resident *ResidentStats
 	// MissStrategy says for each device how misses are read from the host tier.
@@ -143,7 +165,10 @@ type TableStats struct {
 // DeviceStats are the statistics of one device: the content of its slab, and counters of the batches that it served.
 type DeviceStats struct {
 	// BudgetBytes, PayloadBytes, FreeBytes and UnallocatedBytes are the device's shares of the fields of Stats with these names.
-	BudgetBytes, PayloadBytes, FreeBytes, UnallocatedBytes int64
+	BudgetBytes      int64
+	PayloadBytes     int64 `kind:"level" metric:"tensorcache.slab.usage" with:"tensorcache.slab.state=used" unit:"By" help:"Bytes of the slots within the budget, used and free."`
+	FreeBytes        int64 `kind:"level" metric:"tensorcache.slab.usage" with:"tensorcache.slab.state=free"`
+	UnallocatedBytes int64
 	// Node is the memory node (NUMA) of the host that the device is attached to, or UnknownNode.
 	Node int
 	// Load is the share of all hits, 0 to 1, that the slab is expected to serve, by the policy's frequencies of its rows. It is 0 for all
@@ -155,7 +180,11 @@ type DeviceStats struct {
 	Lost  bool
 	Error string
 	// Lookups = LocalHits + PeerHits + Misses, as in TableStats.
-	Gathers, Lookups, LocalHits, PeerHits, Misses int64
+	Gathers   int64 `kind:"counter"`
+	Lookups   int64 `kind:"counter"`
+	LocalHits int64 `kind:"counter"`
+	PeerHits  int64 `kind:"counter"`
+	Misses    int64 `kind:"counter"`
 }
 
 // MissStrategy says how a device reads a table's misses from the host tier.
@@ -173,44 +202,33 @@ type MissStrategy struct {
 
 // Sub returns s with the counters of an earlier Stats of the same cache subtracted. The content of the cache is that of s.
 func (s Stats) Sub(earlier Stats) Stats {
-	tables := make([]TableStats, len(s.Tables))
-	for i, t := range s.Tables {
-		e := earlier.Tables[i]
-		t.Gathers -= e.Gathers
-		t.Lookups -= e.Lookups
-		t.Hits -= e.Hits
-		t.LocalHits -= e.LocalHits
-		t.PeerHits -= e.PeerHits
-		t.Misses -= e.Misses
-		t.HostBytesMoved -= e.HostBytesMoved
-		t.Tiers = t.Tiers.sub(e.Tiers)
-		t.Resident = t.Resident.sub(e.Resident)
-		for r := range t.MissesByReason {
-			t.MissesByReason[r] -= e.MissesByReason[r]
-		}
-		tables[i] = t
+	s.Tables, s.Devices = slices.Clone(s.Tables), slices.Clone(s.Devices)
+	for i := range s.Tables {
+		s.Tables[i].sub(&earlier.Tables[i])
 	}
-	s.Tables = tables
-	devices := make([]DeviceStats, len(s.Devices))
-	for i, d := range s.Devices {
-		e := earlier.Devices[i]
-		d.Gathers -= e.Gathers
-		d.Lookups -= e.Lookups
-		d.LocalHits -= e.LocalHits
-		d.PeerHits -= e.PeerHits
-		d.Misses -= e.Misses
-		devices[i] = d
+	for i := range s.Devices {
+		metrics.Subtract(&s.Devices[i], &earlier.Devices[i])
 	}
-	s.Devices = devices
-	now, then := &s.Changes, &earlier.Changes
-	s.Changes = Changes{
-		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
-		now.MovedRows - then.MovedRows, now.RefusedRows - then.RefusedRows, now.RefreshedBytes - then.RefreshedBytes,
-		now.CopiedRows - then.CopiedRows, now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
-		now.HostBytesWritten - then.HostBytesWritten,
-		now.SampledAccesses - then.SampledAccesses, now.LostAccesses - then.LostAccesses,
-	}
+	metrics.Subtract(&s.Changes, &earlier.Changes)
 	return s
+}
+
+func (t *TableStats) sub(earlier *TableStats) {
+	metrics.Subtract(t, earlier)
+	metrics.Subtract(&t.Tiers, &earlier.Tiers)
+	t.Tiers.Stores = slices.Clone(t.Tiers.Stores)
+	for i := range t.Tiers.Stores {
+		now := &t.Tiers.Stores[i]
+		for j := range earlier.Tiers.Stores {
+			if then := &earlier.Tiers.Stores[j]; then.Name == now.Name {
+				metrics.Subtract(now, then)
+			}
+		}
+	}
+	if t.Resident != nil && earlier.Resident != nil {
+		t.Resident = new(*t.Resident)
+		metrics.Subtract(t.Resident, earlier.Resident)
+	}
 }
 
 // Stats returns the statistics as of now. It reads the samples of finished Gathers first, so it may call the policy and the callbacks of
@@ -302,9 +320,11 @@ func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 		bytes += read.BitsetBytes(t.Tier.Capacity())
 	}
 	bytes += c.pageLocked()
-	if onHost := c.DeviceInfo(0).Kind == "host"; onHost {
+	onHost := c.DeviceInfo(0).Kind == "host"
+	if onHost {
 		bytes += s.MetadataBytes + s.PayloadBytes + s.ResidentBytes + s.IndexBytes + s.ScratchBytes
-	} else if len(c.set.Devices) > 0 {
+	}
+	if !onHost || len(c.set.Devices) > 1 { // the writer has a hashmap of its own
 		bytes += c.set.Devices[0].View().Map.Size()
 	}
 	return bytes
@@ -483,7 +503,10 @@ type Estimate struct {
 }
 
 // BudgetEstimate is the hit rate, 0 to 1, at Times the budget.
-type BudgetEstimate struct{ Times, HitRate float64 }
+type BudgetEstimate struct {
+	Times   float64
+	HitRate float64 `kind:"gauge" metric:"tensorcache.estimated.hit_ratio" unit:"1" help:"What the hit ratio would be at 0.5, 1, 2 and 4 times the budget, were the cache filled by LRU. Needs RefreshOptions.Keys."`
+}
 
 // Placement says how rows are placed in the slabs, and why.
 type Placement struct {

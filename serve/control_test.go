@@ -84,7 +84,7 @@ func TestControl_Status(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Lookups != 3 || len(s.Tables) != 1 || s.Tables[0].Name != "rows" || s.Tables[0].Rows != 1000 || s.Tables[0].RowBytes != 64 ||
-		s.Tables[0].RowsCached == 0 || s.Process != os.Getpid() || s.Clients != 0 {
+		s.Tables[0].CachedRows == 0 || s.Process != os.Getpid() || s.Clients != 0 {
 		t.Errorf("%+v", s)
 	}
 	raw, err := json.Marshal(s)
@@ -111,7 +111,7 @@ func TestControl_Commands(t *testing.T) {
 	if err := d.SetBudget(ctx, 20000); err != nil {
 		t.Error(err)
 	}
-	if s, err := d.Status(ctx); err != nil || s.Refresh.Cycles != 2 || s.GPUMemory != 20000 {
+	if s, err := d.Status(ctx); err != nil || s.Refresh.Cycles != 2 || s.BudgetBytes != 20000 {
 		t.Errorf("%v, %+v", err, s)
 	}
 	if err := d.SetBudget(ctx, 1); err == nil || !strings.Contains(err.Error(), "must hold at least one slot") {

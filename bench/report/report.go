@@ -119,12 +119,12 @@ func tiers(out *printer, t *statjson.Tiers, of string, ahead int) {
 		return
 	}
 	h, c := &t.Host, &t.Cold
-	out.line("host tier", "%s%s rows in %s of %s; index and rows take %s", of, count(h.Rows), bytesOf(h.Bytes), bytesOf(h.Capacity), bytesOf(h.Memory))
+	out.line("host tier", "%s%s rows in %s of %s; index and rows take %s", of, count(h.HostRows), bytesOf(h.HostBytes), bytesOf(h.HostCapacity), bytesOf(h.HostMemory))
 	out.line("pages", "%s%s lookups of rows that were not in memory; %s rows read, from %s pages, %s together; a read took %.2f ms",
 		of, count(c.AbsentRows), count(c.RowsRead), count(c.PagesRead), bytesOf(c.BytesRead), c.MeanMillis)
 	if p := &t.Prefetch; ahead > 0 {
 		out.line("prefetch", "%s%s, %s ahead: %s in memory when a batch asked (%s), %s still being read, %s dropped for want of room, %s given up before a batch asked",
-			of, plural(int(p.Rows), "row", "rows"), plural(ahead, "batch", "batches"), count(p.UsedRows), percent(float64(p.UsedRows)/float64(max(1, p.Rows))), count(p.TakenRows), count(p.DroppedRows), count(p.UnusedRows))
+			of, plural(int(p.PrefetchedRows), "row", "rows"), plural(ahead, "batch", "batches"), count(p.UsedRows), percent(float64(p.UsedRows)/float64(max(1, p.PrefetchedRows))), count(p.FlightRows), count(p.DroppedRows), count(p.UnusedRows))
 	}
 	for _, s := range c.Stores {
 		if s.FailedPages > 0 {

@@ -56,7 +56,7 @@ func tiersOf(t *testing.T, memory int64, flags ...string) *experiment.Result {
 		t.Fatalf("%v: no tiers", args)
 	case res.VerifiedRows != q.Lookups || res.Mismatches != 0 || q.Lookups == 0 || q.Hits+q.Misses != q.Lookups:
 		t.Errorf("%v: %+v, %d verified, %d mismatches", args, q, res.VerifiedRows, res.Mismatches)
-	case tiers.Host.Memory > memory || tiers.Host.Bytes > tiers.Host.Memory || tiers.Host.Rows == 0:
+	case tiers.Host.HostMemory > memory || tiers.Host.HostBytes > tiers.Host.HostMemory || tiers.Host.HostRows == 0:
 		t.Errorf("%v: host tier of %d bytes: %+v", args, memory, tiers.Host)
 	case tiers.Cold.FailedRows != 0 || tiers.Cold.AbsentRows == 0 || tiers.Cold.RowsRead < 1 || tiers.Cold.PagesRead < 1 || tiers.Cold.BytesRead < tiers.Cold.PagesRead:
 		t.Errorf("%v: %+v", args, tiers.Cold)
@@ -118,10 +118,10 @@ func TestTables_OfPages(t *testing.T) {
 	flags := []string{"run", "--features", dir + "," + file, "--host-memory", "7MiB", "--budget", "256KiB", "--batches", "4", "--warmup-batches", "4", "--batch-size", "500", "--verify"}
 	res := decode[experiment.TablesResult](t, succeed(t, append(flags, "--json", "--prefetch", "2")...))
 	tiers := res.Tables[0].Tiers
-	if tiers == nil || tiers.Cold.RowsRead == 0 || tiers.Prefetch.Rows == 0 || tiers.Host.Rows == 0 || res.Tables[1].Tiers != nil || res.Mismatches != 0 || res.VerifiedRows != res.Total.Lookups || res.Total.Uncompressed.Lookups != 0 {
+	if tiers == nil || tiers.Cold.RowsRead == 0 || tiers.Prefetch.PrefetchedRows == 0 || tiers.Host.HostRows == 0 || res.Tables[1].Tiers != nil || res.Mismatches != 0 || res.VerifiedRows != res.Total.Lookups || res.Total.Uncompressed.Lookups != 0 {
 		t.Errorf("%+v; tables %+v", tiers, res.Tables)
 	}
-	if p := &tiers.Prefetch; res.Workload.Prefetch != 2 || p.UsedRows == 0 || p.UsedRows+p.UnusedRows > p.Rows {
+	if p := &tiers.Prefetch; res.Workload.Prefetch != 2 || p.UsedRows == 0 || p.UsedRows+p.UnusedRows > p.PrefetchedRows {
 		t.Errorf("prefetched %d batches ahead: %+v", res.Workload.Prefetch, p)
 	}
 	text := succeed(t, append(flags, "--prefetch", "2")...)
@@ -239,7 +239,7 @@ func TestGPU_RunTiers(t *testing.T) {
 	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr + "/f"
 	succeed(t, "pack", dir, "--out", url)
 	behind := tiersOf(t, 512<<10, append(flags, "--cold", url)...)
-	if files.Results.Lookups != behind.Results.Lookups || files.Tiers.Prefetch.Rows == 0 || behind.Tiers.Prefetch.Rows == 0 {
+	if files.Results.Lookups != behind.Results.Lookups || files.Tiers.Prefetch.PrefetchedRows == 0 || behind.Tiers.Prefetch.PrefetchedRows == 0 {
 		t.Errorf("files %+v, cluster %+v", files.Tiers, behind.Tiers)
 	}
 }
@@ -270,7 +270,7 @@ func TestPlan_Tiers(t *testing.T) {
 		t.Errorf("%+v, %+v", one, all)
 	}
 	// The tier has the ring's rows, too: an eighth.
-	if has := float64(ran.Tiers.Host.Bytes); float64(one.HostBytes) < 0.8*has || float64(one.HostBytes) > has || one.SlabRows <= 0 || one.SlabBytes <= 0 || one.SlabBytes > p.BudgetBytes {
+	if has := float64(ran.Tiers.Host.HostBytes); float64(one.HostBytes) < 0.8*has || float64(one.HostBytes) > has || one.SlabRows <= 0 || one.SlabBytes <= 0 || one.SlabBytes > p.BudgetBytes {
 		t.Errorf("planned %+v; ran: %+v", one, ran.Tiers.Host)
 	}
 	if all := p.Tiers[1]; all.HostBytesRead <= one.HostBytesRead || all.SlabBytesRead != one.SlabBytesRead || math.Abs(all.SlabBytesRead/all.HostBytesRead/(all.SlabRatio/all.HostRatio)-1) > 0.2 {
@@ -377,7 +377,7 @@ func TestMerge(t *testing.T) {
 	run := func() *experiment.Result {
 		t.Helper()
 		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--verify", "--ids", ids, "--batch-size", "500", "--warmup-batches", "0", "--prefetch", "2", "--budget", "64KiB", "--features", dir, "--host-memory", "512KiB"))
-		if res.Mismatches != 0 || res.VerifiedRows != res.Results.Lookups || res.Tiers.Cold.RowsRead == 0 || res.Tiers.Prefetch.Rows == 0 || len(res.Tiers.Cold.Stores) != 1 {
+		if res.Mismatches != 0 || res.VerifiedRows != res.Results.Lookups || res.Tiers.Cold.RowsRead == 0 || res.Tiers.Prefetch.PrefetchedRows == 0 || len(res.Tiers.Cold.Stores) != 1 {
 			t.Errorf("%d of %d rows are wrong: %+v", res.Mismatches, res.VerifiedRows, res.Tiers)
 		}
 		return &res

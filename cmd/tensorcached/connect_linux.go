@@ -187,7 +187,7 @@ func writeStatus(w io.Writer, s *serve.Status) error {
 	t := table.NewWriter()
 	t.AppendHeader(table.Row{"table", "type", "codec", "rows", "row", "cached", "lookups", "hits"})
 	for _, one := range s.Tables {
-		t.AppendRow(table.Row{one.Name, one.DType, one.Codec, humanize.Comma(one.Rows), fmt.Sprintf("%d B", one.RowBytes), humanize.Comma(one.RowsCached),
+		t.AppendRow(table.Row{one.Name, one.DType, one.Codec, humanize.Comma(one.Rows), fmt.Sprintf("%d B", one.RowBytes), humanize.Comma(one.CachedRows),
 			humanize.Comma(one.Lookups), percent(one.Hits, one.Lookups)})
 	}
 	state := "serving"
@@ -204,16 +204,16 @@ func writeStatus(w io.Writer, s *serve.Status) error {
 		fmt.Fprintln(w)
 	}
 	for _, d := range s.Devices {
-		fmt.Fprintf(w, "%s %d (%s): %s of rows, %s free, of %s", d.Backend, d.Index, d.Name, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))
-		if d.Unallocated > 0 {
-			fmt.Fprintf(w, ", of which %s are not allocated: all rows fit in less", size(d.Unallocated))
+		fmt.Fprintf(w, "%s %d (%s): %s of rows, %s free, of %s", d.Backend, d.Index, d.Name, size(d.PayloadBytes), size(d.FreeBytes), size(d.BudgetBytes))
+		if d.UnallocatedBytes > 0 {
+			fmt.Fprintf(w, ", of which %s are not allocated: all rows fit in less", size(d.UnallocatedBytes))
 		}
 		fmt.Fprintln(w)
 	}
 	for what, text := range s.Errors {
 		fmt.Fprintf(w, "%s: %s\n", what, text)
 	}
-	_, err := fmt.Fprintf(w, "host tier %s, host memory %s in all, %s lookups, %s hits, %d refresh cycles\n", size(s.HostBytes), size(s.HostTaken), humanize.Comma(s.Lookups), percent(s.Hits, s.Lookups), s.Refresh.Cycles)
+	_, err := fmt.Fprintf(w, "host tier %s, host memory %s in all, %s lookups, %s hits, %d refresh cycles\n", size(s.HostBytes), size(s.HostTakenBytes), humanize.Comma(s.Lookups), percent(s.Hits, s.Lookups), s.Refresh.Cycles)
 	return err
 }
 

@@ -1,8 +1,10 @@
 // Package statjson is the JSON form of a cache's statistics and explanations: the same in the C library, over HTTP, over RESP and in
-// `tensorcached status`. Functions are safe for concurrent use; values are not.
+// `tensorcached status`. A field follows the field of the same name of the statistics of package cache. Functions are safe for concurrent use; values are not.
 package statjson
 
 import (
+	"reflect"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -14,7 +16,7 @@ type Table struct {
 	DType            string           `json:"dtype,omitempty"`
 	Rows             int64            `json:"rows"`
 	RowBytes         int              `json:"row_bytes,omitempty"`
-	RowsCached       int64            `json:"rows_cached"`
+	CachedRows       int64            `json:"rows_cached"`
 	RawRows          int64            `json:"rows_uncompressed"`
 	EqualRows        int64            `json:"rows_equal"`
 	SlotsSaved       int64            `json:"slots_saved"`
@@ -37,26 +39,26 @@ type Table struct {
 // Stats has the statistics of a cache. The embedded Table is the sum of all tables.
 type Stats struct {
 	Table
-	GPUMemory     int64             `json:"gpu_memory"`
-	PayloadBytes  int64             `json:"payload_bytes"`
-	ResidentBytes int64             `json:"resident_bytes,omitempty"` // slots and words of resident tables
-	MetadataBytes int64             `json:"metadata_bytes"`
-	FreeBytes     int64             `json:"free_bytes"`
-	Unallocated   int64             `json:"unallocated_bytes"` // of gpu_memory, because all rows fit in less
-	CodecBytes    int64             `json:"codec_bytes"`
-	IndexBytes    int64             `json:"index_bytes"`
-	ScratchBytes  int64             `json:"scratch_bytes"`
-	StagingBytes  int64             `json:"staging_bytes"`
-	HostBytes     int64             `json:"host_bytes"`
-	HostTaken     int64             `json:"host_taken_bytes"` // of all that the cache takes there
-	LoadPeakBytes int64             `json:"load_peak_bytes"`
-	OverlayBytes  int64             `json:"overlay_bytes"`
-	Refresh       Refresh           `json:"refresh"`
-	Updates       Updates           `json:"updates"`
-	RestoredRows  int64             `json:"restored_rows"`
-	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner", and of tensorcached "telemetry"
-	Tables        []Table           `json:"tables"`
-	Devices       []Device          `json:"devices"`
+	BudgetBytes      int64             `json:"gpu_memory"`
+	PayloadBytes     int64             `json:"payload_bytes"`
+	ResidentBytes    int64             `json:"resident_bytes,omitempty"` // slots and words of resident tables
+	MetadataBytes    int64             `json:"metadata_bytes"`
+	FreeBytes        int64             `json:"free_bytes"`
+	UnallocatedBytes int64             `json:"unallocated_bytes"` // of gpu_memory, because all rows fit in less
+	CodecBytes       int64             `json:"codec_bytes"`
+	IndexBytes       int64             `json:"index_bytes"`
+	ScratchBytes     int64             `json:"scratch_bytes"`
+	StagingBytes     int64             `json:"staging_bytes"`
+	HostBytes        int64             `json:"host_bytes"`
+	HostTakenBytes   int64             `json:"host_taken_bytes"` // of all that the cache takes there
+	LoadPeakBytes    int64             `json:"load_peak_bytes"`
+	OverlayBytes     int64             `json:"overlay_bytes"`
+	Refresh          Refresh           `json:"refresh"`
+	Updates          Updates           `json:"updates"`
+	RestoredRows     int64             `json:"restored_rows"`
+	Errors           map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner", and of tensorcached "telemetry"
+	Tables           []Table           `json:"tables"`
+	Devices          []Device          `json:"devices"`
 	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled, or none of them has been looked up.
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// Machine has what all processes have counted, if the cache is attached: the counters beside it are of this process. It is nil otherwise.
@@ -96,39 +98,39 @@ type Resident struct {
 
 // Refresh counts what refresh cycles did.
 type Refresh struct {
-	Cycles         int64 `json:"cycles"`
-	AdmittedRows   int64 `json:"admitted_rows"`
-	EvictedRows    int64 `json:"evicted_rows"`
-	MovedRows      int64 `json:"moved_rows"`
-	WrittenBytes   int64 `json:"written_bytes"`
-	Samples        int64 `json:"samples"`
-	SamplesDropped int64 `json:"samples_dropped"`
+	Cycles          int64 `json:"cycles"`
+	AdmittedRows    int64 `json:"admitted_rows"`
+	EvictedRows     int64 `json:"evicted_rows"`
+	MovedRows       int64 `json:"moved_rows"`
+	RefreshedBytes  int64 `json:"written_bytes"`
+	SampledAccesses int64 `json:"samples"`
+	LostAccesses    int64 `json:"samples_dropped"`
 }
 
 // Updates counts rows that were changed.
 type Updates struct {
-	Rows             int64 `json:"rows"`
-	Waits            int64 `json:"waits"`
+	UpdatedRows      int64 `json:"rows"`
+	UpdateWaits      int64 `json:"waits"`
 	InvalidatedRows  int64 `json:"invalidated_rows"`
 	HostBytesWritten int64 `json:"host_bytes_written"`
 }
 
 // Device has the statistics of one device.
 type Device struct {
-	Backend      string  `json:"backend"`
-	Index        int     `json:"index"`
-	Name         string  `json:"name"`
-	GPUMemory    int64   `json:"gpu_memory"`
-	PayloadBytes int64   `json:"payload_bytes"`
-	FreeBytes    int64   `json:"free_bytes"`
-	Unallocated  int64   `json:"unallocated_bytes"`
-	Gathers      int64   `json:"gathers"`
-	Lookups      int64   `json:"lookups"`
-	LocalHits    int64   `json:"local_hits"`
-	PeerHits     int64   `json:"peer_hits"`
-	Misses       int64   `json:"misses"`
-	Load         float64 `json:"load"`
-	Error        string  `json:"error,omitempty"`
+	Backend          string  `json:"backend"`
+	Index            int     `json:"index"`
+	Name             string  `json:"name"`
+	BudgetBytes      int64   `json:"gpu_memory"`
+	PayloadBytes     int64   `json:"payload_bytes"`
+	FreeBytes        int64   `json:"free_bytes"`
+	UnallocatedBytes int64   `json:"unallocated_bytes"`
+	Gathers          int64   `json:"gathers"`
+	Lookups          int64   `json:"lookups"`
+	LocalHits        int64   `json:"local_hits"`
+	PeerHits         int64   `json:"peer_hits"`
+	Misses           int64   `json:"misses"`
+	Load             float64 `json:"load"`
+	Error            string  `json:"error,omitempty"`
 }
 
 // Estimate is cache.Estimate.
@@ -154,19 +156,10 @@ func Of(c *cache.Cache) (*Stats, error) {
 }
 
 func of(c *cache.Cache, all *cache.Stats) *Stats {
-	n := all.Changes
-	r := &Stats{
-		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, ResidentBytes: all.ResidentBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
-		Unallocated: all.UnallocatedBytes,
-		CodecBytes:  all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
-		HostBytes: all.HostBytes, HostTaken: all.HostTakenBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
-		Refresh: Refresh{
-			Cycles: n.Cycles, AdmittedRows: n.AdmittedRows, EvictedRows: n.EvictedRows, MovedRows: n.MovedRows, WrittenBytes: n.RefreshedBytes,
-			Samples: n.SampledAccesses, SamplesDropped: n.LostAccesses,
-		},
-		Updates: Updates{Rows: n.UpdatedRows, Waits: n.UpdateWaits, InvalidatedRows: n.InvalidatedRows, HostBytesWritten: n.HostBytesWritten},
-		Errors:  map[string]string{},
-	}
+	r := &Stats{Errors: map[string]string{}}
+	set(r, all)
+	set(&r.Refresh, &all.Changes)
+	set(&r.Updates, &all.Changes)
 	for what, text := range map[string]string{
 		"policy": all.PolicyError, "refresh": all.RefreshError, "change": all.ChangeError, "restore": all.RestoreError, "owner": all.OwnerError,
 	} {
@@ -175,12 +168,11 @@ func of(c *cache.Cache, all *cache.Stats) *Stats {
 		}
 	}
 	r.addTables(all.Tables)
-	for i, d := range all.Devices {
+	for i := range all.Devices {
 		info := c.DeviceInfo(i)
-		r.Devices = append(r.Devices, Device{
-			Backend: info.Kind, Index: info.Index, Name: info.Name, GPUMemory: d.BudgetBytes, PayloadBytes: d.PayloadBytes, FreeBytes: d.FreeBytes, Unallocated: d.UnallocatedBytes,
-			Gathers: d.Gathers, Lookups: d.Lookups, LocalHits: d.LocalHits, PeerHits: d.PeerHits, Misses: d.Misses, Load: d.Load, Error: d.Error,
-		})
+		d := Device{Backend: info.Kind, Index: info.Index, Name: info.Name}
+		set(&d, &all.Devices[i])
+		r.Devices = append(r.Devices, d)
 	}
 	if e := all.Estimate; e != nil {
 		r.Estimate = &Estimate{Accesses: e.Accesses, Keys: e.Keys}
@@ -194,27 +186,31 @@ func of(c *cache.Cache, all *cache.Stats) *Stats {
 	return r
 }
 
-// addTables sets the statistics of the tables and their sum.
+// set sets the fields of to that have the name and type of a field of from. Both are pointers to structs.
+func set(to, from any) {
+	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range t.NumField() {
+		if v := f.FieldByName(t.Type().Field(i).Name); v.IsValid() && v.Type() == t.Field(i).Type() {
+			t.Field(i).Set(v)
+		}
+	}
+}
+
+// addTables sets the statistics of the tables and their sum: of all fields that are an int64.
 func (s *Stats) addTables(tables []cache.TableStats) {
 	codecs := []string{}
 	s.MissesByReason = map[string]int64{}
+	sum := reflect.ValueOf(&s.Table).Elem()
 	for i := range tables {
 		t := ofTable(&tables[i])
 		s.Tables = append(s.Tables, t)
 		codecs = append(codecs, tables[i].Codec)
-		s.Rows += t.Rows
-		s.RowsCached += t.RowsCached
-		s.RawRows += t.RawRows
-		s.EqualRows += t.EqualRows
-		s.SlotsSaved += t.SlotsSaved
-		s.RawBytes += t.RawBytes
-		s.StoredBytes += t.StoredBytes
-		s.Gathers += t.Gathers
-		s.Lookups += t.Lookups
-		s.Hits += t.Hits
-		s.PeerHits += t.PeerHits
-		s.Misses += t.Misses
-		s.HostBytesMoved += t.HostBytesMoved
+		for f, n := range reflect.ValueOf(t).Fields() {
+			if n.Kind() == reflect.Int64 {
+				to := sum.FieldByIndex(f.Index)
+				to.SetInt(to.Int() + n.Int())
+			}
+		}
 		for reason, n := range t.MissesByReason {
 			s.MissesByReason[reason] += n
 		}
@@ -224,11 +220,8 @@ func (s *Stats) addTables(tables []cache.TableStats) {
 }
 
 func ofTable(t *cache.TableStats) Table {
-	s := Table{
-		Name: t.Name, Codec: t.Codec, DType: t.DType.String(), Rows: t.Rows, RowBytes: t.RowBytes, RowsCached: t.CachedRows, RawRows: t.RawRows, EqualRows: t.EqualRows, SlotsSaved: t.SlotsSaved,
-		RawBytes: t.RawBytes, StoredBytes: t.StoredBytes, Gathers: t.Gathers, Lookups: t.Lookups, Hits: t.Hits, PeerHits: t.PeerHits, Misses: t.Misses,
-		MissesByReason: map[string]int64{}, HostBytesMoved: t.HostBytesMoved,
-	}
+	s := Table{Codec: t.Codec, DType: t.DType.String(), MissesByReason: map[string]int64{}}
+	set(&s, t)
 	for r, n := range t.MissesByReason {
 		s.MissesByReason[slab.Reason(r).String()] = n
 	}
@@ -236,7 +229,8 @@ func ofTable(t *cache.TableStats) Table {
 		s.Tiers = TiersOf(&t.Tiers)
 	}
 	if r := t.Resident; r != nil {
-		s.Resident = &Resident{r.TargetBytes, RangesOf(r.Ranges), r.OverflowRows, r.OverflowBytes, r.MaxTargetBytes, r.PastMaxOverflow, r.DeviceBytes, r.BuddyBytes, r.PeerBytes, r.OverflowReads, r.OverflowBytesRead}
+		s.Resident = &Resident{Ranges: RangesOf(r.Ranges)}
+		set(s.Resident, r)
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason

@@ -10,12 +10,12 @@ type Tiers struct {
 	Log      Log      `json:"log"`
 }
 
-// HostTier has the rows in host memory and the bytes of their slots, of capacity bytes. Memory is all that the tier takes, its index included.
+// HostTier has the rows in host memory and the bytes of their slots, of capacity bytes. HostMemory is all that the tier takes, its index included.
 type HostTier struct {
-	Rows         int64 `json:"rows"`
-	Bytes        int64 `json:"bytes"`
-	Capacity     int64 `json:"capacity"`
-	Memory       int64 `json:"memory"`
+	HostRows     int64 `json:"rows"`
+	HostBytes    int64 `json:"bytes"`
+	HostCapacity int64 `json:"capacity"`
+	HostMemory   int64 `json:"memory"`
 	PromotedRows int64 `json:"promoted_rows"`
 	DemotedRows  int64 `json:"demoted_rows"`
 }
@@ -49,41 +49,37 @@ type Store struct {
 // Prefetch counts prefetched rows: those that were in memory when a batch asked for them, those that left unused, those for which there was no room, and those that
 // a batch took while they were being read.
 type Prefetch struct {
-	Rows        int64 `json:"rows"`
-	UsedRows    int64 `json:"used_rows"`
-	UnusedRows  int64 `json:"unused_rows"`
-	DroppedRows int64 `json:"dropped_rows"`
-	TakenRows   int64 `json:"taken_rows"`
+	PrefetchedRows int64 `json:"rows"`
+	UsedRows       int64 `json:"used_rows"`
+	UnusedRows     int64 `json:"unused_rows"`
+	DroppedRows    int64 `json:"dropped_rows"`
+	FlightRows     int64 `json:"taken_rows"`
 }
 
 // Log counts updates: rows found in the log and the mean time of a read there, bytes of updated rows, and bytes written for them. HeldRows
 // are in the log and not in the pages, in files of HeldBytes. FailedMerges is how often the log could not be merged or compacted, and MergeWaiting is set
 // while a merge waits for the store of the pages.
 type Log struct {
-	Rows         int64   `json:"rows"`
-	Bytes        int64   `json:"bytes"`
-	BytesWritten int64   `json:"bytes_written"`
-	MeanMillis   float64 `json:"mean_ms"`
-	HeldRows     int64   `json:"held_rows"`
-	HeldBytes    int64   `json:"held_bytes"`
-	FailedMerges int64   `json:"failed_merges"`
-	MergeWaiting bool    `json:"merge_waiting"`
+	LogRows            int64   `json:"rows"`
+	UpdateBytes        int64   `json:"bytes"`
+	UpdateBytesWritten int64   `json:"bytes_written"`
+	MeanMillis         float64 `json:"mean_ms"`
+	HeldRows           int64   `json:"held_rows"`
+	HeldBytes          int64   `json:"held_bytes"`
+	FailedMerges       int64   `json:"failed_merges"`
+	MergeWaiting       bool    `json:"merge_waiting"`
 }
 
 // TiersOf returns the JSON form of a table's tiers.
 func TiersOf(t *cache.TierStats) *Tiers {
-	r := &Tiers{
-		Host: HostTier{t.HostRows, t.HostBytes, t.HostCapacity, t.HostMemory, t.PromotedRows, t.DemotedRows},
-		Cold: ColdTier{
-			AbsentRows: t.AbsentRows, FailedRows: t.FailedRows, RowsRead: t.RowsRead, PagesRead: t.PagesRead, BytesRead: t.BytesRead, Reads: t.Reads,
-			Restored: t.Restored,
-		},
-		Prefetch: Prefetch{t.PrefetchedRows, t.UsedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
-		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten, mean(t.LogNanos, t.LogReads), t.HeldRows, t.HeldBytes, t.FailedMerges, t.MergeWaiting},
+	r := &Tiers{Cold: ColdTier{MeanMillis: mean(t.ReadNanos, t.Reads)}, Log: Log{MeanMillis: mean(t.LogNanos, t.LogReads)}}
+	for _, part := range []any{&r.Host, &r.Cold, &r.Prefetch, &r.Log} {
+		set(part, t)
 	}
-	r.Cold.MeanMillis = mean(t.ReadNanos, t.Reads)
-	for _, s := range t.Stores {
-		r.Cold.Stores = append(r.Cold.Stores, Store{s.Name, s.Reads, s.PagesRead, s.BytesRead, s.FailedPages, mean(s.Nanos, s.Reads), s.Fault})
+	for i := range t.Stores {
+		s := Store{MeanMillis: mean(t.Stores[i].Nanos, t.Stores[i].Reads)}
+		set(&s, &t.Stores[i])
+		r.Cold.Stores = append(r.Cold.Stores, s)
 	}
 	return r
 }

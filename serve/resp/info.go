@@ -42,19 +42,19 @@ func (c *conn) info(args [][]byte) error {
 	part("Server", "redis_version", "7.0.0", "tensorcache_version", s.o.Version, "redis_mode", "standalone", "process_id", os.Getpid(), "tcp_port", c.port(),
 		"uptime_in_seconds", int64(time.Since(s.started).Seconds()))
 	part("Clients", "connected_clients", s.Clients(), "blocked_clients", 0, "maxclients", s.o.MaxClients)
-	part("Memory", "used_memory", stats.HostBytes+stats.OverlayBytes+stats.GPUMemory-stats.Unallocated, "host_bytes", stats.HostBytes, "budget_bytes", stats.GPUMemory,
-		"payload_bytes", stats.PayloadBytes, "metadata_bytes", stats.MetadataBytes, "resident_bytes", stats.ResidentBytes, "free_bytes", stats.FreeBytes, "unallocated_bytes", stats.Unallocated)
+	part("Memory", "used_memory", stats.HostBytes+stats.OverlayBytes+stats.BudgetBytes-stats.UnallocatedBytes, "host_bytes", stats.HostBytes, "budget_bytes", stats.BudgetBytes,
+		"payload_bytes", stats.PayloadBytes, "metadata_bytes", stats.MetadataBytes, "resident_bytes", stats.ResidentBytes, "free_bytes", stats.FreeBytes, "unallocated_bytes", stats.UnallocatedBytes)
 	part("Stats", "total_connections_received", s.counts.connections.Load(), "rejected_connections", s.endings.of(full),
 		"evicted_clients", s.endings.of(evicted), "client_output_buffer_limit_disconnections", s.endings.of(unread), "http_requests_refused", s.endings.of(http),
 		"acl_access_denied_auth", s.logins.Failed(),
 		"total_commands_processed", s.counts.commands.Load(), "keyspace_hits", stats.Hits, "keyspace_misses", stats.Misses,
-		"hit_ratio", stats.HitRatio, "refresh_cycles", stats.Refresh.Cycles, "updated_rows", stats.Updates.Rows)
+		"hit_ratio", stats.HitRatio, "refresh_cycles", stats.Refresh.Cycles, "updated_rows", stats.Updates.UpdatedRows)
 	part("Replication", "role", "master", "connected_slaves", 0)
 	part("Keyspace", "db0", fmt.Sprintf("keys=%d,expires=0,avg_ttl=0", stats.Rows))
 	var lines []any
 	for i, t := range stats.Tables {
 		lines = append(lines, fmt.Sprintf("table%d", i), fmt.Sprintf("name=%s,rows=%d,row_bytes=%d,dtype=%s,codec=%v,rows_cached=%d,lookups=%d,hits=%d",
-			t.Name, t.Rows, t.RowBytes, t.DType, t.Codec, t.RowsCached, t.Lookups, t.Hits))
+			t.Name, t.Rows, t.RowBytes, t.DType, t.Codec, t.CachedRows, t.Lookups, t.Hits))
 	}
 	part("Tables", lines...)
 	c.verbatim(b.String())

@@ -1,49 +1,36 @@
 package resp
 
 import (
-	"context"
 	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/tensorcache/tensorcache/internal/metrics"
 )
 
+// counted is what a server has counted, and has now.
+type counted struct {
+	Connections int64 `kind:"counter" metric:"tensorcache.resp.connections" unit:"{connection}" help:"Connections that were served."`
+	Commands    int64 `kind:"counter" metric:"tensorcache.resp.commands" unit:"{command}" help:"Commands that were replied to."`
+	Failed      int64 `kind:"counter" metric:"tensorcache.resp.logins.failed" unit:"{login}" help:"Logins with a wrong user or password."`
+	Clients     int64 `kind:"gauge" metric:"tensorcache.resp.clients" unit:"{connection}" help:"Connections now."`
+	Memory      int64 `kind:"gauge" metric:"tensorcache.resp.memory" unit:"By" help:"Bytes of long commands and replies, and of what is read ahead, now."`
+}
+
+// countedCuts is how often a server has refused or ended a connection, for one reason.
+type countedCuts struct {
+	Connections int64 `kind:"counter" metric:"tensorcache.resp.connections.cut" unit:"{connection}" help:"Connections that the server refused or ended: too many clients, most memory, no reply taken (unread), http, protocol errors, no login in time, a reply that failed (incomplete)."`
+}
+
 // measure registers the server's metrics, which are read when they are collected.
-func (s *Server) measure(p metric.MeterProvider) error {
-	m := p.Meter("github.com/tensorcache/tensorcache/serve/resp")
-	var err error
-	counter := func(name, unit, text string) metric.Int64ObservableCounter {
-		c, fault := m.Int64ObservableCounter("tensorcache.resp."+name, metric.WithUnit(unit), metric.WithDescription(text))
-		if err == nil {
-			err = fault
+func (s *Server) measure(p metric.MeterProvider) (err error) {
+	s.metrics, err = metrics.Register(p.Meter("github.com/tensorcache/tensorcache/serve/resp"), []any{counted{}, countedCuts{}}, func(tell metrics.Observe) {
+		tell(&counted{s.counts.connections.Load(), s.counts.commands.Load(), s.logins.Failed(), s.counts.connected.Load(), s.memory.held()})
+		for r, name := range reasonNames {
+			tell(&countedCuts{s.endings.of(reason(r))}, attribute.String("reason", name))
 		}
-		return c
-	}
-	connections := counter("connections", "{connection}", "Connections that were served")
-	cut := counter("connections.cut", "{connection}", "Connections that the server refused or ended, by reason")
-	commands := counter("commands", "{command}", "Commands that were replied to")
-	failed := counter("logins.failed", "{login}", "Logins with a wrong user or password")
-	clients, fault := m.Int64ObservableGauge("tensorcache.resp.clients", metric.WithUnit("{connection}"), metric.WithDescription("Connections now"))
-	if err == nil {
-		err = fault
-	}
-	memory, fault := m.Int64ObservableGauge("tensorcache.resp.memory", metric.WithUnit("By"), metric.WithDescription("Bytes of long commands and replies now"))
-	if err == nil {
-		err = fault
-	}
-	if err == nil {
-		s.metrics, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-			for r, name := range reasonNames {
-				o.ObserveInt64(cut, s.endings.of(reason(r)), metric.WithAttributes(attribute.String("reason", name)))
-			}
-			o.ObserveInt64(connections, s.counts.connections.Load())
-			o.ObserveInt64(commands, s.counts.commands.Load())
-			o.ObserveInt64(failed, s.logins.Failed())
-			o.ObserveInt64(clients, s.counts.connected.Load())
-			o.ObserveInt64(memory, s.memory.held())
-			return nil
-		}, connections, cut, commands, failed, clients, memory)
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("resp: metrics: %w", err)
 	}

@@ -76,7 +76,7 @@ func (h *history) keep(of func() (*cache.Cache, error), step time.Duration) {
 func pointOf(last, now *statjson.Stats, from, to time.Time) Point {
 	p := Point{
 		Time: float64(to.UnixMilli()) / 1e3, Seconds: to.Sub(from).Seconds(), Lookups: now.Lookups - last.Lookups, Hits: now.Hits - last.Hits,
-		RowsCached: now.RowsCached, MissesByReason: map[string]int64{},
+		RowsCached: now.CachedRows, MissesByReason: map[string]int64{},
 		AdmittedRows: now.Refresh.AdmittedRows - last.Refresh.AdmittedRows, EvictedRows: now.Refresh.EvictedRows - last.Refresh.EvictedRows,
 	}
 	for reason, n := range now.MissesByReason {

@@ -16,7 +16,6 @@
 package web
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
@@ -36,6 +35,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/metrics"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/throttle"
 )
@@ -119,16 +119,15 @@ func New(o Options) (*Handler, error) {
 	return h, nil
 }
 
+type counted struct {
+	Failed int64 `kind:"counter" metric:"tensorcache.http.logins.failed" unit:"{login}" help:"Requests with a wrong token."`
+}
+
 // measure registers the handler's metric.
-func (h *Handler) measure(p metric.MeterProvider) error {
-	m := p.Meter("github.com/tensorcache/tensorcache/serve/web")
-	failed, err := m.Int64ObservableCounter("tensorcache.http.logins.failed", metric.WithUnit("{login}"), metric.WithDescription("Requests with a wrong token"))
-	if err == nil {
-		h.metrics, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-			o.ObserveInt64(failed, h.logins.Failed())
-			return nil
-		}, failed)
-	}
+func (h *Handler) measure(p metric.MeterProvider) (err error) {
+	h.metrics, err = metrics.Register(p.Meter("github.com/tensorcache/tensorcache/serve/web"), []any{counted{}}, func(tell metrics.Observe) {
+		tell(&counted{h.logins.Failed()})
+	})
 	if err != nil {
 		return fmt.Errorf("web: metrics: %w", err)
 	}

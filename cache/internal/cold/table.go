@@ -158,7 +158,6 @@ func (t *Table) logFaults(r Reads) {
 // Counts are the counters of a Table.
 type Counts struct {
 	Rows, Pages, Bytes, Nanos, Reads atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
-	Failed                           atomic.Int64 // rows that batches asked for and did not get
 	FromLog, LogReads, LogNanos      atomic.Int64 // rows that the log had, reads that found some there, and how long these took
 	FromFlight                       atomic.Int64 // rows that were on their way
 	Prefetched, Unused, Dropped      atomic.Int64 // rows that Prefetch was asked for and that were not in flight; those that left unread; those for which there was no room
@@ -294,13 +293,6 @@ func (o *Outcome) Add(other *Outcome) {
 // Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
 // what it reads shown in the host tier. stored is not changed later.
 func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
-	deliver := put
-	put = func(i int, stored []byte, compressed bool, err error) {
-		if err != nil {
-			t.Counts.Failed.Add(1)
-		}
-		deliver(i, stored, compressed, err)
-	}
 	rest, at := t.flights.take(ctx, t, rows, put)
 	if len(rest) == 0 {
 		return
@@ -330,10 +322,10 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 	put := func(i int, stored []byte, compressed bool, err error) {
 		to := out[int(positions[i])*t.o.RowBytes:][:t.o.RowBytes]
 		if err == nil {
-			if err = t.decode(to, stored, compressed, rows[i]); err == nil {
-				return
-			}
-			t.Counts.Failed.Add(1)
+			err = t.decode(to, stored, compressed, rows[i])
+		}
+		if err == nil {
+			return
 		}
 		clear(to)
 		mu.Lock()

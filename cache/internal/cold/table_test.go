@@ -80,8 +80,8 @@ func TestTable_LogHangs(t *testing.T) {
 			t.Errorf("row %d: %v", row, faults[i])
 		}
 	}
-	if table.Counts.FromLog.Load() != 2 || table.Counts.Failed.Load() != 1 {
-		t.Errorf("%d rows from the log, %d failed", table.Counts.FromLog.Load(), table.Counts.Failed.Load())
+	if table.Counts.FromLog.Load() != 2 {
+		t.Errorf("%d rows from the log", table.Counts.FromLog.Load())
 	}
 }
 

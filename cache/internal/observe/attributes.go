@@ -75,13 +75,6 @@ const (
 	// Of metrics only.
 	KeyStage     = attribute.Key("tensorcache.stage")
 	KeyOperation = attribute.Key("tensorcache.operation")
-	KeyPath      = attribute.Key("tensorcache.io.path")
-	KeyDirection = attribute.Key("tensorcache.io.direction")
-	KeyAction    = attribute.Key("tensorcache.refresh.action")
-	KeySource    = attribute.Key("tensorcache.hit.slab")
-	KeyState     = attribute.Key("tensorcache.slab.state")
-	KeyKind      = attribute.Key("tensorcache.metadata.kind")
-	KeyOutcome   = attribute.Key("tensorcache.outcome")
 	KeyMultiple  = attribute.Key("tensorcache.budget.multiple")
 )
 

@@ -90,24 +90,21 @@ var seconds = []float64{
 	5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10,
 }
 
-// instruments makes and registers the instruments. Their names and units are the table of docs/tracing.md.
+// instruments makes and registers the instruments.
 func (t *Telemetry) instruments(m *metering) error {
 	meter := m.provider.Meter(Scope)
-	f := &Maker{meter: meter}
-	f.histogram(&m.gatherDuration, "tensorcache.gather.duration", "s", "Time of a Gather, from the call to its output being written.")
-	f.histogram(&m.stageDuration, "tensorcache.stage.duration", "s", "Time of a stage of a sampled batch on the device's timeline.")
-	var err error
-	m.gatherRows, err = meter.Int64Histogram("tensorcache.gather.rows", metric.WithUnit("{row}"),
-		metric.WithDescription("Rows of a Gather."), metric.WithExplicitBucketBoundaries(1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7))
-	f.note(err)
-	m.errors, err = meter.Int64Counter("tensorcache.errors", metric.WithUnit("{error}"), metric.WithDescription("Calls that failed."))
-	f.note(err)
-	if t.gauges == nil { // New has yet to complete: errors are all that can be counted
-		return f.err
+	var faults [4]error
+	histogram := func(name, what string) (h metric.Float64Histogram, err error) {
+		return meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(seconds...))
 	}
-	read := t.gauges(f)
-	if f.err != nil {
-		return f.err
+	m.gatherDuration, faults[0] = histogram("tensorcache.gather.duration", "Time of a Gather, from the call to its output being written.")
+	m.stageDuration, faults[1] = histogram("tensorcache.stage.duration", "Time of a stage of a sampled batch on the device's timeline.")
+	m.gatherRows, faults[2] = meter.Int64Histogram("tensorcache.gather.rows", metric.WithUnit("{row}"),
+		metric.WithDescription("Rows of a Gather."), metric.WithExplicitBucketBoundaries(1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7))
+	m.errors, faults[3] = meter.Int64Counter("tensorcache.errors", metric.WithUnit("{error}"), metric.WithDescription("Calls that failed."))
+	err := errors.Join(faults[:]...)
+	if err != nil || t.measure == nil { // New has yet to complete: errors are all that can be counted
+		return err
 	}
 	for _, table := range t.set.Tables {
 		with := func(more attribute.KeyValue) []metric.RecordOption {
@@ -124,52 +121,8 @@ func (t *Telemetry) instruments(m *metering) error {
 		}
 		m.stage = append(m.stage, stages)
 	}
-	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		read(o)
-		return nil
-	}, f.observed...)
+	m.callback, err = t.measure(meter)
 	return err
-}
-
-// Maker makes instruments and collects the errors.
-type Maker struct {
-	meter    metric.Meter
-	observed []metric.Observable
-	err      error
-}
-
-func (f *Maker) note(err error) { f.err = errors.Join(f.err, err) }
-
-func (f *Maker) histogram(h *metric.Float64Histogram, name, unit, what string) {
-	var err error
-	*h, err = f.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(seconds...))
-	f.note(err)
-}
-
-func (f *Maker) observe(i metric.Observable, err error) {
-	f.note(err)
-	f.observed = append(f.observed, i)
-}
-
-// Counter makes a counter that is read on collection.
-func (f *Maker) Counter(name, unit, what string) metric.Int64ObservableCounter {
-	i, err := f.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.observe(i, err)
-	return i
-}
-
-// Level makes an up-down counter that is read on collection. Unlike a gauge, it may be summed over attributes.
-func (f *Maker) Level(name, unit, what string) metric.Int64ObservableUpDownCounter {
-	i, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.observe(i, err)
-	return i
-}
-
-// Gauge makes a gauge that is read on collection.
-func (f *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
-	i, err := f.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.observe(i, err)
-	return i
 }
 
 // Failed counts a call that returned an error.

@@ -56,8 +56,7 @@ type Telemetry struct {
 	timed   bucket               // of the Gathers that record histograms
 	set     *read.Set
 	sources Sources
-	// gauges makes the instruments that are read on collection, and returns the function that reads them.
-	gauges func(*Maker) func(metric.Observer)
+	measure func(metric.Meter) (metric.Registration, error) // makes the metrics that are read on collection
 
 	tracing  atomic.Pointer[tracing]
 	metering atomic.Pointer[metering]
@@ -102,8 +101,8 @@ func New(o Options, set *read.Set) *Telemetry {
 func (t *Telemetry) SetSet(set *read.Set) { t.set = set }
 
 // Serve begins to observe batches. The set must have all tables and devices.
-func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Observer)) {
-	t.sources, t.gauges = sources, gauges
+func (t *Telemetry) Serve(sources Sources, measure func(metric.Meter) (metric.Registration, error)) {
+	t.sources, t.measure = sources, measure
 	t.tracing.Store(nil)
 	t.metering.Store(nil) // those made so far, by an error of New, have no gauges
 	t.meters()

@@ -127,16 +127,17 @@ func (o *Outcome) verdict(t *Table, n int64) error {
 type TableCounts struct {
 	Cached atomic.Int64 // rows that are admitted now; the writer's
 
-	gathers, hits, peerHits, hostBytes, peerBytes, absent, overflow atomic.Int64
-	reasons                                                         [slab.NumReasons]atomic.Int64
-	elsewhere                                                       func() board.Totals // what other processes have counted; nil: nothing
+	gathers, hits, peerHits, hostBytes, peerBytes, overflow atomic.Int64
+	absentRead, absentFailed                                atomic.Int64 // rows that the host tier did not hold: read from below it, or not
+	reasons                                                 [slab.NumReasons]atomic.Int64
+	elsewhere                                               func() board.Totals // what other processes have counted; nil: nothing
 }
 
 // TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
 type TableTotals struct {
 	Gathers, Hits, PeerHits, Misses, HostBytes int64
 	PeerBytes                                  int64 // of HostBytes: bytes read from overflow places in devices' memory
-	Absent                                     int64 // of Misses: rows that the host tier did not hold
+	Absent, Failed                             int64 // of Misses: rows that the host tier did not hold, and of these those that could not be read
 	Overflow                                   int64 // of Hits: rows of a resident table that were read from their overflow places too
 	Reasons                                    [slab.NumReasons]int64
 }
@@ -155,7 +156,7 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 		c.overflow.Add(o.Overflow)
 	}
 	if o.Absent != 0 {
-		c.absent.Add(o.Absent)
+		c.AddAbsent(o.Absent, o.Failed)
 	}
 	for r, n := range o.Reasons {
 		if n != 0 {
@@ -164,8 +165,11 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 	}
 }
 
-// AddAbsent counts rows that the host tier did not hold, of batches of another process, whose misses count there.
-func (c *TableCounts) AddAbsent(rows int64) { c.absent.Add(rows) }
+// AddAbsent counts rows that the host tier did not hold, some of which could not be read. Of batches of another process the misses count there.
+func (c *TableCounts) AddAbsent(rows, failed int64) {
+	c.absentRead.Add(rows - failed)
+	c.absentFailed.Add(failed)
+}
 
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
@@ -173,8 +177,9 @@ func (c *TableCounts) Totals() TableTotals {
 	t := TableTotals{
 		Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes,
 		PeerBytes: c.peerBytes.Load() + more.PeerBytes,
-		Absent:    c.absent.Load(), Overflow: c.overflow.Load() + more.Overflow,
+		Failed:    c.absentFailed.Load(), Overflow: c.overflow.Load() + more.Overflow,
 	}
+	t.Absent = c.absentRead.Load() + t.Failed
 	for r := range c.reasons {
 		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]
 		t.Misses += t.Reasons[r]

@@ -27,9 +27,9 @@ func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.
 		}
 		positions[i] = uint32(i)
 	}
-	t.Counts.AddAbsent(int64(len(rows)))
 	answer := &wire.AbsentRows{Data: make([]byte, len(rows)*n)}
 	o := t.Cold.Gather(ctx, rows, positions, answer.Data)
+	t.Counts.AddAbsent(o.Rows, o.Failed)
 	switch {
 	case errors.Is(o.Err, cold.ErrEnded):
 		return nil, cold.ErrEnded
