@@ -264,10 +264,11 @@ func TestUpdate_FailedWriter(t *testing.T) {
 	e := &epochs{}
 	e.left.Store(1 << 40)
 	cache.LetIn(c, e)
-	if err := c.SetBudget(ctx, 60<<10); !errors.Is(err, errScripted) {
+	s := stats(t, c)
+	if err := c.SetBudget(ctx, s.MetadataBytes+s.PayloadBytes/2); !errors.Is(err, errScripted) { // rows must give way
 		t.Fatal(err)
 	}
-	before := stats(t, c).Tables[0].Tiers
+	before := s.Tables[0].Tiers
 	if err := c.Update(ctx, 0, allRows(rows), make([]byte, rows*rowBytes)); !errors.Is(err, errScripted) {
 		t.Errorf("Update: %v", err)
 	}
