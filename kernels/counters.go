@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"sync/atomic"
+
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
@@ -37,3 +39,14 @@ func CountersView(b device.Buffer) *Counters { return &view[Counters](b)[0] }
 
 // FirstOutOfRange returns the batch index of the first row number out of range. REQUIRES: c.OutOfRange > 0.
 func (c *Counters) FirstOutOfRange() int { return int(^c.NotFirst) }
+
+// addPart adds what a part of a batch has counted.
+func (c *Counters) addPart(done *Counters) {
+	atomic.AddUint32(&c.Hits, done.Hits)
+	atomic.AddUint32(&c.Misses, done.Misses)
+	atomic.AddUint32(&c.Peers, done.Peers)
+	atomic.AddUint64(&c.HostBytes, done.HostBytes)
+	for r, n := range done.Reasons {
+		atomic.AddUint32(&c.Reasons[r], n)
+	}
+}

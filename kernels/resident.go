@@ -152,14 +152,3 @@ func (k *Serve) rangeResident(from, to int) {
 	}
 	k.host.count.addPart(&done)
 }
-
-// addPart adds what a part of a batch has counted.
-func (c *Counters) addPart(done *Counters) {
-	atomic.AddUint32(&c.Hits, done.Hits)
-	atomic.AddUint32(&c.Misses, done.Misses)
-	atomic.AddUint32(&c.Peers, done.Peers)
-	atomic.AddUint64(&c.HostBytes, done.HostBytes)
-	for r, n := range done.Reasons {
-		atomic.AddUint32(&c.Reasons[r], n)
-	}
-}

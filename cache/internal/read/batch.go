@@ -126,7 +126,7 @@ func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned L
 		l.ctx = context.WithoutCancel(ctx) // the caller has its batch and may end ctx
 	}
 	l.startTrace(trace, planned)
-	if err := l.enqueuePooled(s, table, rows, out); err != nil {
+	if err := l.enqueueAny(s, table, rows, out); err != nil {
 		l.abandon(s)
 		d.release(l, nil)
 		return nil, d.wrap(err, n, d.set.Tables[table])

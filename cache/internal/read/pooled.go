@@ -187,7 +187,7 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	l.route.pool = &staged
 	defer func() { l.route.pool = b }()
 	size := int64(b.Bags) * staged.Stride
-	err := l.enqueuePooled(l.stream, table, RowNumbers{stage(0, rows.Buffer), rows.Int32}, a.out.Slice(0, size))
+	err := l.enqueueAny(l.stream, table, RowNumbers{stage(0, rows.Buffer), rows.Int32}, a.out.Slice(0, size))
 	if err == nil {
 		if err = l.stream.Copy(a.received.Slice(0, size), a.out.Slice(0, size)); err == nil {
 			err = l.stream.Synchronize()

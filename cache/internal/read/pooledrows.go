@@ -88,8 +88,8 @@ func (r *route) pooledParts() (p pooledParts) {
 	return p
 }
 
-// enqueuePooled is enqueue for batches of every kind, also those whose rows are written before they are added up.
-func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
+// enqueueAny is enqueue for batches of every kind, also those whose rows are written before they are added up.
+func (l *lane) enqueueAny(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	r := &l.route
 	if r.rows == 0 {
 		return l.enqueue(s, table, rows, out)
