@@ -18,7 +18,7 @@ import (
 type captures struct {
 	count atomic.Int32 // of those in all, for who need not look
 	bytes atomic.Int64 // of device memory
-	// asked says that askForReplays has begun to look, or has done so less than pauseLooks ago. looks are those under way.
+	// asked says that askForReplays has begun to look, or has done so less than Tuning.LookPause ago. looks are those under way.
 	asked atomic.Bool
 	looks sync.WaitGroup
 

@@ -334,10 +334,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 		}
 		l.plan.Enqueued(err)
 	}
-	if err == nil && enqueuedLate != nil {
-		err = enqueuedLate(s)
-	}
-	if err == nil {
+	if err = l.owner.afterEnqueue(s, err); err == nil {
 		l.after = nil // the batch ends after it
 		if l.route.absent {
 			l.rounds.enqueued.Store(true)

@@ -294,10 +294,7 @@ func (l *lane) enqueueTables(s device.Stream) error {
 	} else {
 		l.sequence.Drop()
 	}
-	if err == nil && enqueuedLate != nil {
-		err = enqueuedLate(s)
-	}
-	if err == nil {
+	if err = l.owner.afterEnqueue(s, err); err == nil {
 		l.after = nil
 	}
 	return err

@@ -39,7 +39,7 @@ func (c *capture) mayBeAbsent(table, n int) error {
 	a := &replayAbsent{}
 	c.absent = a
 	a.table, a.from = d.Table(table), d.set.Tables[table].Absent
-	if err := a.reserve(d, a.table.Rows.RowBytes, int64(n), leastReplayed); err != nil {
+	if err := a.reserve(d, a.table.Rows.RowBytes, int64(n), d.set.Tuning.CapturedRoundBytes); err != nil {
 		return err
 	}
 	var err error

@@ -71,13 +71,10 @@ type route struct {
 	tables                    []Part // not nil: of a batch of several tables, which has no table of its own
 }
 
-// onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
-var onlyLaunches Launches
-
 // decide returns the route of a batch of n rows. A traced batch is served side by side, so that its stages can be timed; planned is
-// what an untraced one would be.
-func decide(t *TableView, n int64, traced bool) (r route, planned Launches) {
-	planned = onlyLaunches
+// what an untraced one would be. only, unless 0, serves every batch.
+func decide(t *TableView, n int64, traced bool, only Launches) (r route, planned Launches) {
+	planned = only
 	switch {
 	case t.Resident != nil:
 		return route{table: t, launches: OneLaunch}, OneLaunch
@@ -108,7 +105,7 @@ func ReadingOf(rows kernels.HostRows, n int64, share *transfer.ShareTable) trans
 
 // decide returns the route of a batch of n rows of a table.
 func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launches) {
-	r, planned = decide(d.Table(table), n, traced)
+	r, planned = decide(d.Table(table), n, traced, d.set.Tuning.Launches)
 	if d.readsAbsent(table) { // other kernels must not see the index of such a tier
 		r.launches, planned, r.absent = SideBySide, SideBySide, true
 	}
