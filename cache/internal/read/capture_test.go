@@ -292,7 +292,7 @@ func TestCaptures_Partly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.capture(s, 0, RowNumbers{}, device.Buffer{}, nil, nil); !errors.Is(err, errLaunch) {
+	if _, err := d.capture(s, 0, RowNumbers{}, device.Buffer{}, 0, nil, nil); !errors.Is(err, errLaunch) {
 		t.Fatal(err)
 	}
 	place := p.Board.Capture(1)

@@ -223,7 +223,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			if bytes = l.route.lists(0); bytes == 0 {
 				return nil
 			}
-		case l.route.table.long(), l.route.pool != nil, l.route.absent:
+		case l.route.table.long(), l.route.pool != nil, l.route.absent, l.route.stride != 0:
 			return fmt.Errorf("cache: %w", err)
 		default:
 			l.route.launches = OneLaunch

@@ -81,7 +81,10 @@ func (r *route) pooledParts() (p pooledParts) {
 // enqueuePooled is enqueue for batches of every kind, also those whose rows are written before they are added up.
 func (l *lane) enqueuePooled(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	r := &l.route
-	if r.rows == 0 {
+	switch {
+	case r.stride != 0:
+		return l.enqueueStrided(s, table, rows, out)
+	case r.rows == 0:
 		return l.enqueue(s, table, rows, out)
 	}
 	b, parts, rowBytes, width := r.pool, r.pooledParts(), r.table.Rows.RowBytes, rows.bytes()
@@ -152,6 +155,7 @@ func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
 		return err
 	}
 	d.captures.bytes.Add(mem.Size())
+	c.mem = mem
 	c.sums = &kernels.SumRows{
 		Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Views: c.kernel.Views, RowBytes: l.RowBytes, End: b.Rows, Next: b.Rows, Mem: mem, Out: out,
 		Partials: serve.Partials,

@@ -182,20 +182,24 @@ func (a *replayAbsent) outcome() cold.Outcome {
 	return o
 }
 
-// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the adding up of rows.
+// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the use of rows.
 func (c *capture) enqueueRest(s device.Stream) error {
-	var sums device.Kernel
-	if c.sums != nil {
-		sums = c.sums
+	if c.absent == nil {
+		return c.useRows(s)
 	}
-	if c.absent != nil {
-		if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out, sums); err != nil {
-			return fmt.Errorf("rows below the host tier: %w", err)
-		}
-		return nil
+	if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out, c.useRows); err != nil {
+		return fmt.Errorf("rows below the host tier: %w", err)
 	}
-	if sums != nil {
-		return s.Launch(sums)
+	return nil
+}
+
+// useRows enqueues the adding up of rows, or copies them to their places, where that is to be done.
+func (c *capture) useRows(s device.Stream) error {
+	switch {
+	case c.sums != nil:
+		return s.Launch(c.sums)
+	case c.stride != 0:
+		return copyRows(s, c.out, c.stride, c.mem, int64(c.kernel.Serve.Lookup.RowBytes))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type heldRows struct {
 	calls atomic.Int32
 }
 
-func (h *heldRows) Gather(context.Context, []int64, []uint32, []byte) cold.Outcome {
+func (h *heldRows) Gather(context.Context, []int64, []uint32, []byte, int) cold.Outcome {
 	panic("not asked")
 }
 func (h *heldRows) Longest() time.Duration { return time.Hour }

@@ -220,11 +220,11 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	if err := s.Record(g.tierEnd); err != nil {
 		return err
 	}
-	return g.enqueue(s, lookup.Out, nil)
+	return g.enqueue(s, lookup.Out, func(device.Stream) error { return nil })
 }
 
-// enqueue enqueues the rounds of a batch, then a kernel that uses the rows, unless it is nil, and the batch's end.
-func (r *rounds) enqueue(s device.Stream, out device.Buffer, then device.Kernel) error {
+// enqueue enqueues the rounds of a batch, then what uses the rows, and the batch's end.
+func (r *rounds) enqueue(s device.Stream, out device.Buffer, use func(device.Stream) error) error {
 	b := &r.batch
 	for i := range r.count {
 		h := &r.halves[i%2]
@@ -239,10 +239,8 @@ func (r *rounds) enqueue(s device.Stream, out device.Buffer, then device.Kernel)
 			return err
 		}
 	}
-	if then != nil {
-		if err := s.Launch(then); err != nil {
-			return err
-		}
+	if err := use(s); err != nil {
+		return err
 	}
 	return s.Launch(b.End())
 }

@@ -61,6 +61,7 @@ type route struct {
 	misses   transfer.Reading // side by side only
 	pool     *reduce.Batch    // not nil: rows are added up
 	rows     int              // of a pooled batch: so many are written at a time, and added up from there; 0: they are added up where they are decoded, in one launch
+	stride   int64            // not 0: rows are written to memory of the lists, and copied to places so many bytes apart
 	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
 	left     bool             // with absent: the GPU does not wait for such rows, as whoever enqueues the batch waits for it and then reads them
@@ -119,6 +120,8 @@ func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
+	case r.stride != 0:
+		return r.packedAt(n) + int64(n)*int64(r.table.Rows.RowBytes)
 	case r.tables != nil && !r.partial:
 		return 0
 	case r.tables != nil:

@@ -29,7 +29,7 @@ func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.
 	}
 	t.Counts.AddAbsent(int64(len(rows)))
 	answer := &wire.AbsentRows{Data: make([]byte, len(rows)*n)}
-	o := t.Cold.Gather(ctx, rows, positions, answer.Data)
+	o := t.Cold.Gather(ctx, rows, positions, answer.Data, n)
 	switch {
 	case errors.Is(o.Err, cold.ErrEnded):
 		return nil, cold.ErrEnded
