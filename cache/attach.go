@@ -95,7 +95,11 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if fewer {
 		o.Lanes = read.MaxLanes()
 	}
-	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Timeout: o.Timeout, Scratch: o.Scratch, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: shareAlways}})
+	t := newTuning()
+	r := newRemote(address, attach.Options{
+		Name: o.Name, Lanes: o.Lanes, FewerLanes: fewer, Timeout: o.Timeout, Scratch: o.Scratch, Workers: o.Workers, OpenHost: t.attachHost, Tuning: t.Tuning,
+		Share: transfer.ShareOptions{Threads: o.Threads, StageBytes: clientStage, Always: t.shareAlways},
+	})
 	r.options.Absent = r.absentees
 	first, err := r.open(ctx, o.Wait)
 	if err != nil {
@@ -104,7 +108,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 		}
 		return nil, r.failed(err)
 	}
-	c := &Cache{gate: newGate(), stopTraining: func() {}, owner: r, set: first.Set}
+	c := &Cache{tuning: t, gate: newGate(), stopTraining: func() {}, owner: r, set: first.Set}
 	c.opts.Telemetry = o.Telemetry
 	observed := o.Telemetry.observe()
 	observed.Client, observed.Owner = o.Name, r.missed

@@ -55,7 +55,7 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	log := cold.NewMemoryLog(c.opts.Host.Overlay)
 	if b.logDir != "" {
 		var err error
-		if log, err = openUpdates(b.paged, b.logDir, b.durable, c.opts.Telemetry.Logger); err != nil {
+		if log, err = openUpdates(c.tuning, b.paged, b.logDir, b.durable, c.opts.Telemetry.Logger); err != nil {
 			return nil, belowError{err}
 		}
 	}

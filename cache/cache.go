@@ -19,6 +19,7 @@ import (
 // Cache serves rows of its tables. Make one with New. It is safe for concurrent use.
 type Cache struct {
 	opts    Options
+	tuning  *tuning
 	watch   *observe.Telemetry
 	set     *read.Set // the devices and tables that batches read; of an attached cache those of its first session, for their schema
 	owner   owner
@@ -51,7 +52,7 @@ func New(o Options) (*Cache, error) { return NewContext(context.Background(), o)
 func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
 	o.Admission.Training = until(ctx, o.Admission.Training)
-	c := &Cache{opts: o, gate: newGate(), stopTraining: func() {}}
+	c := &Cache{opts: o, tuning: newTuning(), gate: newGate(), stopTraining: func() {}}
 	c.owner = local{c}
 	defer func() { c.stopTraining() }()
 	c.opts.Tables = nil // the sources are not kept

@@ -541,3 +541,59 @@ func TestGPU_CheckOfReplays(t *testing.T) {
 		t.Errorf("Check after a replay with row numbers out of range: %v", err)
 	}
 }
+
+// TestGPU_CapturedStrided: rows of replays lie apart, and what lies between them stays as it is: of tables of every kind. Release gives back the memory that they pass through.
+func TestGPU_CapturedStrided(t *testing.T) {
+	onGPU(t)
+	gpu := gputest.Open(t)
+	const rowBytes, n, stride = pagedRowBytes, 700, pagedRowBytes + 24
+	data := versionedRows(pagedRows, rowBytes)
+	for kind, c := range map[string]*cache.Cache{
+		"cached":   newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 300 << 10, Devices: cache.DeviceOptions{Backend: "cuda"}}),
+		"resident": openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: rowBytes &^ 15}, 1, func(o *cache.Options) { onCUDA(o) }),
+		"pages":    overPages(t, packed(t, data, rowBytes, "ibp4", nil), cache.Options{Budget: 300 << 10, Host: cache.HostOptions{Memory: 800 << 10}}),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			before := stats(t, c).ScratchBytes
+			b := &captured{deviceBatch: putBatch(t, gpu, make([]int64, n), 0)}
+			s, err := gpu.NewStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			b.stream = s.(*cuda.Stream)
+			if b.out, err = gpu.Alloc((n-1)*stride+rowBytes, "test"); err != nil {
+				t.Fatal(err)
+			}
+			if b.graph, err = b.stream.Capture(true, func() (err error) {
+				b.batch, err = c.On(0).Enqueue(ctx, b.stream.Handle(), cache.Request{DeviceRows: b.rows, DeviceOut: b.out, Stride: stride})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			defer b.graph.Close()
+			r := rand.New(rand.NewPCG(1, 1))
+			out := make([]byte, b.out.Size())
+			for range 3 {
+				ids := randomRows(r, n, pagedRows)
+				fill(out)
+				if err := errors.Join(
+					device.Upload(gpu, b.rows, cache.AsBytes(ids)), device.Upload(gpu, b.out, out), b.graph.Launch(b.stream), b.stream.Synchronize(), device.Download(gpu, out, b.out),
+				); err != nil {
+					t.Fatal(err)
+				}
+				checkStrided(t, data, rowBytes, stride, ids, out)
+			}
+			if err := b.batch.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if held := stats(t, c).ScratchBytes - before; held < n*rowBytes {
+				t.Errorf("the batch holds %d bytes, less than its rows", held)
+			}
+			b.batch.Release()
+			if held := stats(t, c).ScratchBytes - before; held != 0 {
+				t.Errorf("%d bytes are held after Release", held)
+			}
+		})
+	}
+}

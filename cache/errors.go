@@ -26,7 +26,7 @@ var (
 	// the table's capacity. These calls change nothing. It is also wrapped by the error of Batch.Wait; those rows are zeroed then, and
 	// the other rows are written.
 	ErrRows = read.ErrRows
-	// ErrOutput is wrapped by the errors of Gather and Enqueue for an output of the wrong size, and of Update for data of the wrong
+	// ErrOutput is wrapped by the errors of Gather and Enqueue for an output of the wrong size or a Stride shorter than a row, and of Update for data of the wrong
 	// size. These calls change nothing.
 	ErrOutput = read.ErrOutput
 	// ErrDevice is wrapped by errors of devices that have failed for good. Once all have failed, every call but Close returns one.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tensorcache/tensorcache/cache/internal/attach"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
@@ -17,68 +16,73 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
+// tuned is the tuning of all caches in tests.
+var tuned = defaultTuning()
+
+func init() { newTuning = func() *tuning { return tuned } }
+
+// set sets a field of tuned until undo is called. No batch may be under way.
+func set[T any](field *T, value T) (undo func()) {
+	was := *field
+	*field = value
+	return func() { *field = was }
+}
+
 // OpenHostWith makes caches on the host backend use the devices of open until the test ends.
 func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
-	was := openHost
-	openHost = open
-	t.Cleanup(func() { openHost = was })
+	t.Cleanup(set(&tuned.openHost, open))
 }
 
 // AttachHostWith makes caches that attach to owners on the host backend use the devices of open until the test ends.
 func AttachHostWith(t testing.TB, open func(n, workers int) []device.Device) {
-	was := attach.OpenHost
-	attach.OpenHost = open
-	t.Cleanup(func() { attach.OpenHost = was })
+	t.Cleanup(set(&tuned.attachHost, open))
 }
 
 // MergeUpdatesFrom makes caches merge logs of updates from so many bytes on, and try again after so long, until the test ends. No cache may be open.
 func MergeUpdatesFrom(t testing.TB, bytes int64, wait time.Duration) {
-	was, wasWait := mergeBytes, mergeWait
-	mergeBytes, mergeWait = bytes, wait
-	t.Cleanup(func() { mergeBytes, mergeWait = was, wasWait })
+	t.Cleanup(set(&tuned.mergeBytes, bytes))
+	t.Cleanup(set(&tuned.mergeWait, wait))
 }
 
 // ReadMachineFrom makes caches read the description of the machine's memory nodes under root until the test ends.
-func ReadMachineFrom(t testing.TB, root string) {
-	was := sysRoot
-	sysRoot = root
-	t.Cleanup(func() { sysRoot = was })
-}
+func ReadMachineFrom(t testing.TB, root string) { t.Cleanup(set(&tuned.sysRoot, root)) }
 
 // ShareAlways has the host's processors help with the misses of every batch that GPUs serve side by side, until the test ends.
-func ShareAlways(t testing.TB) {
-	shareAlways = true
-	t.Cleanup(func() { shareAlways = false })
-}
+func ShareAlways(t testing.TB) { t.Cleanup(set(&tuned.shareAlways, true)) }
 
 // ServeApart makes every batch take the route side by side, with one launch a stage, until undo is called. No Gather may be under way.
-func ServeApart() (undo func()) { return serveOnly(read.SideBySide) }
+func ServeApart() (undo func()) { return set(&tuned.Launches, read.SideBySide) }
 
 // ServeHitsFirst is ServeApart for the route hits first.
-func ServeHitsFirst() (undo func()) { return serveOnly(read.HitsFirst) }
-
-func serveOnly(l read.Launches) (undo func()) {
-	read.SetLaunches(l)
-	return func() { read.SetLaunches(0) }
-}
+func ServeHitsFirst() (undo func()) { return set(&tuned.Launches, read.HitsFirst) }
 
 // ServeInRounds has absent rows of GPUs' batches pass in rounds of so many bytes, and misses be read in order, until undo is called.
-func ServeInRounds(bytes int64) (undo func()) { return read.SetRounds(bytes) }
-
-// PoolInRounds has GPUs' pooled batches of tables of pages gather so many bytes of rows at a time, until undo is called.
-func PoolInRounds(bytes int64) (undo func()) { return read.SetGathered(bytes) }
-
-// WritePooled has pooled batches of GPUs write their rows before they add them up, so many bytes at a time, until undo is called.
-func WritePooled(bytes int) (undo func()) { return read.SetPooledWritten(bytes) }
-
-// EnqueueLate has the calls of the driver that enqueue a batch return when the GPU has ended it, until undo is called.
-func EnqueueLate() (undo func()) {
-	read.SetEnqueuedLate(device.Stream.Synchronize)
-	return func() { read.SetEnqueuedLate(nil) }
+func ServeInRounds(bytes int64) (undo func()) {
+	undos := []func(){set(&tuned.RoundBytes, bytes), set(&tuned.CapturedRoundBytes, bytes), set(&tuned.OrderMisses, true)}
+	return func() { undoAll(undos) }
 }
 
-// LookForReplays has Check without waiting look for replays once in such a time, until undo is called. AwaitLooks waits for a look under way.
-func LookForReplays(every time.Duration) (undo func()) { return read.SetPauseLooks(every) }
+// PoolInRounds has GPUs' pooled batches of tables of pages gather so many bytes of rows at a time, until undo is called.
+func PoolInRounds(bytes int64) (undo func()) { return set(&tuned.GatheredBytes, bytes) }
+
+// WritePooled has pooled batches of GPUs write their rows before they add them up, so many bytes at a time, until undo is called.
+func WritePooled(bytes int) (undo func()) {
+	undos := []func(){set(&tuned.WrittenBytes, bytes), set(&tuned.WriteAlways, true)}
+	return func() { undoAll(undos) }
+}
+
+func undoAll(undos []func()) {
+	for _, undo := range undos {
+		undo()
+	}
+}
+
+// EnqueueLate has the calls of the driver that enqueue a batch return when the GPU has ended it, until undo is called.
+func EnqueueLate() (undo func()) { return set(&tuned.Enqueued, device.Stream.Synchronize) }
+
+// LookForReplays has Check without waiting look for replays once in such a time, until undo is called. No cache with captured batches may be open. AwaitLooks waits
+// for a look under way.
+func LookForReplays(every time.Duration) (undo func()) { return set(&tuned.LookPause, every) }
 
 // AwaitLooks is documented at LookForReplays.
 func AwaitLooks(c *Cache) { c.set.Devices[0].AwaitLooks() }

@@ -18,18 +18,9 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 	"github.com/tensorcache/tensorcache/transfer"
-)
-
-// Tests replace these.
-var (
-	openHost = host.Open
-	// shareAlways shares the misses of every batch of every table. Tests have it for small tables.
-	shareAlways = false
-	sysRoot     = "/" // root of the /sys and /proc that describe the memory nodes
 )
 
 // openDevices opens the devices and creates the learner, the writer and the store around them.
@@ -43,7 +34,7 @@ func (c *Cache) openDevices() error {
 	if _, ok := o.Admission.Policy.(admission.Weigher); ok && o.Refresh.Misses > o.Refresh.Accesses {
 		sampling.Misses, hitWeight = o.Refresh.Misses, o.Refresh.Misses/o.Refresh.Accesses
 	}
-	c.set, c.sampling = read.NewSet(devices, sampling), sampling
+	c.set, c.sampling = read.NewSet(devices, sampling, c.tuning.Tuning), sampling
 	if c.set.Shared = o.Shared; o.Shared {
 		for _, d := range devices {
 			if _, err := device.SharerOf(d); err != nil {
@@ -87,12 +78,12 @@ func (c *Cache) backend() ([]device.Device, error) {
 	if o.Devices.Backend == BackendAuto {
 		c.watch.Log.Info("host backend taken", slog.Any("reason", why))
 	}
-	return openHost(o.Devices.Count, o.Host.Workers), nil
+	return c.tuning.openHost(o.Devices.Count, o.Host.Workers), nil
 }
 
 // chooseNodes chooses the memory nodes of the host tier.
 func (c *Cache) chooseNodes() error {
-	nodes, fault := place.ChooseNodes(sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
+	nodes, fault := place.ChooseNodes(c.tuning.sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
 	if fault != "" {
 		return &optionsError{[]string{fault}}
 	}
@@ -319,7 +310,7 @@ func (c *Cache) serve(ctx context.Context) error {
 }
 
 func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
-	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index], Always: shareAlways}
+	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index], Always: c.tuning.shareAlways}
 }
 
 // sources answers telemetry's questions about sampled misses, unless the cache is attached: remote.missed does then.

@@ -204,6 +204,7 @@ func (p *paged) unchanged(ctx context.Context) error {
 
 // updates is a delta log as a cold.Log.
 type updates struct {
+	tuning  *tuning
 	paged   *paged
 	dir     string
 	durable bool
@@ -226,8 +227,8 @@ type updates struct {
 }
 
 // openUpdates opens a log if it has rows. Otherwise the first update does, so that processes which update nothing share a table.
-func openUpdates(p *paged, dir string, durable bool, logger *slog.Logger) (*updates, error) {
-	u := &updates{paged: p, dir: dir, durable: durable, logger: logger, replace: make(chan struct{}, 1)}
+func openUpdates(t *tuning, p *paged, dir string, durable bool, logger *slog.Logger) (*updates, error) {
+	u := &updates{tuning: t, paged: p, dir: dir, durable: durable, logger: logger, replace: make(chan struct{}, 1)}
 	u.life, u.end = context.WithCancel(context.Background())
 	switch empty, err := delta.Empty(dir); {
 	case err != nil:

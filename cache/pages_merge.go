@@ -14,12 +14,7 @@ import (
 
 // The log is merged into pages when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes. It is compacted,
 // where it is not merged into a directory, when its files have more than mergeBytes, and compactShare times what the newest versions take. What failed is
-// tried again after mergeWait, and then after twice the time before, at most maxMergeWait. Tests set mergeBytes and mergeWait.
-var (
-	mergeBytes int64 = 64 << 20
-	mergeWait        = time.Second
-)
-
+// tried again after mergeWait, and then after twice the time before, at most maxMergeWait. Type tuning has mergeBytes and mergeWait.
 const (
 	mergeShare   = 8
 	compactShare = 2
@@ -38,13 +33,13 @@ func (u *updates) mayMerge() bool { return u.paged.dir != "" || u.paged.rewritab
 // replaced reports whether the log is to be compacted: most of it are versions that were replaced. Merging into a directory removes them, too, and
 // writes few pages; merging into other stores writes all.
 func (u *updates) replaced(s delta.Stats) bool {
-	return u.paged.dir == "" && s.SegmentBytes > max(mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
+	return u.paged.dir == "" && s.SegmentBytes > max(u.tuning.mergeBytes, compactShare*(s.StoredBytes+loggedRowBytes*s.Rows))
 }
 
 // warn logs that the log is long and is not merged, once, and again when it has twice the bytes.
 func (u *updates) warn(s delta.Stats) {
 	warned, bytes := u.warned.Load(), s.StoredBytes+loggedRowBytes*s.Rows
-	if u.mayMerge() || bytes <= max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare, 2*warned) || !u.warned.CompareAndSwap(warned, bytes) {
+	if u.mayMerge() || bytes <= max(u.tuning.mergeBytes, u.paged.manifest.StoredBytes/mergeShare, 2*warned) || !u.warned.CompareAndSwap(warned, bytes) {
 		return
 	}
 	u.logger.Warn("updates are not merged into the pages of this table while a cache has it open: log, memory and the time of opening grow with every row that is updated",
@@ -53,7 +48,7 @@ func (u *updates) warn(s delta.Stats) {
 
 // long reports whether the log is to be merged or compacted.
 func (u *updates) long(s delta.Stats) bool {
-	return u.replaced(s) || u.mayMerge() && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
+	return u.replaced(s) || u.mayMerge() && s.SegmentBytes > max(u.tuning.mergeBytes, u.paged.manifest.StoredBytes/mergeShare)
 }
 
 // appended warns of a long log that is not merged, and has the log shortened in the background if it is long.
@@ -74,7 +69,7 @@ func (u *updates) appended(s delta.Stats) {
 
 // shortenAhead shortens the log in the background until it is short enough, or the cache closes.
 func (u *updates) shortenAhead() {
-	wait := mergeWait
+	wait := u.tuning.mergeWait
 	for {
 		compact := u.replaced(u.log.Load().Stats())
 		err := u.shorten(u.life, compact)
@@ -83,7 +78,7 @@ func (u *updates) shortenAhead() {
 		}
 		if err == nil {
 			if !compact {
-				wait = mergeWait
+				wait = u.tuning.mergeWait
 			}
 			u.ahead.Store(false)
 			// What was appended meanwhile may be much already.
@@ -94,7 +89,7 @@ func (u *updates) shortenAhead() {
 		}
 		u.logger.Warn("updates are not merged yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
 		if errors.Is(err, errNotBegun) { // the merge has waited, has written nothing, and goes on as soon as it can
-			wait = mergeWait
+			wait = u.tuning.mergeWait
 		}
 		if !u.rest(wait) {
 			return

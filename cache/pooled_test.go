@@ -472,7 +472,6 @@ func TestGather_FieldsOutOfPlace(t *testing.T) {
 		is   error
 		want string
 	}{
-		{cache.Request{Stride: 64}, cache.ErrPooling, "cache: bad pooling: Stride (64) must come with As or Pool"},
 		{cache.Request{Float8: float8}, cache.ErrPooling, "must come with As or Pool"},
 		{cache.Request{DeviceRows32: true}, cache.ErrOutput, "DeviceRows32 (true) must be false in a Gather"},
 		{cache.Request{Float8: float8, Pool: &cache.Pooling{Offsets: []int64{0}, DeviceOffsets: offsets}}, cache.ErrPooling, "DeviceOffsets (8 bytes) must be empty in a Gather"},

@@ -142,7 +142,7 @@ func (r *Request) part(t *read.Table, on device.Device) (read.Part, error) {
 	part := read.Part{Table: r.Table, Rows: read.RowNumbers{Buffer: r.DeviceRows, Int32: r.DeviceRows32}, Out: r.DeviceOut}
 	p, n := r.pooling(), int(min(part.Rows.Len(), read.MaxBatch+1))
 	if r.plain() {
-		part.Copy, part.Pool.Rows = true, n
+		part.Copy, part.Pool.Rows, part.Pool.Stride = true, n, r.Stride
 		return part, nil
 	}
 	pool := r.batch(n)

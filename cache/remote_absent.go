@@ -26,7 +26,7 @@ func (r *remote) absentees(table, rowBytes int) read.Absentees {
 }
 
 // Gather implements read.Absentees.
-func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) (o cold.Outcome) {
+func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte, stride int) (o cold.Outcome) {
 	begun := time.Now()
 	o.Rows = int64(len(rows))
 	ctx, cancel := context.WithTimeout(ctx, absentWait)
@@ -36,7 +36,7 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 	n := a.rowBytes
 	fail := func(i int, err error) {
 		at := int(positions[i])
-		clear(out[at*n:][:n])
+		clear(out[at*stride:][:n])
 		o.FailedAt = append(o.FailedAt, at)
 		if o.Failed++; o.Err == nil || at < o.At {
 			o.At, o.Err = at, err
@@ -67,7 +67,7 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 			continue
 		}
 		for i := from; i < to; i++ {
-			copy(out[int(positions[i])*n:][:n], answer.Data[(i-from)*n:])
+			copy(out[int(positions[i])*stride:][:n], answer.Data[(i-from)*n:])
 		}
 		for _, i := range answer.Failed {
 			if i >= 0 && i < to-from {
@@ -90,7 +90,7 @@ func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, 
 	for from := 0; from < len(rows); from += part {
 		of := rows[from:min(from+part, len(rows))]
 		data := make([]byte, len(of)*n)
-		o := a.Gather(ctx, of, positions[:len(of)], data)
+		o := a.Gather(ctx, of, positions[:len(of)], data, n)
 		failed := map[int]bool{}
 		for _, i := range o.FailedAt {
 			failed[i] = true

@@ -23,7 +23,7 @@ type Request struct {
 	// Rows are row numbers in any order, with duplicates allowed; Rows32 are they if Rows is nil.
 	Rows   []int64
 	Rows32 []int32
-	// Out receives the output. It must be exactly as long: the rows, or the bags of Pool, one after the other.
+	// Out receives the output. It must be exactly as long: the rows, or the bags of Pool, one after the other, and with Stride what lies between them.
 	Out []byte
 
 	// DeviceRows and DeviceOut take the places of Rows and Out in View.Enqueue: memory that the device addresses, device memory or page-locked memory
@@ -37,7 +37,7 @@ type Request struct {
 	// Float8 says what the bytes of a row are, if they are float8 values. Without Values they are what the table's type says: float8_e4m3fn and float8_e5m2 are
 	// values without scales, and rows of two parts, such as float8_e4m3fn*64,float8_e8m0fnu*2, are values and their scales. Only with As or Pool.
 	Float8 Float8
-	// Stride is the distance in bytes from one output to the next one's. Default: they lie back to back. Bytes between them stay as they are. Only with As or Pool.
+	// Stride is the distance in bytes from one output to the next one's. Default: they lie back to back. Bytes between them stay as they are.
 	Stride int64
 	// Pool, unless nil, has the rows of each bag added up.
 	Pool *Pooling
@@ -59,11 +59,7 @@ func (r *Request) plain() bool {
 
 // checkPlain returns an error for fields that say how rows are converted, in a request that copies them.
 func (r *Request) checkPlain() error {
-	switch {
-	case !r.plain():
-	case r.Stride != 0:
-		return fmt.Errorf("%w: Stride (%d) must come with As or Pool", ErrPooling, r.Stride)
-	case r.Float8 != Float8{}:
+	if r.plain() && r.Float8 != (Float8{}) {
 		return fmt.Errorf("%w: Float8 (%+v) must come with As or Pool", ErrPooling, r.Float8)
 	}
 	return nil
@@ -84,7 +80,7 @@ const anyDevice = -1
 // time. Sums are taken in float32, in an order that is the same for every run, device and machine (docs/design.md, Pooling), and rounded to nearest even.
 //
 // The error wraps ErrTable for a table index out of range, ErrRows for row numbers outside the table (the text has the first one and their count),
-// ErrOutput for an output of the wrong size, and ErrPooling for a Pool, As, Stride or Float8 that does not fit. No output is touched then. ctx is checked before work begins; a batch
+// ErrOutput for an output of the wrong size and for a Stride that is shorter than a row, and ErrPooling for a Pool, As, Stride of sums or Float8 that does not fit. No output is touched then. ctx is checked before work begins; a batch
 // that has begun is finished. If a device fails for good, another one serves the batch; Gather on a View returns an error that wraps ErrDevice.
 //
 // Rows of tables of pages that are added up are decoded to host memory first, up to 32 MiB at a time, or 1,024 rows if they are longer; after an error only a part of
@@ -166,6 +162,7 @@ type part struct {
 	rows   []int64
 	rows32 []int32 // if rows is nil
 	out    []byte
+	stride int64         // of rows that are copied
 	pool   *reduce.Batch // nil: rows are copied
 
 	checked bool
@@ -176,9 +173,9 @@ func (p *part) check(t *read.Table) (err error) {
 	switch {
 	case p.checked:
 	case p.rows == nil:
-		err = read.CheckGather(t, p.rows32, p.out)
+		err = read.CheckGather(t, p.rows32, p.out, p.stride)
 	default:
-		err = read.CheckGather(t, p.rows, p.out)
+		err = read.CheckGather(t, p.rows, p.out, p.stride)
 	}
 	p.checked = err == nil
 	return err
@@ -191,7 +188,7 @@ func (c *Cache) checked(set *read.Set, r *Request) (p part, err error) {
 	if err := r.checkHost(); err != nil {
 		return p, err
 	}
-	p = part{table: r.Table, rows: r.Rows, rows32: r.Rows32, out: r.Out, checked: true}
+	p = part{table: r.Table, rows: r.Rows, rows32: r.Rows32, out: r.Out, stride: r.Stride, checked: true}
 	switch t := set.Tables[r.Table]; {
 	case r.plain():
 		p.checked = false
@@ -243,9 +240,9 @@ func (c *Cache) run(ctx context.Context, set *read.Set, device int, p *part) err
 		switch {
 		case err != nil:
 		case p.pool == nil && p.rows == nil:
-			err = read.Gather(ctx, d, p.table, p.rows32, p.out, o.Trace())
+			err = read.Gather(ctx, d, p.table, p.rows32, p.out, p.stride, o.Trace())
 		case p.pool == nil:
-			err = read.Gather(ctx, d, p.table, p.rows, p.out, o.Trace())
+			err = read.Gather(ctx, d, p.table, p.rows, p.out, p.stride, o.Trace())
 		case p.rows == nil:
 			err = read.GatherPooled(ctx, d, p.table, p.rows32, p.pool, p.out, o.Trace())
 		default:
@@ -308,6 +305,8 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 // page-locked memory of its own for such rows. To add up rows of such tables, GPUs gather them to device memory first, up to 256 MiB and 262,144 rows at a time; a captured batch has
 // memory for all of its rows, at most 1 GiB: for more the error wraps ErrPooling.
 //
+// With Stride, rows that are copied as they are pass through device memory, up to 32 MiB at a time, each part counting as a Gather; a captured batch has memory for all of its rows.
+//
 // Of tables that are resident, that are read from pages or whose rows have 8 KiB or more, bags that Pooling.Bags chooses have the call wait for the stream. In a graph such
 // bags are an error that wraps ErrCapturing, for these tables and in an attached cache.
 func (v View) Enqueue(ctx context.Context, stream uintptr, requests ...Request) (*Batch, error) {
@@ -358,7 +357,7 @@ func (c *Cache) checkDevice(r *Request) error {
 func (c *Cache) enqueueCopy(ctx context.Context, d *read.Device, stream uintptr, r *Request) (*read.Batch, error) {
 	rows := read.RowNumbers{Buffer: r.DeviceRows, Int32: r.DeviceRows32}
 	o := c.watch.Gather(ctx, d.Index, r.Table, int(min(rows.Len(), read.MaxBatch)))
-	b, err := d.GatherDevice(ctx, stream, r.Table, rows, r.DeviceOut, o.Watcher(), o.Trace())
+	b, err := d.GatherDevice(ctx, stream, r.Table, rows, r.DeviceOut, r.Stride, o.Watcher(), o.Trace())
 	if err != nil {
 		o.End(err)
 	}

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -18,49 +17,38 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// A bounce is memory of a GPU and of the host through which gathers pass that a cache does not serve directly: those with row numbers in
-// the host's memory, and those whose rows are not to lie back to back.
+// A bounce is page-locked memory through which row numbers pass that lie in other memory of the host.
 //
-// All memory is used in the order of the GPU: an area's next user has its stream wait for the area's event, which its last user recorded. So
-// nothing waits on the host, except for page-locked memory that the host is to write again.
+// An area's next user waits for the area's event, which its last user recorded.
 type bounce struct {
 	mu      sync.Mutex
 	device  device.Device // nil until it is needed
 	closed  bool
-	rows    []area // device memory
-	ids     []area // page-locked memory
-	takings int    // calls of take
-	capture []area // of batches in graphs
+	areas   []area
+	takings int // calls of take
 }
 
 // area is memory with an event that passes when its last user is done with it.
 type area struct {
 	memory device.Buffer
 	done   device.Event
-	taken  int         // the number of its last taking
-	paged  bool        // its last user reads a table of pages, for which it may wait long
-	hold   device.Hold // of an area of a captured batch
+	taken  int  // the number of its last taking
+	paged  bool // its last user reads a table of pages, for which it may wait long
 }
 
 const (
-	// rowAreas is the number of gathers on different streams that can pass at the same time: with two, one copies while the other one gathers.
-	rowAreas = 2
-	// idAreas is how many batches with row numbers in the host's memory can be enqueued ahead before the host waits for one.
-	idAreas = 4
-	// pagedAreas is how many more areas of each kind batches of tables of pages may have, so that others do not wait for what these wait for.
+	// mostAreas is how many batches can be enqueued ahead before the host waits for one.
+	mostAreas = 4
+	// pagedAreas is how many more areas batches of tables of pages may have, so that others do not wait for what these wait for.
 	pagedAreas = 64
-	// bounceBytes is the most bytes of rows, or of row numbers, that pass at a time, unless a row is longer.
+	// bounceBytes is the most bytes of row numbers that pass at a time.
 	bounceBytes = 32 << 20
 )
 
-// bounced enqueues a gather that passes through the bounce of its device.
-func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*cache.Batch, error) {
-	from := unsafe.Pointer(nil)
-	if hostIDs {
-		from = pointer(C.uintptr_t(ids))
-	}
+// bounced enqueues a gather whose row numbers lie in the host's memory.
+func (s *served) bounced(r shape, ids unsafe.Pointer, out, stream uintptr) ([]*cache.Batch, error) {
 	if r.n == 0 {
-		_, err := s.enqueue(r, device.DeviceBuffer(0, 0), device.DeviceBuffer(0, 0), stream)
+		_, err := s.enqueue(r, device.DeviceBuffer(0, 0), 0, stream)
 		return nil, err
 	}
 	b := &s.bounces[r.device]
@@ -74,19 +62,12 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 	switch {
 	case err != nil:
 		return nil, as(C.TC_ERROR_DEVICE, err)
-	case capturing && hostIDs:
+	case capturing:
 		return nil, failure{C.TC_ERROR_CAPTURE, errors.New("tensorcache: row numbers in host memory cannot be a part of a graph: its replays would repeat them")}
 	}
-	part := r.n
-	if hostIDs {
-		part = min(part, bounceBytes/r.idBytes)
-	}
-	strided := r.stride != r.row
-	if strided && !capturing {
-		part = min(part, max(1, bounceBytes/r.row))
-	}
-	if hostIDs && part < r.n { // none may be enqueued before all are checked
-		if err := s.checkRows(r, from); err != nil {
+	part := min(r.n, bounceBytes/r.idBytes)
+	if part < r.n { // none may be enqueued before all are checked
+		if err := s.checkRows(r, ids); err != nil {
 			return nil, err
 		}
 	}
@@ -94,86 +75,47 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 	for first := int64(0); first < r.n; first += part {
 		q := r
 		q.n = min(part, r.n-first)
-		p, err := b.pass(s, q, on, stream, ids, out, first, from, capturing)
-		if err != nil {
-			if !capturing { // earlier parts, and this one, may still read and write the caller's memory, which nobody has a batch to wait for
-				err = errors.Join(err, on.Synchronize())
-			}
-			return nil, err
+		p, err := b.pass(s, q, on, stream, unsafe.Add(ids, first*r.idBytes), out+uintptr(first*r.stride))
+		if err != nil { // earlier parts, and this one, may still read and write memory that nobody has a batch to wait for
+			return nil, errors.Join(err, on.Synchronize())
 		}
 		parts = append(parts, p)
 	}
 	return parts, nil
 }
 
-// pass enqueues a part of a gather, from row number first on. REQUIRES: b.mu is locked.
-func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uintptr, first int64, from unsafe.Pointer, capturing bool) (_ *cache.Batch, err error) {
-	numbers := device.DeviceBuffer(uint64(ids)+uint64(first*r.idBytes), r.n*r.idBytes)
-	rows := device.DeviceBuffer(uint64(out)+uint64(first*r.row), r.n*r.row)
-	paged := s.paged[r.table]
-	if from != nil {
-		a, err := b.take(&b.ids, idAreas, paged)
-		if err != nil {
-			return nil, err
-		}
-		if err := b.fit(a, numbers.Size(), b.device.AllocHost); err != nil {
-			return nil, err
-		}
-		if err := a.done.Synchronize(); err != nil { // the host writes it
-			return nil, err
-		}
-		numbers = a.memory.Slice(0, numbers.Size())
-		if err := s.copyRows(unsafe.Pointer(unsafe.SliceData(numbers.Bytes())), r, unsafe.Add(from, first*r.idBytes)); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, on.Record(a.done)) }()
-	}
-	if r.stride == r.row {
-		return s.enqueue(r, numbers, rows, stream)
-	}
-	copier, ok := on.(device.RowCopier)
-	if !ok {
-		return nil, argument("row_stride (%d) must be the row's %d bytes on this device", r.stride, r.row)
-	}
-	var a *area
-	if capturing {
-		if a, err = b.captured(rows.Size(), on); err != nil {
-			return nil, err
-		}
-	} else {
-		if a, err = b.take(&b.rows, rowAreas, paged); err != nil {
-			return nil, err
-		}
-		if err := b.fit(a, rows.Size(), b.device.Alloc); err != nil {
-			return nil, err
-		}
-		if err := on.Wait(a.done); err != nil {
-			return nil, err
-		}
-	}
-	rows = a.memory.Slice(0, rows.Size())
-	batch, err := s.enqueue(r, numbers, rows, stream)
+// pass enqueues a part of a gather. REQUIRES: b.mu is locked.
+func (b *bounce) pass(s *served, r shape, on device.Stream, stream uintptr, ids unsafe.Pointer, out uintptr) (*cache.Batch, error) {
+	a, err := b.take(s.paged[r.table])
 	if err != nil {
 		return nil, err
 	}
-	to := device.DeviceBuffer(uint64(out)+uint64(first*r.stride), (r.n-1)*r.stride+r.row)
-	if err = copier.CopyRows(to, r.stride, rows, r.row); err == nil && !capturing {
-		err = on.Record(a.done)
+	if err := a.done.Synchronize(); err != nil { // the host writes it
+		return nil, err
 	}
-	return batch, as(C.TC_ERROR_DEVICE, err)
+	if err := b.fit(a, r.n*r.idBytes); err != nil {
+		return nil, err
+	}
+	numbers := a.memory.Slice(0, r.n*r.idBytes)
+	if err := s.copyRows(unsafe.Pointer(unsafe.SliceData(numbers.Bytes())), r, ids); err != nil {
+		return nil, err
+	}
+	batch, err := s.enqueue(r, numbers, out, stream)
+	return batch, errors.Join(err, on.Record(a.done))
 }
 
-// take returns the area for the next batch, which has to wait for the area's event: one that nobody uses, or a new one, of which batches of each of the two kinds of
-// table may have so many, or the one of its own kind that was taken first. REQUIRES: b.mu is locked.
-func (b *bounce) take(areas *[]area, most int, paged bool) (*area, error) {
+// take returns the area for the next batch, which has to wait for the area's event: one that nobody uses, or a new one, of which batches of tables of pages and
+// those of others may have so many, or the one of its own kind that was taken first. REQUIRES: b.mu is locked.
+func (b *bounce) take(paged bool) (*area, error) {
 	b.takings++
+	most := mostAreas
 	if paged {
 		most = pagedAreas
 	}
 	var a *area
 	own := 0
-	for i := range *areas {
-		one := &(*areas)[i]
+	for i := range b.areas {
+		one := &b.areas[i]
 		passed, err := one.done.Passed()
 		if err != nil {
 			return nil, as(C.TC_ERROR_DEVICE, err)
@@ -194,8 +136,8 @@ func (b *bounce) take(areas *[]area, most int, paged bool) (*area, error) {
 		if err != nil {
 			return nil, as(C.TC_ERROR_DEVICE, err)
 		}
-		*areas = append(*areas, area{done: done})
-		a = &(*areas)[len(*areas)-1]
+		b.areas = append(b.areas, area{done: done})
+		a = &b.areas[len(b.areas)-1]
 	}
 	a.taken, a.paged = b.takings, paged
 	return a, nil
@@ -217,13 +159,10 @@ func (b *bounce) stream(gpu int, handle uintptr) (device.Stream, error) {
 	return on, as(C.TC_ERROR_DEVICE, err)
 }
 
-// fit gives an area memory of at least that many bytes. REQUIRES: b.mu is locked.
-func (b *bounce) fit(a *area, bytes int64, alloc func(int64, string) (device.Buffer, error)) (err error) {
+// fit gives an area that nobody uses memory of at least that many bytes. REQUIRES: b.mu is locked.
+func (b *bounce) fit(a *area, bytes int64) (err error) {
 	if a.memory.Size() >= bytes {
 		return nil
-	}
-	if err := a.done.Synchronize(); err != nil {
-		return err
 	}
 	b.device.Free(a.memory)
 	a.memory = device.Buffer{}
@@ -231,40 +170,11 @@ func (b *bounce) fit(a *area, bytes int64, alloc func(int64, string) (device.Buf
 	for size < bytes && size < bounceBytes {
 		size *= 2
 	}
-	a.memory, err = alloc(max(size, bytes), "gathers with a row stride or row numbers in host memory")
+	a.memory, err = b.device.AllocHost(max(size, bytes), "gathers with row numbers in host memory")
 	return err
 }
 
-// captured returns memory for a batch in a graph, which is freed when the graph is destroyed. REQUIRES: b.mu is locked.
-func (b *bounce) captured(bytes int64, on device.Stream) (*area, error) {
-	kept := b.capture[:0]
-	for _, a := range b.capture {
-		if a.hold.Over() {
-			a.hold.Free()
-			b.device.Free(a.memory)
-		} else {
-			kept = append(kept, a)
-		}
-	}
-	b.capture = kept
-	of, ok := on.(device.Capturer)
-	if !ok {
-		return nil, failure{C.TC_ERROR_CAPTURE, errors.New("tensorcache: a row stride needs a driver that says when graphs are destroyed")}
-	}
-	memory, err := b.device.Alloc(bytes, "rows of a captured gather with a row stride")
-	if err != nil {
-		return nil, err
-	}
-	hold, err := of.HoldCapture()
-	if err != nil {
-		b.device.Free(memory)
-		return nil, failure{C.TC_ERROR_CAPTURE, fmt.Errorf("tensorcache: a row stride in a graph: %w", err)}
-	}
-	b.capture = append(b.capture, area{memory: memory, hold: hold})
-	return &b.capture[len(b.capture)-1], nil
-}
-
-// close frees everything. Batches of the cache have ended; copies of their rows may not have.
+// close frees everything. Batches of the cache have ended.
 func (b *bounce) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -272,19 +182,11 @@ func (b *bounce) close() {
 	if b.device == nil {
 		return
 	}
-	for _, areas := range [][]area{b.rows, b.ids, b.capture} {
-		for _, a := range areas {
-			if a.done != nil {
-				a.done.Synchronize() // an error means that the device has failed, and its memory is gone
-				a.done.Close()
-			}
-			if a.hold != nil {
-				a.hold.Free()
-			}
-			b.device.Free(a.memory)
-		}
+	for _, a := range b.areas {
+		a.done.Synchronize() // an error means that the device has failed, and its memory is gone
+		a.done.Close()
+		b.device.Free(a.memory)
 	}
-	b.capture = nil
 	b.device.Close()
 }
 
@@ -293,10 +195,8 @@ func (s *served) bounceBytes() (n int64) {
 	for i := range s.bounces {
 		b := &s.bounces[i]
 		b.mu.Lock()
-		for _, areas := range [][]area{b.rows, b.ids, b.capture} {
-			for _, a := range areas {
-				n += a.memory.Size()
-			}
+		for _, a := range b.areas {
+			n += a.memory.Size()
 		}
 		b.mu.Unlock()
 	}

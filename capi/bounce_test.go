@@ -25,15 +25,15 @@ func TestBounce_PagedBatchesBeside(t *testing.T) {
 	b := &bounce{device: slowDevice{host.Open(1, 1)[0]}}
 	take := func(paged bool) (int, *slowEvent) {
 		t.Helper()
-		a, err := b.take(&b.ids, idAreas, paged)
+		a, err := b.take(paged)
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := a.done.(*slowEvent)
 		was := e.running
 		e.running = true
-		for i := range b.ids {
-			if &b.ids[i] == a {
+		for i := range b.areas {
+			if &b.areas[i] == a {
 				if was {
 					return -i - 1, e // to be waited for
 				}
@@ -49,7 +49,7 @@ func TestBounce_PagedBatchesBeside(t *testing.T) {
 		}
 	}
 	var first *slowEvent
-	for want := 8; want < 8+idAreas; want++ {
+	for want := 8; want < 8+mostAreas; want++ {
 		got, e := take(false)
 		if got != want {
 			t.Errorf("a batch of another table has area %d, want %d", got, want)
@@ -67,7 +67,7 @@ func TestBounce_PagedBatchesBeside(t *testing.T) {
 	if got, _ := take(true); got != 8 {
 		t.Errorf("area %d, want 8, which nobody uses", got)
 	}
-	for want := len(b.ids); len(b.ids) < pagedAreas+idAreas-1; want++ {
+	for want := len(b.areas); len(b.areas) < pagedAreas+mostAreas-1; want++ {
 		if got, _ := take(true); got != want {
 			t.Fatalf("area %d, want %d", got, want)
 		}

@@ -93,14 +93,14 @@ func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.
 	case stream == perThreadStream:
 		return result(argument("stream (%#x) must not be the per-thread default stream", stream))
 	}
-	if hostIDs != 0 || r.stride != r.row {
-		var parts []*cache.Batch
-		if parts, err = s.bounced(r, uintptr(ids), uintptr(out), uintptr(stream), hostIDs != 0); err != nil {
+	if hostIDs != 0 {
+		parts, err := s.bounced(r, pointer(ids), uintptr(out), uintptr(stream))
+		if err != nil {
 			return result(err)
 		}
 		return s.giveBatch(to, parts)
 	}
-	b, err := s.enqueue(r, device.DeviceBuffer(uint64(ids), r.n*r.idBytes), device.DeviceBuffer(uint64(out), r.n*r.row), uintptr(stream))
+	b, err := s.enqueue(r, device.DeviceBuffer(uint64(ids), r.n*r.idBytes), uintptr(out), uintptr(stream))
 	if err != nil {
 		return result(err)
 	}
@@ -113,9 +113,14 @@ func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.
 // pointer returns the address of C's memory as a pointer.
 func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-// enqueue enqueues a gather of rows that lie back to back in out.
-func (s *served) enqueue(r shape, ids, out device.Buffer, stream uintptr) (*cache.Batch, error) {
-	return s.views[r.device].Enqueue(context.Background(), stream, cache.Request{Table: r.table, DeviceRows: ids, DeviceRows32: r.idBytes == 4, DeviceOut: out})
+// outBytes is the length of the output.
+func (r *shape) outBytes() int64 { return max(0, r.n-1)*r.stride + min(r.n, 1)*r.row }
+
+// enqueue enqueues a gather to memory of the device.
+func (s *served) enqueue(r shape, ids device.Buffer, out, stream uintptr) (*cache.Batch, error) {
+	return s.views[r.device].Enqueue(context.Background(), stream, cache.Request{
+		Table: r.table, DeviceRows: ids, DeviceRows32: r.idBytes == 4, DeviceOut: device.DeviceBuffer(uint64(out), r.outBytes()), Stride: r.stride,
+	})
 }
 
 // giveBatch gives C code the handle of a batch, if it wants one.
@@ -141,43 +146,13 @@ func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, i
 	return result(s.gatherHost(dev, table, ids, idType, n, out, stride))
 }
 
-// stridePart is the most bytes of rows that are gathered at a time if they are not to lie back to back.
-const stridePart = 4 << 20
-
 // gatherHost gathers between memory of the host.
 func (s *served) gatherHost(dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) error {
 	r, err := s.check(dev, table, idType, n, stride, ids != nil, out != nil)
 	if err != nil {
 		return err
 	}
-	if r.n == 0 {
-		return s.gatherRows(r, nil, nil)
-	}
-	if r.stride == r.row {
-		return s.gatherRows(r, ids, unsafe.Slice((*byte)(out), r.n*r.row))
-	}
-	if err := s.checkRows(r, ids); err != nil { // before a part is written
-		return err
-	}
-	part := max(1, stridePart/r.row)
-	buffer := make([]byte, min(part, r.n)*r.row)
-	for from := int64(0); from < r.n; from += part {
-		q := r
-		q.n = min(part, r.n-from)
-		if err := s.gatherRows(q, unsafe.Add(ids, from*r.idBytes), buffer[:q.n*r.row]); err != nil {
-			return err
-		}
-		for i := range q.n {
-			to := unsafe.Slice((*byte)(unsafe.Add(out, (from+i)*r.stride)), r.row)
-			copy(to, buffer[i*r.row:])
-		}
-	}
-	return nil
-}
-
-// gatherRows gathers rows back to back.
-func (s *served) gatherRows(r shape, ids unsafe.Pointer, out []byte) error {
-	q := cache.Request{Table: r.table, Out: out}
+	q := cache.Request{Table: r.table, Out: unsafe.Slice((*byte)(out), r.outBytes()), Stride: r.stride}
 	if r.idBytes == 4 {
 		q.Rows32 = narrow(ids, r.n)
 	} else {

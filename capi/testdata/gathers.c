@@ -82,8 +82,7 @@ static void out_of_range(tc_cache *cache, const float *table, void *stream)
 	free(out);
 }
 
-/* A gather that passes through memory of the GPU in parts, for the second of which there is no room: when the call returns, nothing runs that
- * would write to out. */
+/* A gather that passes through memory of the GPU in parts goes on in smaller ones where there is little room. */
 void check_parts(void)
 {
 	enum { N = 220000, STRIDE = ROW + 4, MiB = 1 << 20 };
@@ -96,18 +95,13 @@ void check_parts(void)
 	char *out = calloc(N, STRIDE);
 	void *dev_ids = device_alloc(4 * N), *dev_out = device_alloc((size_t)N * STRIDE);
 	device_put(dev_ids, ids, 4 * N);
-	void *filler = device_fill(56 * MiB);
-	REFUSED(TC_ERROR_OUT_OF_MEMORY, "", tc_gather(cache, 0, 0, dev_ids, TC_INT32, N, dev_out, STRIDE, stream, NULL));
-	device_put(dev_out, out, (size_t)N * STRIDE);
-	stream_wait(stream);
-	device_get(out, dev_out, (size_t)N * STRIDE);
-	for (int64_t i = 0; i < (int64_t)N * STRIDE; i++)
-		CHECK(out[i] == 0);
-	device_free(filler);
+	void *filler = device_fill(8 * MiB);
 	OK(tc_gather(cache, 0, 0, dev_ids, TC_INT32, N, dev_out, STRIDE, stream, NULL));
 	stream_wait(stream);
 	device_get(out, dev_out, (size_t)N * STRIDE);
 	same_rows(table, ids, TC_INT32, N, out, STRIDE);
+	OK(tc_check(cache, 1));
+	device_free(filler);
 	OK(tc_close(cache));
 	device_free(dev_ids);
 	device_free(dev_out);

@@ -8,12 +8,8 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
-
-// OpenHost opens devices of the host backend. Tests replace it.
-var OpenHost = host.Open
 
 // hidden stands in for a GPU of the owner that this process does not see, or that has failed. No batch runs on it. Rows that lie on one that has not failed are
 // read by the GPUs that the process sees.
@@ -30,14 +26,14 @@ var errHidden = errors.New("this process does not see the GPU")
 
 // openDevices opens the devices of this process that are those of the owner: for a GPU, the one with the same PCI address, whatever number it has
 // here, or a hidden one. Those that the owner has lost are hidden: they might not open.
-func openDevices(of []wire.Device, lost []bool, workers int) ([]device.Device, error) {
+func openDevices(of []wire.Device, lost []bool, workers int, openHost func(n, workers int) []device.Device) ([]device.Device, error) {
 	kinds := map[string]bool{}
 	for _, d := range of {
 		kinds[d.Kind] = true
 	}
 	switch {
 	case len(kinds) == 1 && kinds["host"]:
-		return OpenHost(len(of), workers), nil
+		return openHost(len(of), workers), nil
 	case len(kinds) != 1 || !kinds["cuda"]:
 		return nil, fmt.Errorf("cache: owner's devices (%v) must be of the host backend, or GPUs", of)
 	}
@@ -61,7 +57,7 @@ func openDevices(of []wire.Device, lost []bool, workers int) ([]device.Device, e
 		if n >= 0 {
 			devices[i], seen = seen[0], seen[1:]
 		} else {
-			devices[i] = &hidden{OpenHost(1, 1)[0], device.Info{Kind: of[i].Kind, Name: of[i].Name, Index: -1, Address: of[i].Address}}
+			devices[i] = &hidden{openHost(1, 1)[0], device.Info{Kind: of[i].Kind, Name: of[i].Name, Index: -1, Address: of[i].Address}}
 		}
 	}
 	return devices, nil

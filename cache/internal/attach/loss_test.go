@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
 // A device that this process does not see is lost when the owner says so, with the owner's reason: until then its memory is read. The first reason stays.
 func TestSession_LosesHiddenDevices(t *testing.T) {
 	t.Parallel()
-	s := &Session{Set: read.NewSet(OpenHost(2, 1), read.Sampling{})}
+	s := &Session{Set: read.NewSet(host.Open(2, 1), read.Sampling{}, read.DefaultTuning())}
 	d := s.Set.Devices[1]
 	s.mu.Lock()
 	defer s.mu.Unlock()

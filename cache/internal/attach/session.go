@@ -35,7 +35,10 @@ type Options struct {
 	Timeout    time.Duration // how long the owner may give no sign of life while a request waits
 	Scratch    int64         // most bytes to allocate on each device; 0: what the owner allows
 	Workers    int           // goroutines of the host backend's kernels
-	Share      transfer.ShareOptions
+	// OpenHost opens devices of the host backend.
+	OpenHost func(n, workers int) []device.Device
+	Tuning   *read.Tuning
+	Share    transfer.ShareOptions
 	// Absent returns who reads the absent rows of a table with rows of so many bytes.
 	Absent func(table, rowBytes int) read.Absentees
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
@@ -145,7 +148,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 	for i, v := range w.Views.Devices {
 		lost[i] = v.Lost != ""
 	}
-	devices, err := openDevices(w.Devices, lost, o.Workers)
+	devices, err := openDevices(w.Devices, lost, o.Workers, o.OpenHost)
 	if err != nil {
 		return err
 	}
@@ -158,7 +161,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 			l.Limit(w.Scratch, whose)
 		}
 	}
-	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
+	s.Set = read.NewSet(devices, read.Sampling(w.Sampled), o.Tuning)
 	s.Set.Lose = s.lose
 	for i, d := range s.Set.Devices {
 		if lost[i] {

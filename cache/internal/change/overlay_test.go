@@ -19,7 +19,7 @@ import (
 // open returns the store and writer of a cache of 64 raw rows of 64 bytes on the host backend.
 func open(t *testing.T) (*place.Store, *change.Writer) {
 	t.Helper()
-	set := read.NewSet(host.Open(1, 1), read.Sampling{})
+	set := read.NewSet(host.Open(1, 1), read.Sampling{}, read.DefaultTuning())
 	d := set.Devices[0]
 	tier, err := transfer.Load(d.Device, transfer.SourceOf(make([]byte, 4096), 64), transfer.Options{Codec: "none"})
 	if err != nil {

@@ -314,13 +314,13 @@ func (t *Table) Longest() time.Duration { return 2*t.o.Timeout + longestSlack }
 // longestSlack is for what goes on beside waiting.
 const longestSlack = 10 * time.Second
 
-// Gather writes absent rows of a batch to their positions in out, and zeros where a row cannot be read.
-func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) (o Outcome) {
+// Gather writes absent rows of a batch to their positions in out, stride bytes apart, and zeros where a row cannot be read.
+func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte, stride int) (o Outcome) {
 	begun := time.Now()
 	o.Rows = int64(len(rows))
 	var mu sync.Mutex
 	put := func(i int, stored []byte, compressed bool, err error) {
-		to := out[int(positions[i])*t.o.RowBytes:][:t.o.RowBytes]
+		to := out[int(positions[i])*stride:][:t.o.RowBytes]
 		if err == nil {
 			err = t.decode(to, stored, compressed, rows[i])
 		}

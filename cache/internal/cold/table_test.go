@@ -107,7 +107,7 @@ func TestTable_LandingsAreBounded(t *testing.T) {
 		for i := range rows {
 			rows[i], at[i] = int64(i), uint32(i)
 		}
-		if o := table.Gather(context.Background(), rows, at, make([]byte, n*testRowBytes)); o.Failed > 0 {
+		if o := table.Gather(context.Background(), rows, at, make([]byte, n*testRowBytes), testRowBytes); o.Failed > 0 {
 			t.Fatal(o.Err)
 		}
 	}

@@ -28,26 +28,29 @@ func (l *lane) listed() *kernels.Absent {
 }
 
 // takeAbsent adds to a list, which may be nil, the absent rows of a part of the lane's batch that begins at position from, whose kernels have ended. It
-// returns the list, nil if it is empty. The host's kernels know of one part only.
+// returns the list, nil if it is empty.
 func (l *lane) takeAbsent(all *kernels.Absent, from int) *kernels.Absent {
+	var rows []int64
+	var positions []uint32
 	switch {
 	case l.ctx == nil:
 	case l.route.absent:
 		l.useAhead()
 		n, _ := l.rounds.listed()
-		if n == 0 {
-			break
-		}
-		if all == nil {
-			all = &kernels.Absent{}
-		}
-		rows, positions := l.rounds.list(n)
-		for i := range positions {
-			positions[i] += uint32(from)
-		}
-		all.Rows, all.Positions = append(all.Rows, rows...), append(all.Positions, positions...)
-	case len(l.absent.Rows) > 0:
-		all, l.absent = l.absent, nil
+		rows, positions = l.rounds.list(n)
+	default:
+		rows, positions = l.absent.Rows, l.absent.Positions
+		l.absent.Reset()
 	}
+	if len(rows) == 0 {
+		return all
+	}
+	if all == nil {
+		all = &kernels.Absent{}
+	}
+	for i := range positions {
+		positions[i] += uint32(from)
+	}
+	all.Rows, all.Positions = append(all.Rows, rows...), append(all.Positions, positions...)
 	return all
 }

@@ -40,30 +40,28 @@ type Batch struct {
 	}
 }
 
-// GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses. w, if not nil, is notified when
+// GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses; rows are written stride bytes apart, 0: back to back. w, if not nil, is notified when
 // the batch has ended, but not if GatherDevice returns an error. trace, if not nil, records the batch.
-func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
-	if err := d.checkCopy(table, rows, out); err != nil {
+func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
+	if err := d.checkCopy(table, rows, out, stride); err != nil {
 		return nil, err
 	}
 	s, capturing, err := d.callersStream(stream)
 	if err != nil {
 		return nil, err
 	}
-	return d.gatherCopy(ctx, s, capturing, table, rows, out, w, trace)
+	return d.gatherCopy(ctx, s, capturing, table, rows, out, stride, w, trace)
 }
 
 // checkCopy returns an error for what is out of range of a batch that copies rows.
-func (d *Device) checkCopy(table int, rows RowNumbers, out device.Buffer) error {
+func (d *Device) checkCopy(table int, rows RowNumbers, out device.Buffer, stride int64) error {
 	t, ids, width := d.set.Tables[table], rows.Buffer, rows.bytes()
 	n := rows.Len()
-	switch want := n * int64(t.Tier.RowBytes()); {
-	case ids.Size()%width != 0 || ids.Addr()%uint64(width) != 0:
+	if ids.Size()%width != 0 || ids.Addr()%uint64(width) != 0 {
 		return fmt.Errorf("cache: row numbers (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", ids.Size(), ids.Addr(), width, width)
-	case n > MaxBatch:
-		return fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
-	case out.Size() != want:
-		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, out.Size(), n, t.Name, want)
+	}
+	if err := t.checkOut(n, out.Size(), stride); err != nil {
+		return err
 	}
 	if n > 0 && d.Device.NeedsStaging() && (ids.Addr() == 0 || out.Addr() == 0) {
 		return fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", ids.Addr(), out.Addr(), d.Index)
@@ -72,32 +70,37 @@ func (d *Device) checkCopy(table int, rows RowNumbers, out device.Buffer) error 
 }
 
 // gatherCopy is GatherDevice on a stream, once checkCopy has returned nil.
-func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	n := rows.Len()
-	if capturing && n > 0 {
-		return d.capture(s, table, rows, out, nil, w)
+	if stride == int64(d.set.Tables[table].Tier.RowBytes()) {
+		stride = 0
 	}
-	if n == 0 {
+	switch {
+	case n == 0:
 		return ended(w), nil
-	}
-	if d.set.Tables[table].Absent != nil && !d.Device.NeedsStaging() {
-		return d.gatherHere(ctx, s, table, rows, out, w, trace)
+	case capturing:
+		return d.capture(s, table, rows, out, stride, nil, w)
+	case !d.Device.NeedsStaging() && (stride != 0 || d.set.Tables[table].Absent != nil):
+		return d.gatherHere(ctx, s, table, rows, out, stride, w, trace)
+	case stride != 0:
+		return d.gatherStrided(ctx, s, table, rows, out, stride, w, trace)
 	}
 	r, planned := d.decide(table, n, trace != nil)
 	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
 }
 
-// gatherHere is GatherDevice for a table some of whose rows may be absent on the host backend, where all is done when it returns.
-func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+// gatherHere is GatherDevice on the host backend for a table some of whose rows may be absent, and for rows that are to lie apart: all is done when it returns.
+func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, to device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	n := int(rows.Len())
 	if err := s.Synchronize(); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
-	done, err := d.gatherPresent(ctx, table, rows, out.Bytes(), trace)
+	out := outputOf(d.set.Tables[table], to.Bytes(), stride)
+	done, err := d.gatherPresent(ctx, table, rows, out, trace)
 	if err != nil {
 		return nil, err
 	}
-	return d.over(table, n, done.finish(ctx, d, table, n, out.Bytes(), trace), w), nil
+	return d.over(table, n, done.finish(ctx, d, table, n, out, trace), w), nil
 }
 
 // over returns a batch that has ended.

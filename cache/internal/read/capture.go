@@ -20,6 +20,9 @@ type capture struct {
 	counters    device.Buffer    // of a resident table, and of a table of pages
 	absent      *replayAbsent    // of a table of pages
 	sums        *kernels.SumRows // not nil: adds up the rows that kernel writes
+	stride      int64            // not 0: rows that kernel writes are copied to out, so many bytes apart
+	out         device.Buffer
+	mem         device.Buffer // of rows that kernel writes, with sums or stride
 	// Of a batch of several tables each has a capture. The leader's replays are those of all: it is what the others' fields of replays are read from, and the others go
 	// with it.
 	leader    *capture
@@ -42,14 +45,15 @@ type capture struct {
 	err error // of replays, not yet returned by Wait
 }
 
-// capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
-func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
+// capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out. With stride, unless it is 0, rows that are
+// copied as they are lie so many bytes apart.
+func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, stride int64, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	n := int(rows.Len())
 	if err := d.checkCapture(table, pool); err != nil {
 		return nil, err
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
-	c := &capture{owner: d, table: table, rows: n}
+	c := &capture{owner: d, table: table, rows: n, stride: stride}
 	c.kernel.Serve.Pool = pool
 	if err := d.captures.add(c, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])

@@ -59,7 +59,7 @@ func capturing(t *testing.T) (*failing, *Device, *capture) { return capturingOn(
 func capturingOn(t *testing.T, p BoardPart) (*failing, *Device, *capture) {
 	t.Helper()
 	f := &failing{Device: host.Open(1, 1)[0]}
-	s := NewSet([]device.Device{f}, Sampling{})
+	s := NewSet([]device.Device{f}, Sampling{}, DefaultTuning())
 	s.SetTables([]*Table{{Name: "x", Tier: &transfer.Tier{}}})
 	d := s.Devices[0]
 	layout := hashmap.LayoutFor(1)
@@ -292,7 +292,7 @@ func TestCaptures_Partly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.capture(s, 0, RowNumbers{}, device.Buffer{}, nil, nil); !errors.Is(err, errLaunch) {
+	if _, err := d.capture(s, 0, RowNumbers{}, device.Buffer{}, 0, nil, nil); !errors.Is(err, errLaunch) {
 		t.Fatal(err)
 	}
 	place := p.Board.Capture(1)
@@ -326,8 +326,8 @@ func TestOutcomeOf_BadOffsets(t *testing.T) {
 
 // TestFaults_AskedBeforeEachRead: asking for faults without waiting looks for replays by another goroutine, now and then.
 func TestFaults_AskedBeforeEachRead(t *testing.T) {
-	defer SetPauseLooks(time.Hour)()
 	f, d, c := capturing(t)
+	d.set.Tuning.LookPause = time.Hour
 	var looks atomic.Int32
 	f.looked = func() { looks.Add(1) }
 	ask := func() {

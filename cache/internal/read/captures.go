@@ -18,7 +18,7 @@ import (
 type captures struct {
 	count atomic.Int32 // of those in all, for who need not look
 	bytes atomic.Int64 // of device memory
-	// asked says that askForReplays has begun to look, or has done so less than pauseLooks ago. looks are those under way.
+	// asked says that askForReplays has begun to look, or has done so less than Tuning.LookPause ago. looks are those under way.
 	asked atomic.Bool
 	looks sync.WaitGroup
 
@@ -106,7 +106,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		}
 	}
 	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
-	if err := c.writesPooled(rows, out); err != nil {
+	if err := errors.Join(c.writesPooled(rows, out), c.writesStrided()); err != nil {
 		return err
 	}
 	return c.mayBeAbsent(c.table, int(rows.Len()))
@@ -276,9 +276,9 @@ func (s *captures) drop(of ...*capture) (x dead) {
 			x.buffers = append(x.buffers, c.tables.Partials, c.tables.Args)
 			s.bytes.Add(-c.tables.Partials.Size())
 		}
-		if c.sums != nil {
-			x.buffers = append(x.buffers, c.sums.Mem)
-			s.bytes.Add(-c.sums.Mem.Size())
+		if c.mem.Size() > 0 {
+			x.buffers = append(x.buffers, c.mem)
+			s.bytes.Add(-c.mem.Size())
 		}
 		if c.counters.Size() > 0 {
 			x.buffers = append(x.buffers, c.counters)

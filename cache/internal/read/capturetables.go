@@ -82,7 +82,7 @@ func (d *Device) captureEach(s device.Stream, parts []Part) (*Batch, error) {
 	all.mu.settled = true
 	for i := range parts {
 		p := &parts[i]
-		b, err := d.capture(s, p.Table, p.Rows, p.Out, &p.Pool, p.Watcher)
+		b, err := d.capture(s, p.Table, p.Rows, p.Out, 0, &p.Pool, p.Watcher)
 		if err != nil {
 			return nil, err
 		}

@@ -74,8 +74,8 @@ type Sampling struct {
 }
 
 // NewSet returns a set of devices that serve nothing yet.
-func NewSet(devices []device.Device, s Sampling) *Set {
-	set := &Set{}
+func NewSet(devices []device.Device, s Sampling, t *Tuning) *Set {
+	set := &Set{Tuning: t}
 	for i, d := range devices {
 		set.Devices = append(set.Devices, &Device{Index: i, Device: d, set: set, sampling: s, Counts: &DeviceCounts{}})
 	}

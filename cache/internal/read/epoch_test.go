@@ -14,7 +14,7 @@ import (
 // serving returns a set of one device on the host backend with so many idle lanes.
 func serving(t *testing.T, lanes int) *Set {
 	t.Helper()
-	s := NewSet(host.Open(1, 1), Sampling{})
+	s := NewSet(host.Open(1, 1), Sampling{}, DefaultTuning())
 	s.Devices[0].Serve()
 	s.Devices[0].lanes = make([]atomic.Pointer[lane], lanes)
 	for range lanes {

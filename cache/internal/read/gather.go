@@ -39,9 +39,9 @@ func memoryOf[R RowNumber](rows []R) RowNumbers {
 	return RowNumbers{device.HostBuffer(memory), size == 4}
 }
 
-// Gather writes the rows of a table to out, which is Go memory, and returns when they are written. The arguments have passed CheckGather.
-// trace, if not nil, records the batch. ctx is checked before work begins.
-func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, out []byte, trace *Trace) error {
+// Gather writes the rows of a table to mem, which is Go memory, stride bytes apart, and returns when they are written; stride 0: back to back. The arguments have
+// passed CheckGather. trace, if not nil, records the batch. ctx is checked before work begins.
+func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, mem []byte, stride int64, trace *Trace) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -51,6 +51,7 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 	if d.IsLost() {
 		return d.LostError()
 	}
+	out := outputOf(d.set.Tables[table], mem, stride)
 	done, err := d.gatherPresent(ctx, table, memoryOf(rows), out, trace)
 	if err != nil {
 		return err
@@ -60,17 +61,23 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 
 // gatherPresent gathers rows that lie in slabs and host tier to memory that the host addresses. The batch's absent rows are left to Outcome.finish: reading
 // them may take long, and the batch then holds neither lane nor lists nor staging memory, which others may need.
-func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, out []byte, trace *Trace) (done Outcome, err error) {
+func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, out output, trace *Trace) (done Outcome, err error) {
 	t, n, width := d.set.Tables[table], int(rows.Len()), rows.bytes()
-	rowBytes := t.Tier.RowBytes()
 	part := n
 	var area *staging
-	if d.Device.NeedsStaging() {
-		part = max(1, min(part, stagedBytes/rowBytes))
+	var mem []byte // for rows back to back
+	switch {
+	case d.Device.NeedsStaging():
+		part = max(1, min(part, stagedBytes/out.row))
 		if area, err = d.takeStaging(ctx); err != nil {
 			return done, err
 		}
 		defer func() { d.stagings <- area }()
+	case out.stride != out.row:
+		part = max(1, min(part, packedBytes/out.row))
+		p := takePacked(part * out.row)
+		defer packed.Put(p)
+		mem = *p
 	}
 	r, planned := d.decide(table, int64(part), trace != nil)
 	r.left = r.absent
@@ -85,11 +92,16 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 	l.startTrace(trace, planned)
 	for from := 0; from < n; from += part {
 		to := min(from+part, n)
-		rows, out := RowNumbers{rows.Buffer.Slice(int64(from)*width, int64(to)*width), rows.Int32}, out[from*rowBytes:to*rowBytes]
-		if area != nil {
+		rows, out := RowNumbers{rows.Buffer.Slice(int64(from)*width, int64(to)*width), rows.Int32}, out.from(from)
+		switch size := (to - from) * out.row; {
+		case area != nil:
 			err = l.runStaged(area, table, rows, out)
-		} else {
-			err = l.run(table, rows, out)
+		case mem == nil:
+			err = l.run(table, rows, out.mem[:size])
+		default:
+			if err = l.run(table, rows, mem[:size]); err == nil {
+				out.putParallel(0, mem[:size])
+			}
 		}
 		if err != nil {
 			return done, d.wrap(err, n, t)
@@ -103,9 +115,9 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 }
 
 // finish reads the absent rows of a batch of n rows that gatherPresent has left, if there are any, counts the batch and returns what was wrong with it.
-func (o *Outcome) finish(ctx context.Context, d *Device, table, n int, out []byte, trace *Trace) error {
+func (o *Outcome) finish(ctx context.Context, d *Device, table, n int, out output, trace *Trace) error {
 	if o.absent != nil {
-		below := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out)
+		below := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out.mem, out.stride)
 		o.addAbsent(&below, 0)
 		if trace != nil {
 			trace.Done.addAbsent(&below, 0)
@@ -136,15 +148,33 @@ func (s *Set) Next() (d *Device) {
 }
 
 // CheckGather returns an error for arguments of Gather that are out of range.
-func CheckGather[R RowNumber](t *Table, rows []R, out []byte) error {
-	rowBytes := t.Tier.RowBytes()
-	switch {
-	case len(rows) > MaxBatch:
-		return fmt.Errorf("cache: batch (%d rows) must have at most %d", len(rows), MaxBatch)
-	case len(out) != len(rows)*rowBytes:
-		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(out), len(rows), t.Name, len(rows)*rowBytes)
+func CheckGather[R RowNumber](t *Table, rows []R, out []byte, stride int64) error {
+	if err := t.checkOut(int64(len(rows)), int64(len(out)), stride); err != nil {
+		return err
 	}
 	return CheckRows(t, rows)
+}
+
+// checkOut returns an error for a batch of too many rows, or with an output of the wrong size.
+func (t *Table) checkOut(n, bytes, stride int64) error {
+	if n > MaxBatch {
+		return fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
+	}
+	rowBytes, apart := int64(t.Tier.RowBytes()), stride
+	if stride == 0 {
+		apart = rowBytes
+	}
+	switch want := max(0, n-1)*apart + min(n, 1)*rowBytes; {
+	case stride != 0 && (stride < rowBytes || stride > 1<<40):
+		return fmt.Errorf("%w: distance of rows (%d bytes) must be 0, or from the %d bytes of a row of table %s to 2^40", ErrOutput, stride, rowBytes, t.Name)
+	case n > 0 && apart > (1<<62)/n:
+		return fmt.Errorf("%w: rows (%d of table %s, %d bytes apart) must take less than 2^62 bytes", ErrOutput, n, t.Name, apart)
+	case bytes != want && stride != 0:
+		return fmt.Errorf("%w: %d bytes for %d rows of table %s, %d bytes apart, must be %d", ErrOutput, bytes, n, t.Name, stride, want)
+	case bytes != want:
+		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, bytes, n, t.Name, want)
+	}
+	return nil
 }
 
 // CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.

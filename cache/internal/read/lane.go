@@ -223,7 +223,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			if bytes = l.route.lists(0); bytes == 0 {
 				return nil
 			}
-		case l.route.table.long(), l.route.pool != nil, l.route.absent:
+		case l.route.table.long(), l.route.pool != nil, l.route.absent, l.route.stride != 0:
 			return fmt.Errorf("cache: %w", err)
 		default:
 			l.route.launches = OneLaunch
@@ -334,10 +334,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 		}
 		l.plan.Enqueued(err)
 	}
-	if err == nil && enqueuedLate != nil {
-		err = enqueuedLate(s)
-	}
-	if err == nil {
+	if err = l.owner.afterEnqueue(s, err); err == nil {
 		l.after = nil // the batch ends after it
 		if l.route.absent {
 			l.rounds.enqueued.Store(true)

@@ -158,7 +158,7 @@ func TestHeldWatcher(t *testing.T) {
 
 // A lane that is opened only while batches wait for absent rows gives its page-locked memory back when it is released; others keep it. Their next batches have as much as they need.
 func TestLane_SpareKeepsNoStaging(t *testing.T) {
-	d := &Device{Device: host.Open(1, 1)[0], lanes: make([]atomic.Pointer[lane], 2), spare: 1}
+	d := &Device{Device: host.Open(1, 1)[0], set: &Set{Tuning: DefaultTuning()}, lanes: make([]atomic.Pointer[lane], 2), spare: 1}
 	d.waiting.Store(1)
 	for range 2 {
 		var lanes []*lane

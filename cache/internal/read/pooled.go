@@ -180,10 +180,7 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	}
 	staged := *b
 	staged.Offsets, staged.Weights = stage(offsetsAt, b.Offsets), stage(weightsAt, b.Weights)
-	packed := b.Stride == int64(b.OutBytes())
-	if !packed { // what lies between outputs stays as it is
-		staged.Stride = int64(b.OutBytes())
-	}
+	staged.Stride = int64(b.OutBytes()) // what lies between outputs stays as it is
 	l.route.pool = &staged
 	defer func() { l.route.pool = b }()
 	size := int64(b.Bags) * staged.Stride
@@ -196,14 +193,7 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	if err != nil {
 		return l.finish(err)
 	}
-	if packed {
-		copyParallel(out, a.received.Slice(0, size))
-		return nil
-	}
-	from := a.received.Bytes()
-	for i := range int64(b.Bags) {
-		copy(out[i*b.Stride:][:staged.Stride], from[i*staged.Stride:])
-	}
+	output{out, b.OutBytes(), int(b.Stride)}.putParallel(0, a.received.Slice(0, size).Bytes())
 	return nil
 }
 
@@ -214,7 +204,7 @@ func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bo
 	case b.Bags == 0:
 		return ended(p.Watcher), nil
 	case capturing:
-		return d.capture(s, p.Table, p.Rows, p.Out, b, p.Watcher)
+		return d.capture(s, p.Table, p.Rows, p.Out, 0, b, p.Watcher)
 	case d.set.Tables[p.Table].Absent != nil:
 		return d.gatherThenPool(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher, p.Trace)
 	}

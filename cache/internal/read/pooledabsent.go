@@ -63,7 +63,7 @@ func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows
 			mem = make([]byte, need)
 		}
 		mem = mem[:len(wanted)*rowBytes]
-		if err := Gather(ctx, d, table, wanted, mem, trace); err != nil {
+		if err := Gather(ctx, d, table, wanted, mem, 0, trace); err != nil {
 			return err
 		}
 		trace = nil // it is of the first part

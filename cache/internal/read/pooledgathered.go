@@ -18,10 +18,8 @@ import (
 // A pooled batch of a table of pages on a GPU is two on one stream: one gathers its rows to device memory, as plain batches do, and one adds them up there, as
 // pooled batches of a table without a codec add up rows that miss, in the order that package reduce says. Bags of one size pass through the memory in rounds.
 
-// The rows of a round, and their bytes. More rows would take more lists than a device has beside the memory for the rows.
+// mostGathered is the most rows of a round. More would take more lists than a device has beside the memory for the rows.
 const mostGathered = 256 << 10
-
-var mostGatheredBytes = int64(256 << 20)
 
 // gatheredParts are where the parts of a round's memory begin: an empty hashmap, row numbers for both batches, sums of runs, and rows.
 type gatheredParts struct{ numbers, places, partials, rows, end int64 }
@@ -50,7 +48,7 @@ func (d *Device) gatherThenPool(ctx context.Context, s device.Stream, table int,
 		return nil, fmt.Errorf("%w: batches at a time (%d) must be at least 2 for sums of table %s, of which rows may be absent from host memory", ErrPooling, len(d.lanes)-d.spare, t.Name)
 	}
 	rowBytes := t.Tier.RowBytes()
-	most := int(min(mostGathered, mostGatheredBytes/int64(rowBytes)))
+	most := int(min(mostGathered, d.set.Tuning.GatheredBytes/int64(rowBytes)))
 	select { // two calls that hold lanes while they wait for others could wait for each other
 	case d.gathering <- struct{}{}:
 		defer func() { <-d.gathering }()

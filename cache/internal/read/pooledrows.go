@@ -10,10 +10,6 @@ import (
 // written first, as those of any batch are, and kernels.SumRows adds them up from there: part after part, in the same memory. So tables, rows and misses of every
 // kind are served.
 
-// pooledRowsBytes is the memory for the rows of a part, unless leastPooledRows of them are longer. Measured on an H200: a part costs a batch 16 µs more, and
-// parts of 32 MiB gain nothing by the L2.
-var pooledRowsBytes = 128 << 20
-
 // A part's last rows may be of runs that go on in the next part: rows of up to keptRows positions are kept for it.
 const (
 	keptRows        = reduce.Run - 1
@@ -26,7 +22,7 @@ func (d *Device) pooledRoute(table int, b *reduce.Batch, traced bool) (r route, 
 	if !d.writesPooled(t, b) {
 		return d.fusedRoute(table, b), OneLaunch
 	}
-	rows := max(1, min(b.Rows, max(leastPooledRows, pooledRowsBytes/t.Rows.RowBytes)))
+	rows := max(1, min(b.Rows, max(leastPooledRows, d.set.Tuning.WrittenBytes/t.Rows.RowBytes)))
 	r, planned = d.decide(table, int64(rows), traced)
 	r.rows, r.pool, r.partial = rows, b, true
 	return r, planned
@@ -44,7 +40,7 @@ func (d *Device) writesPooled(t *TableView, b *reduce.Batch) bool {
 	switch {
 	case !d.Device.NeedsStaging():
 		return false
-	case !t.sumsAsDecoded() || alwaysWritten:
+	case !t.sumsAsDecoded() || d.set.Tuning.WriteAlways:
 		return true
 	case b.Rows <= togetherRows:
 		return false
@@ -64,9 +60,6 @@ func (r *route) fuse() bool {
 	*r = route{table: r.table, launches: OneLaunch, pool: r.pool, partial: true}
 	return true
 }
-
-// alwaysWritten is true in tests only.
-var alwaysWritten bool
 
 // pooledParts is what the lists of a batch have whose rows are written first.
 type pooledParts struct {
@@ -91,7 +84,10 @@ func (r *route) pooledParts() (p pooledParts) {
 // enqueueAny is enqueue for batches of every kind, also those whose rows are written before they are added up.
 func (l *lane) enqueueAny(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	r := &l.route
-	if r.rows == 0 {
+	switch {
+	case r.stride != 0:
+		return l.enqueueStrided(s, table, rows, out)
+	case r.rows == 0:
 		return l.enqueue(s, table, rows, out)
 	}
 	if r.pool.Rows == 0 { // only offsets to check, and empty bags
@@ -175,6 +171,7 @@ func (c *capture) writesPooled(rows RowNumbers, out device.Buffer) error {
 		return err
 	}
 	d.captures.bytes.Add(mem.Size())
+	c.mem = mem
 	c.sums = &kernels.SumRows{
 		Pool: b, Rows: rows.Buffer, Int32: rows.Int32, Views: c.kernel.Views, RowBytes: l.RowBytes, End: b.Rows, Next: b.Rows, Mem: mem, Out: out,
 		Partials: serve.Partials,

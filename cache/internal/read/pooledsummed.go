@@ -15,7 +15,7 @@ import (
 // summedRoute is the route of what adds up the rows of such a batch.
 func (d *Device) summedRoute(table int, b *reduce.Batch) route {
 	t := d.Table(table)
-	rows := min(int64(b.Rows), mostGathered, max(leastPooledRows, mostGatheredBytes/int64(t.Rows.RowBytes)))
+	rows := min(int64(b.Rows), mostGathered, max(leastPooledRows, d.set.Tuning.GatheredBytes/int64(t.Rows.RowBytes)))
 	return route{table: t, launches: OneLaunch, pool: b, rows: int(rows), gathered: true, summed: true}
 }
 

@@ -17,7 +17,7 @@ import (
 type Part struct {
 	Table int
 	Rows  RowNumbers
-	Copy  bool         // rows are copied as they are; Pool has only their number
+	Copy  bool         // rows are copied as they are; Pool has only their number, and Stride
 	Pool  reduce.Batch // has passed CheckPooled, unless Copy is set
 	Out   device.Buffer
 	// Watcher and Trace are as in GatherDevice, and may be nil.
@@ -32,7 +32,7 @@ func (d *Device) GatherParts(ctx context.Context, stream uintptr, parts []Part) 
 	for i := range parts {
 		p, err := &parts[i], error(nil)
 		if p.Copy {
-			err = d.checkCopy(p.Table, p.Rows, p.Out)
+			err = d.checkCopy(p.Table, p.Rows, p.Out, p.Pool.Stride)
 		} else {
 			err = d.checkPooledMemory(p)
 		}
@@ -117,7 +117,7 @@ func (p *Part) pool() *reduce.Batch {
 // gatherApart enqueues a batch by itself.
 func (d *Device) gatherApart(ctx context.Context, s device.Stream, capturing bool, p *Part) (*Batch, error) {
 	if p.Copy {
-		return d.gatherCopy(ctx, s, capturing, p.Table, p.Rows, p.Out, p.Watcher, p.Trace)
+		return d.gatherCopy(ctx, s, capturing, p.Table, p.Rows, p.Out, p.Pool.Stride, p.Watcher, p.Trace)
 	}
 	return d.gatherPooled(ctx, s, capturing, p)
 }
@@ -294,10 +294,7 @@ func (l *lane) enqueueTables(s device.Stream) error {
 	} else {
 		l.sequence.Drop()
 	}
-	if err == nil && enqueuedLate != nil {
-		err = enqueuedLate(s)
-	}
-	if err == nil {
+	if err = l.owner.afterEnqueue(s, err); err == nil {
 		l.after = nil
 	}
 	return err

@@ -39,7 +39,7 @@ func (c *capture) mayBeAbsent(table, n int) error {
 	a := &replayAbsent{}
 	c.absent = a
 	a.table, a.from = d.Table(table), d.set.Tables[table].Absent
-	if err := a.reserve(d, a.table.Rows.RowBytes, int64(n), leastReplayed); err != nil {
+	if err := a.reserve(d, a.table.Rows.RowBytes, int64(n), d.set.Tuning.CapturedRoundBytes); err != nil {
 		return err
 	}
 	var err error
@@ -182,20 +182,24 @@ func (a *replayAbsent) outcome() cold.Outcome {
 	return o
 }
 
-// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the adding up of rows.
+// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the use of rows.
 func (c *capture) enqueueRest(s device.Stream) error {
-	var sums device.Kernel
-	if c.sums != nil {
-		sums = c.sums
+	if c.absent == nil {
+		return c.useRows(s)
 	}
-	if c.absent != nil {
-		if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out, sums); err != nil {
-			return fmt.Errorf("rows below the host tier: %w", err)
-		}
-		return nil
+	if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out, c.useRows); err != nil {
+		return fmt.Errorf("rows below the host tier: %w", err)
 	}
-	if sums != nil {
-		return s.Launch(sums)
+	return nil
+}
+
+// useRows enqueues the adding up of rows, or copies them to their places, where that is to be done.
+func (c *capture) useRows(s device.Stream) error {
+	switch {
+	case c.sums != nil:
+		return s.Launch(c.sums)
+	case c.stride != 0:
+		return copyRows(s, c.out, c.stride, c.mem, int64(c.kernel.Serve.Lookup.RowBytes))
 	}
 	return nil
 }

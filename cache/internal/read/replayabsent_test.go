@@ -19,7 +19,7 @@ type heldRows struct {
 	calls atomic.Int32
 }
 
-func (h *heldRows) Gather(context.Context, []int64, []uint32, []byte) cold.Outcome {
+func (h *heldRows) Gather(context.Context, []int64, []uint32, []byte, int) cold.Outcome {
 	panic("not asked")
 }
 func (h *heldRows) Longest() time.Duration { return time.Hour }
@@ -34,7 +34,7 @@ func (h *heldRows) Deliver(_ context.Context, rows []int64, put func(i int, stor
 // replaying is a captured batch of four rows whose GPU the test plays.
 func replaying(t *testing.T) (*replayAbsent, *heldRows, *abi.AbsentHost) {
 	t.Helper()
-	s := NewSet(host.Open(1, 1), Sampling{})
+	s := NewSet(host.Open(1, 1), Sampling{}, DefaultTuning())
 	d, h := s.Devices[0], &heldRows{free: make(chan struct{}, 10)}
 	a := &replayAbsent{rounds: rounds{from: h, table: &TableView{Rows: kernels.HostRows{RowBytes: 16}}}}
 	if err := a.reserve(d, 16, 4, 1<<20); err != nil {

@@ -169,9 +169,6 @@ func (d *Device) SettleReplays() {
 	}
 }
 
-// pauseLooks is the least time between two looks of askForReplays. A look takes a launch that is waited for, some 15 µs of an idle GPU.
-var pauseLooks = 20 * time.Millisecond
-
 // askForReplays is SettleReplays by another goroutine, if that was not asked for a moment ago. The caller makes no call of the driver, and takes no lock.
 func (d *Device) askForReplays() {
 	s := &d.captures
@@ -180,7 +177,7 @@ func (d *Device) askForReplays() {
 	}
 	s.looks.Go(func() {
 		d.SettleReplays()
-		time.AfterFunc(pauseLooks, func() { s.asked.Store(false) })
+		time.AfterFunc(d.set.Tuning.LookPause, func() { s.asked.Store(false) })
 	})
 }
 

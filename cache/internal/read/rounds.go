@@ -18,10 +18,6 @@ import (
 // host reads it while the GPU reads the host tier. There are two halves of staging memory: one is filled while the GPU writes the rows of the other.
 const mostRounds = 16 // so that a batch has few launches that may have nothing to do
 
-// A round has at least so many bytes, one of a captured batch at least leastReplayed, as each launch that has nothing to do makes each replay longer. Misses
-// are read in order always, or as for other tables. Tests have many short rounds.
-var leastRound, leastReplayed, orderAll = int64(2 << 20), int64(16 << 20), false
-
 // rounds is what a lane of a GPU, or a captured batch, has for absent rows.
 type rounds struct {
 	owner   *Device
@@ -67,7 +63,7 @@ func (l *lane) reserve(n int64) (err error) {
 			return err
 		}
 	}
-	least := leastRound
+	least := d.set.Tuning.RoundBytes
 	if l.route.left {
 		least = 0
 	}
@@ -181,7 +177,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	found, resolved, ordered, words := l.lists.Slice(0, n), l.lists.Slice(n, 2*n), l.lists.Slice(2*n, 3*n), l.lists.Slice(3*n, 3*n+8*rows)
 	lookup.Found = found
 	l.lookup = lookup
-	b := &g.batch
+	b, always := &g.batch, l.owner.set.Tuning.OrderMisses
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
 	g.table, g.from, g.current = r.table, l.from, uint32(l.batch)
@@ -203,7 +199,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	tier.Index = words
 	batch := transfer.Batch{
 		Found: resolved, Ordered: ordered, Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
-		Reading: transfer.Reading{Ordered: r.misses.Ordered || orderAll, Units: r.misses.Units || orderAll},
+		Reading: transfer.Reading{Ordered: r.misses.Ordered || always, Units: r.misses.Units || always},
 	}
 	if err := l.plan.Enqueue(s, tier, r.table.Codec, batch, l.fetchBegun); err != nil {
 		return err
@@ -224,11 +220,11 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	if err := s.Record(g.tierEnd); err != nil {
 		return err
 	}
-	return g.enqueue(s, lookup.Out, nil)
+	return g.enqueue(s, lookup.Out, func(device.Stream) error { return nil })
 }
 
-// enqueue enqueues the rounds of a batch, then a kernel that uses the rows, unless it is nil, and the batch's end.
-func (r *rounds) enqueue(s device.Stream, out device.Buffer, then device.Kernel) error {
+// enqueue enqueues the rounds of a batch, then what uses the rows, and the batch's end.
+func (r *rounds) enqueue(s device.Stream, out device.Buffer, use func(device.Stream) error) error {
 	b := &r.batch
 	for i := range r.count {
 		h := &r.halves[i%2]
@@ -243,10 +239,8 @@ func (r *rounds) enqueue(s device.Stream, out device.Buffer, then device.Kernel)
 			return err
 		}
 	}
-	if then != nil {
-		if err := s.Launch(then); err != nil {
-			return err
-		}
+	if err := use(s); err != nil {
+		return err
 	}
 	return s.Launch(b.End())
 }

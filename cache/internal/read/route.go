@@ -61,6 +61,7 @@ type route struct {
 	misses   transfer.Reading // side by side only
 	pool     *reduce.Batch    // not nil: rows are added up
 	rows     int              // of a pooled batch: so many are written at a time, and added up from there; 0: they are added up where they are decoded, in one launch
+	stride   int64            // not 0: rows are written to memory of the lists, and copied to places so many bytes apart
 	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
 	left     bool             // with absent: the GPU does not wait for such rows, as whoever enqueues the batch waits for it and then reads them
@@ -71,13 +72,10 @@ type route struct {
 	tables                    []Part // not nil: of a batch of several tables, which has no table of its own
 }
 
-// onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
-var onlyLaunches Launches
-
 // decide returns the route of a batch of n rows. A traced batch is served side by side, so that its stages can be timed; planned is
-// what an untraced one would be.
-func decide(t *TableView, n int64, traced bool) (r route, planned Launches) {
-	planned = onlyLaunches
+// what an untraced one would be. only, unless 0, serves every batch.
+func decide(t *TableView, n int64, traced bool, only Launches) (r route, planned Launches) {
+	planned = only
 	switch {
 	case t.Resident != nil:
 		return route{table: t, launches: OneLaunch}, OneLaunch
@@ -108,7 +106,7 @@ func ReadingOf(rows kernels.HostRows, n int64, share *transfer.ShareTable) trans
 
 // decide returns the route of a batch of n rows of a table.
 func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launches) {
-	r, planned = decide(d.Table(table), n, traced)
+	r, planned = decide(d.Table(table), n, traced, d.set.Tuning.Launches)
 	if d.readsAbsent(table) { // other kernels must not see the index of such a tier
 		r.launches, planned, r.absent = SideBySide, SideBySide, true
 	}
@@ -122,6 +120,8 @@ func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
+	case r.stride != 0:
+		return r.packedAt(n) + int64(n)*int64(r.table.Rows.RowBytes)
 	case r.tables != nil && !r.partial:
 		return 0
 	case r.tables != nil:

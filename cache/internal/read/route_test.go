@@ -27,14 +27,14 @@ func TestDecide_Launches(t *testing.T) {
 		table := &TableView{}
 		table.Rows.RowBytes = c.rowBytes
 		table.learn(&Outcome{Hits: c.hits, Misses: c.misses})
-		r, planned := decide(table, c.n, false)
+		r, planned := decide(table, c.n, false, 0)
 		if r.launches != c.want || planned != c.want {
 			t.Errorf("%+v: %v, planned %v", c, r.launches, planned)
 		}
 		if lists := r.lists(int(c.n)); (lists == 0) != (c.want == OneLaunch) {
 			t.Errorf("%+v: %d bytes of lists", c, lists)
 		}
-		if r, planned := decide(table, c.n, true); r.launches != SideBySide || planned != c.want {
+		if r, planned := decide(table, c.n, true, 0); r.launches != SideBySide || planned != c.want {
 			t.Errorf("%+v traced: %v, planned %v", c, r.launches, planned)
 		}
 	}
@@ -58,8 +58,22 @@ func TestDecide_Misses(t *testing.T) {
 	} {
 		table := &TableView{}
 		table.Rows.RowBytes, table.Rows.Mem = c.rowBytes, device.Buffer{}.Slice(0, c.tier)
-		if r, _ := decide(table, c.n, false); r.misses != c.want {
+		if r, _ := decide(table, c.n, false, 0); r.misses != c.want {
 			t.Errorf("%+v: %+v", c, r.misses)
+		}
+	}
+}
+
+// TestTuning_OfOneSet: a tuning is that of the caches that it was given to.
+func TestTuning_OfOneSet(t *testing.T) {
+	sets := [2]*Set{serving(t, 1), serving(t, 1)}
+	sets[0].Tuning.Launches = HitsFirst
+	for i, want := range []Launches{HitsFirst, OneLaunch} {
+		sets[i].SetTables([]*Table{{}})
+		d := sets[i].Devices[0]
+		d.SetTable(0, &TableView{})
+		if r, planned := d.decide(0, 1, false); r.launches != want || planned != want {
+			t.Errorf("set %d: %v, planned %v, want %v", i, r.launches, planned, want)
 		}
 	}
 }
@@ -73,7 +87,7 @@ func TestLane_BeginSharesByTheViewItReads(t *testing.T) {
 	before, after := &TableView{Share: new(transfer.ShareTable)}, &TableView{Share: new(transfer.ShareTable)}
 	d.SetTable(0, before)
 	l := d.lanes[0].Load()
-	l.route, _ = decide(d.Table(0), togetherRows+1, false)
+	l.route, _ = decide(d.Table(0), togetherRows+1, false, 0)
 	d.SetTable(0, after)
 	if err := l.begin(t.Context(), 0); err != nil {
 		t.Fatal(err)

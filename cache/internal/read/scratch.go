@@ -118,7 +118,7 @@ func (s *scratch) refused(l *lane, bytes int64) bool {
 
 // listsRead is the event behind which the lane's batch, which is enqueued, does not use its lists: one that waits for absent rows has read them before.
 func (l *lane) listsRead() device.Event {
-	if l.route.absent {
+	if l.route.absent && l.route.stride == 0 {
 		return l.rounds.tierEnd
 	}
 	return l.done

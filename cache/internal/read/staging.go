@@ -95,8 +95,8 @@ func (a *staging) close(d device.Device) {
 
 // runStaged gathers into Go memory for a device that cannot address it. Row numbers and rows pass through page-locked memory. The rows
 // arrive in pieces, so that one piece is copied to Go memory while the next one arrives.
-func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out []byte) error {
-	size := int64(len(out))
+func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out output) error {
+	size := rows.Len() * int64(out.row)
 	if err := a.reserve(l.owner, rows.Buffer.Size(), size); err != nil {
 		return err
 	}
@@ -113,22 +113,23 @@ func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out []byte) err
 	for i := 0; i < pieces && err == nil; i++ {
 		if err = a.arrived[i].Synchronize(); err == nil {
 			from, to := piece(i)
-			copyParallel(out[from:to], a.received.Slice(from, to))
+			out.putParallel(int(from), a.received.Slice(from, to).Bytes())
 		}
 	}
 	return l.finish(err)
 }
 
-func copyParallel(dst []byte, src device.Buffer) {
-	if len(dst) <= copyBytes { // too short for a goroutine; also avoids allocating the WaitGroup
-		copy(dst, src.Bytes())
+// putParallel is put by several goroutines.
+func (o output) putParallel(at int, src []byte) {
+	if len(src) <= copyBytes { // too short for a goroutine; also avoids allocating the WaitGroup
+		o.put(at, src)
 		return
 	}
 	var wg sync.WaitGroup
-	part := max(copyBytes, (len(dst)+copyWorkers-1)/copyWorkers)
-	for from := part; from < len(dst); from += part {
-		wg.Go(func() { copy(dst[from:min(from+part, len(dst))], src.Bytes()[from:]) })
+	part := max(copyBytes, (len(src)+copyWorkers-1)/copyWorkers)
+	for from := part; from < len(src); from += part {
+		wg.Go(func() { o.put(at+from, src[from:min(from+part, len(src))]) })
 	}
-	copy(dst[:min(part, len(dst))], src.Bytes())
+	o.put(at, src[:min(part, len(src))])
 	wg.Wait()
 }

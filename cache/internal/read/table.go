@@ -38,8 +38,8 @@ type Table struct {
 
 // Absentees reads absent rows of batches. Its methods may be called concurrently.
 type Absentees interface {
-	// Gather writes rows to their positions in out, and zeros where a row cannot be read.
-	Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) cold.Outcome
+	// Gather writes rows to their positions in out, stride bytes apart, and zeros where a row cannot be read.
+	Gather(ctx context.Context, rows []int64, positions []uint32, out []byte, stride int) cold.Outcome
 	// Deliver calls put once for each of rows, with its stored form or with the reason why it cannot be read, from several goroutines. stored is not
 	// changed later.
 	Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error))

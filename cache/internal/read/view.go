@@ -14,6 +14,7 @@ import (
 type Set struct {
 	Devices []*Device
 	Tables  []*Table
+	Tuning  *Tuning
 	// Shared says that memory which batches read is allocated so that other processes can map it.
 	Shared bool
 	// Lose is asked when a device has failed for good. It says whether the cache serves on without the device. It may be called by

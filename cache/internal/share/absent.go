@@ -28,7 +28,7 @@ func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.
 		positions[i] = uint32(i)
 	}
 	answer := &wire.AbsentRows{Data: make([]byte, len(rows)*n)}
-	o := t.Cold.Gather(ctx, rows, positions, answer.Data)
+	o := t.Cold.Gather(ctx, rows, positions, answer.Data, n)
 	t.Counts.AddAbsent(o.Rows, o.Failed)
 	switch {
 	case errors.Is(o.Err, cold.ErrEnded):
