@@ -14,7 +14,7 @@ import (
 )
 
 // owner is who changes a cache, and knows where its rows are: this process (local), or the process to which an attached cache is attached (*remote). Cache has checked
-// arguments, as far as both check the same.
+// arguments, but for what only the owner knows: the budget, and whether appended rows leave a gap.
 type owner interface {
 	// update returns how many rows it has replaced: always the first ones. begun says whether it may have replaced some, and not only refused them.
 	update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, begun bool, err error)

@@ -473,6 +473,7 @@ func TestGather_FieldsOutOfPlace(t *testing.T) {
 		want string
 	}{
 		{cache.Request{Float8: float8}, cache.ErrPooling, "must come with As or Pool"},
+		{cache.Request{Rows32: []int32{1, 2}}, cache.ErrRows, "Rows32 (2 row numbers) must be nil, as Rows has row numbers"},
 		{cache.Request{DeviceRows32: true}, cache.ErrOutput, "DeviceRows32 (true) must be false in a Gather"},
 		{cache.Request{Float8: float8, Pool: &cache.Pooling{Offsets: []int64{0}, DeviceOffsets: offsets}}, cache.ErrPooling, "DeviceOffsets (8 bytes) must be empty in a Gather"},
 		{cache.Request{Float8: float8, Pool: &cache.Pooling{Bag: 1, DeviceWeights: weights}}, cache.ErrPooling, "DeviceWeights (4 bytes) must be empty in a Gather"},
@@ -484,7 +485,7 @@ func TestGather_FieldsOutOfPlace(t *testing.T) {
 				t.Errorf("%s: %v, want %s", several, err, test.want)
 			}
 		}
-		if q.Pool != nil || q.DeviceRows32 {
+		if q.Pool != nil || q.DeviceRows32 || q.Rows32 != nil {
 			continue
 		}
 		q = test.of

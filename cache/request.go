@@ -20,7 +20,7 @@ import (
 // Out[i × row bytes:], for every i.
 type Request struct {
 	Table int
-	// Rows are row numbers in any order, with duplicates allowed; Rows32 are they if Rows is nil.
+	// Rows are row numbers in any order, with duplicates allowed. Rows32 is used if Rows is nil; one of them must be.
 	Rows   []int64
 	Rows32 []int32
 	// Out receives the output. It must be exactly as long: the rows, or the bags of Pool, one after the other, and with Stride what lies between them.
@@ -155,7 +155,7 @@ func (c *Cache) gatherEntered(ctx context.Context, device int, requests []Reques
 	return c.run(ctx, set, device, &p)
 }
 
-// part is a request whose arguments have been checked, but for row numbers and output of one that copies rows: of those, checked says so.
+// part is a request whose arguments have been checked. Row numbers and output of one that copies rows are checked later, by check; checked says that this is done.
 type part struct {
 	table  int
 	n      int // rows
@@ -208,6 +208,8 @@ func (r *Request) checkHost() error {
 	switch p := r.pooling(); {
 	case r.DeviceRows.Size() > 0 || r.DeviceOut.Size() > 0:
 		return fmt.Errorf("%w: row numbers and output of a Gather must be memory of the host, not of a device", ErrOutput)
+	case r.Rows != nil && r.Rows32 != nil:
+		return fmt.Errorf("%w: Rows32 (%d row numbers) must be nil, as Rows has row numbers", ErrRows, len(r.Rows32))
 	case r.DeviceRows32:
 		return fmt.Errorf("%w: DeviceRows32 (true) must be false in a Gather: Rows32 has row numbers of int32", ErrOutput)
 	case p.DeviceOffsets.Size() > 0:
@@ -273,9 +275,15 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i := range parts {
 		free <- struct{}{}
+		if ctx.Err() != nil {
+			errs[i] = ctx.Err()
+			break
+		}
 		wg.Go(func() {
 			defer func() { <-free }()
-			errs[i] = c.run(ctx, set, device, &parts[i])
+			if err := c.run(ctx, set, device, &parts[i]); err != nil {
+				errs[i] = fmt.Errorf("batch %d: %w", i, err)
+			}
 		})
 	}
 	wg.Wait()

@@ -26,7 +26,11 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCache(t, cache.Options{Tables: []cache.Table{wide, narrow}, Budget: 8 << 10})
+	whole, err := cache.FromSlice("whole", make([]int32, rows*columns), columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(t, cache.Options{Tables: []cache.Table{wide, narrow, whole}, Budget: 12 << 10})
 	ids, out := []int64{99, 3, 3}, make([]float32, 3*columns)
 	for table, modulus := range []int{rows * columns, 200} {
 		if err := cache.Of[float32](c, table).Gather(ctx, ids, out); err != nil {
@@ -42,7 +46,10 @@ func TestOf(t *testing.T) {
 	if err := cache.Of[int16](c, 1).Gather(ctx, ids, bits); !errors.Is(err, cache.ErrOutput) || !strings.Contains(err.Error(), "values of int16 cannot be read of table narrow, which has bfloat16") {
 		t.Errorf("%v", err)
 	}
-	if err := cache.Of[float32](c, 2).Gather(ctx, ids, out); !errors.Is(err, cache.ErrTable) {
+	if err := cache.Of[float32](c, 2).Gather(ctx, ids, out); !errors.Is(err, cache.ErrOutput) || !strings.Contains(err.Error(), "values of float32 cannot be read of table whole, which has int32") {
+		t.Errorf("%v", err)
+	}
+	if err := cache.Of[float32](c, 3).Gather(ctx, ids, out); !errors.Is(err, cache.ErrTable) {
 		t.Errorf("%v", err)
 	}
 	if err := cache.Of[float32](c, 0).Gather(ctx, ids, out[1:]); !errors.Is(err, cache.ErrOutput) {
@@ -55,7 +62,7 @@ func TestOf(t *testing.T) {
 	if text := s.String(); !strings.Contains(text, "wide") || !strings.Contains(text, "6 lookups") && !strings.Contains(text, "3 lookups") {
 		t.Error(text)
 	}
-	if text := c.String(); !strings.HasPrefix(text, "cache of wide, narrow on") {
+	if text := c.String(); !strings.HasPrefix(text, "cache of wide, narrow, whole on") {
 		t.Error(text)
 	}
 }
