@@ -40,8 +40,8 @@ type Batch struct {
 	}
 }
 
-// GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses; rows are written stride bytes apart, 0: back to back. w, if not nil, is notified when
-// the batch has ended, but not if GatherDevice returns an error. trace, if not nil, records the batch.
+// GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses; rows are written stride bytes apart, 0: back to back.
+// w, if not nil, is notified when the batch has ended, but not if GatherDevice returns an error. trace, if not nil, records the batch.
 func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	if err := d.checkCopy(table, rows, out, stride); err != nil {
 		return nil, err
