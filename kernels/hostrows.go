@@ -7,6 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
+
 // HostRows is a table's host tier as kernels see it.
 type HostRows struct {
 	// Mem is the rows' memory. Behind a compressed row's stored bytes, slab.TailSlack bytes can be read, here or up to the end of the page.
