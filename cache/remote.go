@@ -115,7 +115,7 @@ func (r *remote) follow() {
 		r.machine() // what Stats says should this owner end, too
 		r.log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
-		before.Set.Supersede(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
+		before.Set.Retire(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
 		if before.Set.Captured() {
 			r.log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
 			r.old.Lock()

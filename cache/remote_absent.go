@@ -21,11 +21,11 @@ type remoteRows struct {
 }
 
 // absentees returns who reads the absent rows of a table.
-func (r *remote) absentees(table, rowBytes int) read.Absentees {
+func (r *remote) absentees(table, rowBytes int) read.RowFetcher {
 	return &remoteRows{r, table, rowBytes}
 }
 
-// Gather implements read.Absentees.
+// Gather implements read.RowFetcher.
 func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte, stride int) (o cold.Outcome) {
 	begun := time.Now()
 	o.Rows = int64(len(rows))
@@ -79,7 +79,7 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 	return o
 }
 
-// Deliver implements read.Absentees. Rows arrive uncompressed.
+// Deliver implements read.RowFetcher. Rows arrive uncompressed.
 func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
 	n := a.rowBytes
 	part := max(1, min(requestRows, wire.AbsentBytes/n))
@@ -105,7 +105,7 @@ func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, 
 	}
 }
 
-// Longest implements read.Absentees.
+// Longest implements read.RowFetcher.
 func (a *remoteRows) Longest() time.Duration { return 2 * absentWait }
 
 func (r *remote) prefetch(table int, rows []int64) error {

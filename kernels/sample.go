@@ -30,8 +30,8 @@ type SampleRing struct {
 	since  time.Time
 }
 
-// believable is the most records that are appended between two calls of Drain. More come from a process that has written nonsense to the head.
-const believable = 1 << 50
+// maxAppended is the most records that are appended between two calls of Drain. More come from a process that has written nonsense to the head.
+const maxAppended = 1 << 50
 
 // lateAfter is how long a record may be on its way when later ones are there. A thread of a busy machine may be held up for tens of milliseconds.
 var lateAfter = 100 * time.Millisecond
@@ -177,7 +177,7 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 		return 0
 	}
 	switch behind := head - r.tail; {
-	case behind > believable: // also a head that has gone back
+	case behind > maxAppended: // also a head that has gone back
 		r.tail, r.late = head, 0
 		return 0
 	case behind > r.mask+1:

@@ -80,8 +80,8 @@ func (s *Server) reserve(c *connection) error {
 		return fmt.Errorf("serve: clients (%d) must be at most %d", clients+1, s.o.MaxClients)
 	}
 	// A client that attaches again after it has lost its connection has two attachments for a moment.
-	if orphans := s.owner.Orphans(); orphans > s.o.MaxClients {
-		return fmt.Errorf("serve: attachments whose connections have ended (%d) must be at most %d: their processes must end", orphans, s.o.MaxClients)
+	if disconnected := s.owner.Disconnected(); disconnected > s.o.MaxClients {
+		return fmt.Errorf("serve: attachments whose connections have ended (%d) must be at most %d: their processes must end", disconnected, s.o.MaxClients)
 	}
 	c.attaching = true
 	return nil

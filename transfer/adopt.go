@@ -154,9 +154,9 @@ func (t *Tier) Restore() error {
 // restoreGrain is the number of words of row bits that a goroutine restores at a time.
 const restoreGrain = 16
 
-// crowded reports whether a row of adopted memory must stay raw, because a decoder may read up to slab.TailSlack bytes behind its n stored
+// lacksTail reports whether a row of adopted memory must stay raw, because a decoder may read up to slab.TailSlack bytes behind its n stored
 // bytes, where the memory may end. It may be read up to the end of its last page. Other tiers have that many bytes behind their last row.
-func (t *Tier) crowded(row int64, n int) bool {
+func (t *Tier) lacksTail(row int64, n int) bool {
 	if t.adopted == nil {
 		return false
 	}
@@ -164,15 +164,15 @@ func (t *Tier) crowded(row int64, n int) bool {
 	return row*t.host.Stride+int64(n)+slab.TailSlack > (t.host.Mem.Size()+page-1)/page*page
 }
 
-// uncrowd restores the last rows of adopted memory that must stay raw.
-func (t *Tier) uncrowd() error {
+// restoreTail restores the last rows of adopted memory that must stay raw.
+func (t *Tier) restoreTail() error {
 	words, plain := view[uint64](t.host.Compressed), make([]byte, t.rowBytes)
-	for row := t.rows - 1; row >= 0 && t.crowded(row, t.rowBytes); row-- {
+	for row := t.rows - 1; row >= 0 && t.lacksTail(row, t.rowBytes); row-- {
 		stored, compressed, err := t.Stored(row)
 		if err != nil {
 			return err
 		}
-		if !compressed || !t.crowded(row, len(stored)) {
+		if !compressed || !t.lacksTail(row, len(stored)) {
 			continue
 		}
 		n := len(stored)

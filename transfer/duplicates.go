@@ -170,7 +170,7 @@ func (a *duplicates) look(part int, from, end int64) {
 		touch(uint64(first))
 		for i, hash := range group {
 			row := from + int64(i)
-			if len(p.found) == most || a.t.crowded(row, rowBytes) { // it may not be encoded as others are
+			if len(p.found) == most || a.t.lacksTail(row, rowBytes) { // it may not be encoded as others are
 				break
 			}
 			of := mem[row*stride:][:rowBytes]

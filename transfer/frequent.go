@@ -48,7 +48,7 @@ func (a *duplicates) findFrequent(workers interruptible, examples []int64) group
 					bytesOf := mem[row*stride:][:rowBytes]
 					head := binary.LittleEndian.Uint64(bytesOf)
 					for i, h := range heads {
-						if h == head && bytes.Equal(bytesOf, mem[examples[i]*stride:][:rowBytes]) && !t.crowded(row, rowBytes) {
+						if h == head && bytes.Equal(bytesOf, mem[examples[i]*stride:][:rowBytes]) && !t.lacksTail(row, rowBytes) {
 							g.rows.set(row)
 							parts[part] = append(parts[part], uint8(i))
 							break

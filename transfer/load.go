@@ -150,7 +150,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
 	}
 	if t.codec != nil {
-		if err := errors.Join(t.encode(o, &p), t.uncrowd()); err != nil {
+		if err := errors.Join(t.encode(o, &p), t.restoreTail()); err != nil {
 			return nil, err
 		}
 		lap(&timings.Encode)

@@ -80,8 +80,8 @@ func (s *Sharer) woken(wake chan struct{}) bool {
 	}
 }
 
-// heat wakes the other workers, which look for work until cool is called.
-func (s *Sharer) heat() {
+// wakeWorkers wakes the other workers, which look for work until restWorkers is called.
+func (s *Sharer) wakeWorkers() {
 	if atomic.SwapUint32(&s.work.hot, 1) != 0 {
 		return
 	}
@@ -93,7 +93,7 @@ func (s *Sharer) heat() {
 	}
 }
 
-func (s *Sharer) cool() { atomic.StoreUint32(&s.work.hot, 0) }
+func (s *Sharer) restWorkers() { atomic.StoreUint32(&s.work.hot, 0) }
 
 // fail ends all sharing, because copies or launches could not be enqueued or the device is lost.
 func (s *Sharer) fail() {
@@ -105,7 +105,7 @@ func (s *Sharer) fail() {
 func (s *Sharer) lead() {
 	last := uint32(0)
 	for s.woken(s.wake) {
-		s.heat()
+		s.wakeWorkers()
 		since := time.Now()
 		for i := 0; !s.closing.Load(); spin(&i) {
 			if opened := atomic.LoadUint32(&s.host.Opened); opened != last {
@@ -125,11 +125,11 @@ func (s *Sharer) lead() {
 				if s.device.Err() != nil { // no enqueued work will end
 					s.fail()
 				}
-				s.cool()
+				s.restWorkers()
 				time.Sleep(shareSleep)
 			}
 		}
-		s.cool()
+		s.restWorkers()
 	}
 }
 
@@ -186,7 +186,7 @@ func (s *Sharer) serve(number uint32) {
 	s.mu.Unlock()
 	if pieces != 0 {
 		atomic.StoreUint32(&s.host.Claimed, abi.CountWord(number, 0))
-		s.heat()
+		s.wakeWorkers()
 		atomic.StoreUint32(&s.work.working, number)
 		s.deliver()
 		for i := 0; atomic.LoadUint32(&s.work.inside) != 0; spin(&i) {

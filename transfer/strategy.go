@@ -301,13 +301,13 @@ func (t *ShareTable) learnLocked() {
 	t.mu.stamp = times.Stamp
 	each := float64(times.Nanos) / float64(times.Misses)
 	if times.Staged+times.Taken == 0 {
-		t.mu.alone = blend(t.mu.alone, each)
+		t.mu.alone = movingMean(t.mu.alone, each)
 		if t.mu.comparing {
 			t.mu.compared.alone.add(each)
 		}
 		return
 	}
-	t.mu.shared = blend(t.mu.shared, each)
+	t.mu.shared = movingMean(t.mu.shared, each)
 	if t.mu.comparing {
 		t.mu.compared.shared.add(each)
 	}
@@ -318,9 +318,9 @@ func (t *ShareTable) learnLocked() {
 	t.mu.fraction = t.mu.split.fraction()
 }
 
-// blend returns an exponential moving average. A value above twice the mean counts as twice the mean: a single batch of 10 ms,
+// movingMean returns an exponential moving average. A value above twice the mean counts as twice the mean: a single batch of 10 ms,
 // in which the system had preempted a thread, once stopped sharing that took less than half the time without.
-func blend(mean, x float64) float64 {
+func movingMean(mean, x float64) float64 {
 	if mean == 0 {
 		return x
 	}

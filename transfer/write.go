@@ -73,7 +73,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 	}
 	old := len(before)
 	mem := t.host.Mem.Bytes()
-	if compressed && t.crowded(row, len(stored)) {
+	if compressed && t.lacksTail(row, len(stored)) {
 		plain := make([]byte, t.rowBytes)
 		if _, err := t.codec.Decode(plain, stored); err != nil {
 			return w, false, fmt.Errorf("transfer: row %d: %w", row, err)

@@ -32,8 +32,8 @@ type Owner interface {
 	Guest(number uint64) Guest
 	// ReadAbsent reads rows of a table that a guest has not found in the host tier.
 	ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.AbsentRows, error)
-	// Orphans returns how many guests have lost their connection and may still run batches.
-	Orphans() int
+	// Disconnected returns how many guests have lost their connection and may still run batches.
+	Disconnected() int
 	// Misses returns what the owner knows of rows that a batch of a guest has missed.
 	Misses(table int, rows []int64) (*wire.Misses, error)
 	// Describe describes the guests, in the order of their numbers.

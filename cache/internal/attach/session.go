@@ -40,7 +40,7 @@ type Options struct {
 	Tuning   *read.Tuning
 	Share    transfer.ShareOptions
 	// Absent returns who reads the absent rows of a table with rows of so many bytes.
-	Absent func(table, rowBytes int) read.Absentees
+	Absent func(table, rowBytes int) read.RowFetcher
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
 	Before *Session
 }

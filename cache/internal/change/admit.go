@@ -139,7 +139,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		return a, 0, nil
 	}
 	w.mu.admitting++
-	delete(w.mu.disturbed, want.key)
+	delete(w.mu.conflicts, want.key)
 	return admitted{want.key, now, placesOf(to), move.Valid()}, bytes, nil
 }
 
@@ -151,24 +151,24 @@ func placesOf(all []slab.Location) place.Locations {
 	return place.Of(slices.Clone(all))
 }
 
-// disturbLocked keeps a row that is updated or invalidated from being published as it was.
-func (w *Writer) disturbLocked(key uint64) {
+// conflictLocked keeps a row that is updated or invalidated from being published as it was.
+func (w *Writer) conflictLocked(key uint64) {
 	if w.mu.admitting > 0 {
-		w.mu.disturbed[key] = struct{}{}
+		w.mu.conflicts[key] = struct{}{}
 	}
 }
 
 // publishRowLocked publishes a row that was written, unless it has changed since.
 func (w *Writer) publishRowLocked(a admitted, publish bool) {
-	_, disturbed := w.mu.disturbed[a.key]
+	_, conflict := w.mu.conflicts[a.key]
 	if w.mu.admitting--; w.mu.admitting == 0 {
-		clear(w.mu.disturbed)
+		clear(w.mu.conflicts)
 	}
 	live := w.store.Topology.Load().Live
 	now := w.mu.index.places(a.key)
 	was, _ := a.from.Within(live) // what a lost device had is withdrawn already
 	to, _ := a.to.Within(live)
-	unchanged := !disturbed && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
+	unchanged := !conflict && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
 	published := publish && unchanged && to.Valid() && w.mu.err == nil
 	if published && !w.mu.index.insert(a.key, to) { // a full map is a rejection
 		w.Counts.Refused.Add(1)

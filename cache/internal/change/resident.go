@@ -363,7 +363,7 @@ func (w *Writer) publishBatchLocked(t *read.Table, b *residentBatch) error {
 // advanceResidentLocked takes a batch one step out of the overlay. REQUIRES: an epoch has passed since the last step.
 func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 	if b.steps++; b.steps == residentSteps {
-		w.homeResidentLocked(b)
+		w.writeBackLocked(b)
 		return nil
 	}
 	w.mu.retire.open.residents = append(w.mu.retire.open.residents, b)
@@ -422,8 +422,8 @@ func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 	})
 }
 
-// homeResidentLocked has the rows of a batch read from their slots and overflow places, and retires the batch's piece of the overlay.
-func (w *Writer) homeResidentLocked(b *residentBatch) {
+// writeBackLocked has the rows of a batch read from their slots and overflow places, and retires the batch's piece of the overlay.
+func (w *Writer) writeBackLocked(b *residentBatch) {
 	t := w.set.Tables[b.table].Resident
 	r := t.Rows
 	b.inParts(func(from, to int) func() {

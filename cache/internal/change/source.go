@@ -63,7 +63,7 @@ func (c *cached) invalidateLocked(rows []int64) {
 	w := c.w
 	for _, r := range rows {
 		key := hashmap.Key(c.table, r)
-		w.disturbLocked(key)
+		w.conflictLocked(key)
 		if f := w.mu.updated[key]; f != nil {
 			if f.admitted {
 				w.withdrawnLocked(key)

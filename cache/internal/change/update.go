@@ -194,7 +194,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	if !w.mu.index.insert(key, place.Locations{First: w.store.Overlay.Location(slot, len(stored), compressed)}) {
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
-	w.disturbLocked(key)
+	w.conflictLocked(key)
 	table, row := hashmap.SplitKey(key)
 	w.sources[table].updatedLocked(row)
 	w.mu.updated[key] = f

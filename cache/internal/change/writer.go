@@ -63,9 +63,9 @@ type Writer struct {
 
 		updated   map[uint64]*updatedRow // rows that are served from the overlay
 		residents residents              // rows of resident tables that are
-		// admitting is how many rows are being written to slabs, and disturbed which rows were updated or invalidated meanwhile.
+		// admitting is how many rows are being written to slabs, and conflicts which rows were updated or invalidated meanwhile.
 		admitting int
-		disturbed map[uint64]struct{}
+		conflicts map[uint64]struct{}
 
 		err     error          // why the cache can no longer be changed, nil if it can
 		cause   *observe.Cause // of withdrawals from now on, nil if not known
@@ -109,7 +109,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
 	w.losses.left, w.failed = make(chan struct{}), make(chan struct{})
-	w.mu.updated, w.mu.disturbed = map[uint64]*updatedRow{}, map[uint64]struct{}{}
+	w.mu.updated, w.mu.conflicts = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
 }

@@ -129,7 +129,7 @@ func (c *capture) settle() {
 		o.Hits, o.Misses = o.Hits+o.Misses, 0
 	}
 	err := o.reportReplays(c.owner, c.table, c.rows, replays)
-	if old := c.owner.set.superseded.Load(); old != nil && err == nil {
+	if old := c.owner.set.retired.Load(); old != nil && err == nil {
 		err = *old
 	}
 	if err != nil {
@@ -215,7 +215,7 @@ func (c *capture) verdict(err error) error {
 	if first != nil {
 		return first
 	}
-	if old := c.owner.set.superseded.Load(); old != nil && err == nil {
+	if old := c.owner.set.retired.Load(); old != nil && err == nil {
 		err = *old
 	}
 	if err != nil || c.owner.Device.Err() != nil {

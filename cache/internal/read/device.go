@@ -86,14 +86,14 @@ func NewSet(devices []device.Device, s Sampling, t *Tuning) *Set {
 func (s *Set) SetTables(tables []*Table) {
 	s.Tables = tables
 	for i, t := range tables {
-		if t.Counts.elsewhere != nil {
+		if t.Counts.remote != nil {
 			break // tables of an earlier set, whose devices' counts are used on, too
 		}
-		t.Counts.elsewhere = func() board.Totals { return s.elsewhere(func(r Readers) board.Totals { return r.TableTotals(i) }) }
+		t.Counts.remote = func() board.Totals { return s.remote(func(r Readers) board.Totals { return r.TableTotals(i) }) }
 	}
 	for i, d := range s.Devices {
-		if d.Counts.elsewhere == nil {
-			d.Counts.elsewhere = func() board.Totals { return s.elsewhere(func(r Readers) board.Totals { return r.DeviceTotals(i) }) }
+		if d.Counts.remote == nil {
+			d.Counts.remote = func() board.Totals { return s.remote(func(r Readers) board.Totals { return r.DeviceTotals(i) }) }
 		}
 		d.tables = make([]atomic.Pointer[TableView], len(tables))
 	}

@@ -53,7 +53,7 @@ type lane struct {
 	tables laneTables // of batches of several tables
 
 	ctx    context.Context // of the batch, if some of its rows may be absent
-	from   Absentees       // who reads them
+	from   RowFetcher      // who reads them
 	absent *kernels.Absent // of the host backend; nil until a batch may have such rows
 	rounds *rounds         // of a GPU; nil until a batch may have such rows
 	below  cold.Outcome    // what became of them

@@ -130,7 +130,7 @@ type TableCounts struct {
 	gathers, hits, peerHits, hostBytes, peerBytes, overflow atomic.Int64
 	absentRead, absentFailed                                atomic.Int64 // rows that the host tier did not hold: read from below it, or not
 	reasons                                                 [slab.NumReasons]atomic.Int64
-	elsewhere                                               func() board.Totals // what other processes have counted; nil: nothing
+	remote                                                  func() board.Totals // what other processes have counted; nil: nothing
 }
 
 // TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
@@ -173,7 +173,7 @@ func (c *TableCounts) AddAbsent(rows, failed int64) {
 
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
-	more := totalsOf(c.elsewhere)
+	more := totalsOf(c.remote)
 	t := TableTotals{
 		Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes,
 		PeerBytes: c.peerBytes.Load() + more.PeerBytes,
@@ -188,9 +188,9 @@ func (c *TableCounts) Totals() TableTotals {
 	return t
 }
 
-func totalsOf(elsewhere func() board.Totals) (t board.Totals) {
-	if elsewhere != nil {
-		t = elsewhere()
+func totalsOf(remote func() board.Totals) (t board.Totals) {
+	if remote != nil {
+		t = remote()
 	}
 	return t
 }
@@ -198,7 +198,7 @@ func totalsOf(elsewhere func() board.Totals) (t board.Totals) {
 // DeviceCounts are the counters of the batches that ran on a device.
 type DeviceCounts struct {
 	gathers, localHits, peerHits, misses atomic.Int64
-	elsewhere                            func() board.Totals
+	remote                               func() board.Totals
 }
 
 func (c *DeviceCounts) add(o *Outcome, batches int64) {
@@ -212,6 +212,6 @@ func (c *DeviceCounts) add(o *Outcome, batches int64) {
 
 // Totals reads the counters, and those of other processes.
 func (c *DeviceCounts) Totals() (gathers, localHits, peerHits, misses int64) {
-	more := totalsOf(c.elsewhere)
+	more := totalsOf(c.remote)
 	return c.gathers.Load() + more.Gathers, c.localHits.Load() + more.Hits - more.PeerHits, c.peerHits.Load() + more.PeerHits, c.misses.Load() + more.Misses()
 }

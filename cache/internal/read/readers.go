@@ -40,7 +40,7 @@ func (s *Set) Generation() uint64 { return s.generation.Load() }
 func (s *Set) Renew() { s.generation.Add(1) }
 
 // elsewhere returns totals of other processes, if there are any.
-func (s *Set) elsewhere(of func(Readers) board.Totals) (t board.Totals) {
+func (s *Set) remote(of func(Readers) board.Totals) (t board.Totals) {
 	if r := s.Readers(); r != nil {
 		t = of(r)
 	}

@@ -78,12 +78,12 @@ func (s *Set) Captured() bool {
 	return n > 0
 }
 
-// Supersede has Wait of captured batches, and Faults after later replays, return an error, as another set serves in place of this one.
-func (s *Set) Supersede(err error) {
+// Retire has Wait of captured batches, and Faults after later replays, return an error, as another set serves in place of this one.
+func (s *Set) Retire(err error) {
 	for _, d := range s.Devices {
 		d.SettleReplays()
 	}
-	s.superseded.Store(&err)
+	s.retired.Store(&err)
 }
 
 // failed says whether the device has failed: then replays do not end.

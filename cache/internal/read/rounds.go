@@ -22,7 +22,7 @@ const mostRounds = 16 // so that a batch has few launches that may have nothing 
 type rounds struct {
 	owner   *Device
 	table   *TableView
-	from    Absentees
+	from    RowFetcher
 	batch   kernels.AbsentBatch
 	memory  device.Buffer // page-locked
 	state   device.Buffer

@@ -24,7 +24,7 @@ type Table struct {
 	// Cold has the rows that the tier does not hold, nil if it holds all.
 	Cold *cold.Table
 	// Absent reads the rows that batches do not find in the host tier, nil if it holds all: Cold, or, in a client, the owner.
-	Absent Absentees
+	Absent RowFetcher
 
 	// WantResident, if not nil, says that the table is resident, and Resident is where its rows lie, once they are there. The tier is vacated then. In a
 	// client Resident is nil: the views of its devices say where rows lie.
@@ -36,8 +36,8 @@ type Table struct {
 	Counts             TableCounts
 }
 
-// Absentees reads absent rows of batches. Its methods may be called concurrently.
-type Absentees interface {
+// RowFetcher reads absent rows of batches. Its methods may be called concurrently.
+type RowFetcher interface {
 	// Gather writes rows to their positions in out, stride bytes apart, and zeros where a row cannot be read.
 	Gather(ctx context.Context, rows []int64, positions []uint32, out []byte, stride int) cold.Outcome
 	// Deliver calls put once for each of rows, with its stored form or with the reason why it cannot be read, from several goroutines. stored is not

@@ -28,7 +28,7 @@ type Set struct {
 	turn       atomic.Uint64 // of the next Gather on any device
 	fence      atomic.Uint64
 	paused     atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
-	superseded atomic.Pointer[error]         // not nil: why the rows of replays are old
+	retired    atomic.Pointer[error]         // not nil: why the rows of replays are old
 }
 
 // View is a device's hashmap, and the slabs that its location words name, by slab ID. It is immutable.

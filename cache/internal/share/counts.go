@@ -29,7 +29,7 @@ func (g *Guest) countsLocked(device, table int) board.Totals {
 	switch {
 	case !ok, !whole: // the client writes all the time
 		return *was
-	case !believable(was, &now, time.Since(g.since)):
+	case !plausible(was, &now, time.Since(g.since)):
 		g.doubted = true
 		g.owner.o.Log.Warn("counters of a client are out of range: it is not counted any more", slog.String("client", g.name))
 		return *was
@@ -54,8 +54,8 @@ func (g *Guest) totalsLocked() (t board.Totals) {
 	return t
 }
 
-// believable says whether counters can have become now from was, if all began at 0 so long ago.
-func believable(was, now *board.Totals, age time.Duration) bool {
+// plausible says whether counters can have become now from was, if all began at 0 so long ago.
+func plausible(was, now *board.Totals, age time.Duration) bool {
 	seconds := age.Seconds() + 1
 	in := func(was, now int64, most float64) bool { return now >= was && float64(now) <= most*seconds }
 	for r := range now.Reasons {

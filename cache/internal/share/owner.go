@@ -142,8 +142,8 @@ func (w *Owner) Guest(number uint64) sharing.Guest {
 	return nil
 }
 
-// Orphans implements sharing.Owner.
-func (w *Owner) Orphans() (n int) {
+// Disconnected implements sharing.Owner.
+func (w *Owner) Disconnected() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range w.mu.guests {
