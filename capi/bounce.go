@@ -110,7 +110,7 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uintptr, first int64, from unsafe.Pointer, capturing bool) (_ *cache.Batch, err error) {
 	numbers := device.DeviceBuffer(uint64(ids)+uint64(first*r.idBytes), r.n*r.idBytes)
 	rows := device.DeviceBuffer(uint64(out)+uint64(first*r.row), r.n*r.row)
-	paged := s.paged[r.table]
+	paged := s.tables[r.table].paged
 	if from != nil {
 		a, err := b.take(&b.ids, idAreas, paged)
 		if err != nil {

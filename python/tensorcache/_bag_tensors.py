@@ -18,7 +18,7 @@ from . import _abi
 from ._bags import bags_of, pooling, row_of_float8, structure
 from ._elements import Element, element
 from ._library import check, library
-from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, seen, unasked, written
+from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, in_memory, seen, unasked, written
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
         if given.ids.dim() == 2 and size == 0:  # bags without rows: the library would see none
             out.zero_()
         structure(
-            batch, reads._index, how, size, _described(given.ids), None if given.offsets is None else _described(given.offsets),
+            batch, reads._index, how, size, in_memory(given.ids), None if given.offsets is None else in_memory(given.offsets),
             None if given.weights is None else given.weights.data_ptr(), out.data_ptr(), stride, (request.first, request.bags),
         )  # fmt: skip
         if request.row is not None:
@@ -151,10 +151,6 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
         check(lib.tc_check(handle, 0))
         check(lib.tc_gather_pooled(handle, where[0], batches, len(batches), _raw_stream(where[1].index), None))
     return found
-
-
-def _described(of: torch.Tensor) -> tuple[int, int, int]:
-    return of.data_ptr(), _abi.INT64 if of.dtype is _int64 else _abi.INT32, of.numel()
 
 
 def embedding_bag(

@@ -39,6 +39,7 @@ _function_mode, _no_functions = torch._C._get_function_stack_at, torch._C.Disabl
 _transform = torch._C._functorch.peek_interpreter_stack
 _is_included, _before_dispatch = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
+_INT64, _INT32 = _abi.INT64, _abi.INT32
 _cpu = torch.device("cpu")
 _INTEGERS = tuple(
     getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)
@@ -92,10 +93,15 @@ def host_tensor(values: Any, rows: int, what: str = "ids") -> torch.Tensor:
     return torch.from_numpy(np.require(host_ids(values, rows, what), requirements="W"))  # torch warns of read-only arrays
 
 
+def in_memory(ids: torch.Tensor) -> tuple[int, int, int]:
+    """Returns row numbers or offsets, int64 or int32, as the library's functions take them: address, type and number."""
+    return ids.data_ptr(), _INT64 if ids.dtype is _int64 else _INT32, ids.numel()
+
+
 def _prefetch(there: Any, host: torch.Tensor, handle: int, index: int) -> None:
     """Prefetches row numbers on their way to the host. What is wrong with them the read says that asks for the rows."""
     there.synchronize()
-    library().tc_prefetch(handle, index, host.data_ptr(), 8 if host.dtype is _int64 else 7, host.numel())
+    library().tc_prefetch(handle, index, *in_memory(host))
 
 
 @functools.cache
@@ -149,7 +155,7 @@ class TensorReads:
             return self.at_once(ids, None)
         if gpu < 0:
             out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=_cpu)
-            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0)
+            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), _INT64 if dtype is _int64 else _INT32, ids.numel(), out.data_ptr(), 0)
             if status:
                 check(status)
             return out
@@ -157,7 +163,7 @@ class TensorReads:
         out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=device)
         # The check reports row numbers out of range of earlier reads that have finished.
         status = self._check(self._handle, 0) or self._gather(
-            self._handle, slot, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
+            self._handle, slot, self._index, ids.data_ptr(), _INT64 if dtype is _int64 else _INT32, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
         )  # fmt: skip
         if status:
             check(status)
@@ -194,8 +200,7 @@ class TensorReads:
             stride = self._row_stride(out, shape, device)
             if out.untyped_storage().data_ptr() == ids.untyped_storage().data_ptr():
                 ids = ids.clone()  # rows are written while row numbers are still read
-        code = _abi.INT64 if ids.dtype is _int64 else _abi.INT32
-        arguments = (self._handle, slot, self._index, ids.data_ptr(), code, ids.numel(), out.data_ptr(), stride)
+        arguments = (self._handle, slot, self._index, *in_memory(ids), out.data_ptr(), stride)
         if slot < 0:
             check(self._gather_host(*arguments))
         elif on_gpu:
