@@ -61,8 +61,8 @@ func (s *served) checkStream(stream C.uintptr_t) error {
 	return nil
 }
 
-// check returns the shape of a gather. device -1 is any.
-func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids, out bool) (shape, error) {
+// shapeOf returns the shape of a gather. device -1 is any.
+func (s *served) shapeOf(device, table, idType C.int32_t, n, stride C.int64_t, ids, out bool) (shape, error) {
 	r := shape{device: int(device), table: int(table), n: int64(n), stride: int64(stride), idBytes: 8}
 	t, err := s.table(table)
 	if err != nil {
@@ -95,28 +95,26 @@ func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids
 	return r, nil
 }
 
-//export tcgo_gather
-func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) status {
-	return caches.with(h, func(s *served) error { return s.gather(dev, table, ids, idType, n, out, stride, stream, false, to) })
+func (s *served) gather(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	return s.gatherTo(dev, table, ids, idType, n, out, stride, stream, false, to)
 }
 
-//export tcgo_gather_host_ids
-func tcgo_gather_host_ids(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) status {
-	return caches.with(h, func(s *served) error { return s.gather(dev, table, ids, idType, n, out, stride, stream, true, to) })
+func (s *served) gatherHostIDs(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	return s.gatherTo(dev, table, ids, idType, n, out, stride, stream, true, to)
 }
 
-// gather enqueues a gather. hostIDs says that its row numbers are in host memory.
-func (s *served) gather(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, hostIDs bool, to *C.uintptr_t) error {
+// gatherTo enqueues a gather. hostIDs says that its row numbers are in host memory.
+func (s *served) gatherTo(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, hostIDs bool, to *C.uintptr_t) error {
 	if s.onHost {
 		if err := s.checkStream(stream); err != nil {
 			return err
 		}
-		if err := s.gatherHost(dev, table, pointer(ids), idType, n, pointer(out), stride); err != nil {
+		if err := s.gatherHost(dev, table, ids, idType, n, out, stride); err != nil {
 			return err
 		}
 		return giveBatch(to)
 	}
-	r, err := s.check(dev, table, idType, n, stride, ids != 0, out != 0)
+	r, err := s.shapeOf(dev, table, idType, n, stride, ids != 0, out != 0)
 	if err == nil {
 		err = s.checkDevice(dev, 0)
 	}
@@ -156,20 +154,16 @@ func giveBatch(to *C.uintptr_t, parts ...*cache.Batch) error {
 	return batches.give(&batch{slices.Clone(parts)}, to)
 }
 
-//export tcgo_gather_host
-func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t) status {
-	return caches.with(h, func(s *served) error { return s.gatherHost(dev, table, pointer(ids), idType, n, pointer(out), stride) })
-}
-
 // stridePart is the most bytes of rows that are gathered at a time if they are not to lie back to back.
 const stridePart = 4 << 20
 
 // gatherHost gathers between memory of the host.
-func (s *served) gatherHost(dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) error {
-	r, err := s.check(dev, table, idType, n, stride, ids != nil, out != nil)
+func (s *served) gatherHost(dev, table C.int32_t, from C.uintptr_t, idType C.int32_t, n C.int64_t, to C.uintptr_t, stride C.int64_t) error {
+	r, err := s.shapeOf(dev, table, idType, n, stride, from != 0, to != 0)
 	if err != nil {
 		return err
 	}
+	ids, out := pointer(from), pointer(to)
 	if r.n == 0 {
 		return s.gatherRows(r, nil, nil)
 	}
@@ -235,39 +229,30 @@ func (s *served) copyRows(to unsafe.Pointer, r shape, ids unsafe.Pointer) error 
 	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d; %d of %d are out of range", cache.ErrRows, rows[first], first, limit-1, bad, r.n)
 }
 
-//export tcgo_batch_wait
-func tcgo_batch_wait(h C.uintptr_t) status {
-	return batches.with(h, func(b *batch) error {
-		var errs []error
-		for _, p := range b.parts {
-			errs = append(errs, p.Wait())
-		}
-		return errors.Join(errs...)
-	})
+func (b *batch) wait() error {
+	var errs []error
+	for _, p := range b.parts {
+		errs = append(errs, p.Wait())
+	}
+	return errors.Join(errs...)
 }
 
-//export tcgo_batch_error
-func tcgo_batch_error(h C.uintptr_t) status {
-	return batches.with(h, func(b *batch) error {
-		var errs []error
-		for _, p := range b.parts { // of a batch in a graph there is one, and Poll says once what was wrong
-			done, err := p.Poll()
-			switch {
-			case !done && err != nil:
-				return as(C.TC_ERROR_DEVICE, err)
-			case !done:
-				return errPending
-			}
-			errs = append(errs, err)
+func (b *batch) error() error {
+	var errs []error
+	for _, p := range b.parts { // of a batch in a graph there is one, and Poll says once what was wrong
+		done, err := p.Poll()
+		switch {
+		case !done && err != nil:
+			return as(C.TC_ERROR_DEVICE, err)
+		case !done:
+			return errPending
 		}
-		return errors.Join(errs...)
-	})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 //export tcgo_batch_destroy
 func tcgo_batch_destroy(h C.uintptr_t) { batches.remove(handle(h)) }
 
-//export tcgo_check
-func tcgo_check(h C.uintptr_t, wait C.int32_t) status {
-	return caches.with(h, func(s *served) error { return s.cache.Check(wait != 0) })
-}
+func (s *served) check(wait C.int32_t) error { return s.cache.Check(wait != 0) }

@@ -42,15 +42,12 @@ func (t *servedTable) info(rows int64) *C.tc_table_info {
 	return i
 }
 
-//export tcgo_table_get_info
-func tcgo_table_get_info(h C.uintptr_t, table C.int32_t, to *C.tc_table_info) status {
-	return caches.with(h, func(s *served) error {
-		t, err := s.table(table)
-		if err != nil {
-			return err
-		}
-		return give(to, t.info(s.cache.Rows(int(table))), "tc_table_info")
-	})
+func (s *served) tableGetInfo(table C.int32_t, to *C.tc_table_info) error {
+	t, err := s.table(table)
+	if err != nil {
+		return err
+	}
+	return give(to, t.info(s.cache.Rows(int(table))), "tc_table_info")
 }
 
 //export tcgo_table_describe
@@ -79,53 +76,44 @@ func tcgo_table_describe(table *C.tc_table, to *C.tc_table_info) status {
 	})
 }
 
-//export tcgo_device_get_info
-func tcgo_device_get_info(h C.uintptr_t, device C.int32_t, to *C.tc_device_info) status {
-	return caches.with(h, func(s *served) error {
-		if err := s.checkDevice(device, 0); err != nil {
-			return err
-		}
-		i := s.cache.DeviceInfo(int(device))
-		info := C.tc_device_info{backend: C.TC_BACKEND_CUDA, gpu: C.int32_t(i.Index)}
-		if s.onHost {
-			info.backend = C.TC_BACKEND_HOST
-		}
-		setText(info.name[:], i.Name)
-		return give(to, &info, "tc_device_info")
-	})
+func (s *served) deviceGetInfo(device C.int32_t, to *C.tc_device_info) error {
+	if err := s.checkDevice(device, 0); err != nil {
+		return err
+	}
+	i := s.cache.DeviceInfo(int(device))
+	info := C.tc_device_info{backend: C.TC_BACKEND_CUDA, gpu: C.int32_t(i.Index)}
+	if s.onHost {
+		info.backend = C.TC_BACKEND_HOST
+	}
+	setText(info.name[:], i.Name)
+	return give(to, &info, "tc_device_info")
 }
 
-//export tcgo_stats_json
-func tcgo_stats_json(h C.uintptr_t, table C.int32_t, to **C.char) status {
-	return caches.with(h, func(s *served) error {
-		if table != -1 {
-			if _, err := s.table(table); err != nil {
-				return err
-			}
-		}
-		all, err := statjson.Of(s.cache)
-		if err != nil {
+func (s *served) statsJSON(table C.int32_t, to **C.char) error {
+	if table != -1 {
+		if _, err := s.table(table); err != nil {
 			return err
 		}
-		all.StagingBytes += s.bounceBytes() // what this library holds for the cache
-		if table != -1 {                    // the table's numbers in front, with what is of the whole cache
-			all.Table = all.Tables[table]
-		}
-		return giveJSON(all, to)
-	})
+	}
+	all, err := statjson.Of(s.cache)
+	if err != nil {
+		return err
+	}
+	all.StagingBytes += s.bounceBytes() // what this library holds for the cache
+	if table != -1 {                    // the table's numbers in front, with what is of the whole cache
+		all.Table = all.Tables[table]
+	}
+	return giveJSON(all, to)
 }
 
-//export tcgo_explain_json
-func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, to **C.char) status {
-	return caches.with(h, func(s *served) error {
-		rows, err := s.rowsOf(table, ids, idType, n)
-		if err != nil {
-			return err
-		}
-		all, err := statjson.Explain(s.cache, int(table), rows)
-		if err != nil {
-			return err
-		}
-		return giveJSON(all, to)
-	})
+func (s *served) explainJSON(table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, to **C.char) error {
+	rows, err := s.rowsOf(table, ids, idType, n)
+	if err != nil {
+		return err
+	}
+	all, err := statjson.Explain(s.cache, int(table), rows)
+	if err != nil {
+		return err
+	}
+	return giveJSON(all, to)
 }

@@ -44,7 +44,7 @@ type servedTable struct {
 
 // opening is a cache that is being opened.
 type opening struct {
-	cancel context.CancelFunc
+	stop   context.CancelFunc
 	ended  chan struct{}
 	tables int
 
@@ -171,8 +171,8 @@ func tcgo_open_begin(config *C.tc_config, tables *C.tc_table, count C.int32_t, t
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		o := &opening{cancel: cancel, ended: make(chan struct{}), tables: int(count)}
+		ctx, stop := context.WithCancel(context.Background())
+		o := &opening{stop: stop, ended: make(chan struct{}), tables: int(count)}
 		if err := openings.give(o, to); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func tcgo_open_begin(config *C.tc_config, tables *C.tc_table, count C.int32_t, t
 					o.err = panicked(p)
 				}
 			}()
-			s, err := r.open(ctx, o.progress)
+			s, err := r.open(ctx, o.tell)
 			o.mu.Lock()
 			o.cache, o.err = s, err
 			o.mu.Unlock()
@@ -194,66 +194,57 @@ func tcgo_open_begin(config *C.tc_config, tables *C.tc_table, count C.int32_t, t
 	})
 }
 
-// progress is told how far the opening is.
-func (o *opening) progress(table int, rows, of int64) {
+// tell is told how far the opening is.
+func (o *opening) tell(table int, rows, of int64) {
 	o.table.Store(int64(table))
 	o.rows.Store(rows)
 	o.of.Store(of)
 	o.filled.Store(table == o.tables-1 && rows == of)
 }
 
-//export tcgo_opening_wait
-func tcgo_opening_wait(h C.uintptr_t, wait C.double, to *C.uintptr_t) status {
-	return openings.with(h, func(o *opening) error {
-		switch {
-		case wait < 0 || wait > 1e9:
-			<-o.ended
-		case wait > 0:
-			t := time.NewTimer(seconds(wait))
-			defer t.Stop()
-			select {
-			case <-o.ended:
-			case <-t.C:
-				return errPending
-			}
-		default: // 0, or not a number
-			select {
-			case <-o.ended:
-			default:
-				return errPending
-			}
+func (o *opening) wait(wait C.double, to *C.uintptr_t) error {
+	switch {
+	case wait < 0 || wait > 1e9:
+		<-o.ended
+	case wait > 0:
+		t := time.NewTimer(seconds(wait))
+		defer t.Stop()
+		select {
+		case <-o.ended:
+		case <-t.C:
+			return errPending
 		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		switch {
-		case o.err != nil:
-			return o.err
-		case o.cache == nil:
-			return failure{C.TC_ERROR_CLOSED, errHandedOver}
+	default: // 0, or not a number
+		select {
+		case <-o.ended:
+		default:
+			return errPending
 		}
-		s := o.cache
-		o.cache = nil
-		return handOver(s, to)
-	})
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.err != nil:
+		return o.err
+	case o.cache == nil:
+		return failure{C.TC_ERROR_CLOSED, errHandedOver}
+	}
+	s := o.cache
+	o.cache = nil
+	return handOver(s, to)
 }
 
-//export tcgo_opening_progress
-func tcgo_opening_progress(h C.uintptr_t, to *C.tc_progress) status {
-	return openings.with(h, func(o *opening) error {
-		p := C.tc_progress{table: C.int32_t(o.table.Load()), tables: C.int32_t(o.tables), rows: C.int64_t(o.rows.Load()), of: C.int64_t(o.of.Load())}
-		if o.filled.Load() {
-			p.filled = 1
-		}
-		return give(to, &p, "tc_progress")
-	})
+func (o *opening) progress(to *C.tc_progress) error {
+	p := C.tc_progress{table: C.int32_t(o.table.Load()), tables: C.int32_t(o.tables), rows: C.int64_t(o.rows.Load()), of: C.int64_t(o.of.Load())}
+	if o.filled.Load() {
+		p.filled = 1
+	}
+	return give(to, &p, "tc_progress")
 }
 
-//export tcgo_opening_cancel
-func tcgo_opening_cancel(h C.uintptr_t) status {
-	return openings.with(h, func(o *opening) error {
-		o.cancel()
-		return nil
-	})
+func (o *opening) cancel() error {
+	o.stop()
+	return nil
 }
 
 //export tcgo_opening_destroy
@@ -262,7 +253,7 @@ func tcgo_opening_destroy(h C.uintptr_t) {
 	if !ok {
 		return
 	}
-	o.cancel()
+	o.stop()
 	<-o.ended
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -286,18 +277,12 @@ func tcgo_close(h C.uintptr_t) status {
 	})
 }
 
-//export tcgo_table_count
-func tcgo_table_count(h C.uintptr_t, count *C.int32_t) status {
-	return caches.with(h, func(s *served) error {
-		*count = C.int32_t(len(s.tables))
-		return nil
-	})
+func (s *served) tableCount(count *C.int32_t) error {
+	*count = C.int32_t(len(s.tables))
+	return nil
 }
 
-//export tcgo_device_count
-func tcgo_device_count(h C.uintptr_t, count *C.int32_t) status {
-	return caches.with(h, func(s *served) error {
-		*count = C.int32_t(len(s.views))
-		return nil
-	})
+func (s *served) deviceCount(count *C.int32_t) error {
+	*count = C.int32_t(len(s.views))
+	return nil
 }

@@ -42,7 +42,7 @@ func (s *served) pooledShapes(device C.int32_t, batches []C.tc_pooled) ([]pooled
 
 func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err error) {
 	r.c = p
-	if r.shape, err = s.check(on, p.table, p.id_type, p.n, 0, p.ids != nil, true); err != nil {
+	if r.shape, err = s.shapeOf(on, p.table, p.id_type, p.n, 0, p.ids != nil, true); err != nil {
 		return r, err
 	}
 	narrow := p.offset_type == C.TC_INT32
@@ -119,19 +119,16 @@ func takePooled(first *C.tc_pooled, count C.int32_t) ([]C.tc_pooled, error) {
 	return takeAll(first, count, 0, maxPooled, "tc_pooled", "batches", "batch")
 }
 
-//export tcgo_gather_pooled_host
-func tcgo_gather_pooled_host(h C.uintptr_t, dev C.int32_t, batches *C.tc_pooled, count C.int32_t) status {
-	return caches.with(h, func(s *served) error {
-		pooled, err := takePooled(batches, count)
-		if err != nil {
-			return err
-		}
-		return s.gatherPooledHost(dev, pooled)
-	})
+func (s *served) gatherPooledHost(dev C.int32_t, batches *C.tc_pooled, count C.int32_t) error {
+	pooled, err := takePooled(batches, count)
+	if err != nil {
+		return err
+	}
+	return s.reduceHost(dev, pooled)
 }
 
-// gatherPooledHost reduces rows between memory of the host.
-func (s *served) gatherPooledHost(dev C.int32_t, pooled []C.tc_pooled) error {
+// reduceHost reduces rows between memory of the host.
+func (s *served) reduceHost(dev C.int32_t, pooled []C.tc_pooled) error {
 	all, err := s.pooledShapes(dev, pooled)
 	if err != nil {
 		return err
@@ -174,45 +171,42 @@ func weightsOf(at unsafe.Pointer, n int64) []float32 {
 	return copied
 }
 
-//export tcgo_gather_pooled
-func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, batches *C.tc_pooled, count C.int32_t, stream C.uintptr_t, to *C.uintptr_t) status {
-	return caches.with(h, func(s *served) error {
-		pooled, err := takePooled(batches, count)
-		switch {
-		case err != nil:
-			return err
-		case s.onHost:
-			if err := s.checkStream(stream); err != nil {
-				return err
-			}
-			if err := s.gatherPooledHost(dev, pooled); err != nil {
-				return err
-			}
-			return giveBatch(to)
-		}
-		if err := s.checkDevice(dev, 0); err != nil {
-			return err
-		}
+func (s *served) gatherPooled(dev C.int32_t, batches *C.tc_pooled, count C.int32_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	pooled, err := takePooled(batches, count)
+	switch {
+	case err != nil:
+		return err
+	case s.onHost:
 		if err := s.checkStream(stream); err != nil {
 			return err
 		}
-		all, err := s.pooledShapes(dev, pooled)
-		if err != nil {
+		if err := s.reduceHost(dev, pooled); err != nil {
 			return err
 		}
-		if len(all) == 0 {
-			return giveBatch(to)
-		}
-		enqueued := make([]cache.Request, len(all))
-		for i := range all {
-			enqueued[i] = all[i].onDevice()
-		}
-		b, err := s.views[dev].Enqueue(context.Background(), uintptr(stream), enqueued...)
-		if err != nil {
-			return err
-		}
-		return giveBatch(to, b)
-	})
+		return giveBatch(to)
+	}
+	if err := s.checkDevice(dev, 0); err != nil {
+		return err
+	}
+	if err := s.checkStream(stream); err != nil {
+		return err
+	}
+	all, err := s.pooledShapes(dev, pooled)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return giveBatch(to)
+	}
+	enqueued := make([]cache.Request, len(all))
+	for i := range all {
+		enqueued[i] = all[i].onDevice()
+	}
+	b, err := s.views[dev].Enqueue(context.Background(), uintptr(stream), enqueued...)
+	if err != nil {
+		return err
+	}
+	return giveBatch(to, b)
 }
 
 // onDevice returns a request whose memory is a GPU's.

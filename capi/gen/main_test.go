@@ -19,18 +19,18 @@ func read(t *testing.T) string {
 
 // TestHeader_FilesAreUpToDate compares the committed files with what the header gives.
 func TestHeader_FilesAreUpToDate(t *testing.T) {
-	h, err := parse(read(t))
+	files, err := generate(read(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range h.files() {
+	for path, want := range files {
 		if got, err := os.ReadFile(filepath.Join("..", path)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s (%v) is not what tensorcache.h gives: go generate ./capi", filepath.Base(path), err)
 		}
 	}
 }
 
-// TestHeader_Follows adds a field and functions to the header, as a new option and new calls would.
+// TestHeader_Follows adds a field and a function to the header, as a new option and a new call would.
 func TestHeader_Follows(t *testing.T) {
 	text := read(t)
 	for _, change := range [][2]string{
@@ -42,19 +42,14 @@ func TestHeader_Follows(t *testing.T) {
 		}
 		text = strings.Replace(text, change[0], change[1], 1)
 	}
-	h, err := parse(text)
+	files, err := generate(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{
-		"        (\"colour\", c_char_p),\n        (\"shared\", c_int32),\n",
-		"    \"paint\": (c_int, c_void_p, c_char_p, POINTER(Training), POINTER(c_int32), POINTER(c_void_p)),\n",
-	} {
-		if !strings.Contains(string(h.python()), want) {
-			t.Errorf("_abi.py lacks %s", want)
-		}
-	}
-	want := `
+	for _, c := range []struct{ path, want string }{
+		{"../python/tensorcache/_abi.py", "        (\"colour\", c_char_p),\n        (\"shared\", c_int32),\n"},
+		{"../python/tensorcache/_abi.py", "    \"paint\": (c_int, c_void_p, c_char_p, POINTER(Training), POINTER(c_int32), POINTER(c_void_p)),\n"},
+		{"calls.c", `
 tc_status tc_paint(tc_cache *cache, const char *colour, const tc_training *shade, int32_t *coats, tc_batch **batch)
 {
 	ENTER();
@@ -64,9 +59,19 @@ tc_status tc_paint(tc_cache *cache, const char *colour, const tc_training *shade
 	NEED(coats);
 	return tcgo_paint((uintptr_t)cache, (char *)colour, (tc_training *)shade, coats, (uintptr_t *)batch);
 }
-`
-	if !strings.Contains(string(h.calls()), want) {
-		t.Errorf("calls.c lacks %s", want)
+`},
+		{"calls.go", `
+//export tcgo_paint
+func tcgo_paint(h C.uintptr_t, colour *C.char, shade *C.tc_training, coats *C.int32_t, batch *C.uintptr_t) status {
+	return caches.with(h, func(of *served) error {
+		return of.paint(colour, shade, coats, batch)
+	})
+}
+`},
+	} {
+		if !strings.Contains(string(files[c.path]), c.want) {
+			t.Errorf("%s lacks %s", c.path, c.want)
+		}
 	}
 }
 
@@ -79,7 +84,7 @@ func TestHeader_Refuses(t *testing.T) {
 	} {
 		text := read(t)
 		changed := strings.Replace(text, c.from, c.to, 1)
-		if _, err := parse(changed); changed == text || err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := generate(changed); changed == text || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.to, err, c.want)
 		}
 	}

@@ -9,6 +9,7 @@ from typing import Any
 
 VERSION = "0.1.0"
 
+# tc_status
 OK = 0
 PENDING = 1
 ERROR_ARGUMENT = 2
@@ -27,6 +28,7 @@ ERROR_FORKED = 14
 ERROR_INTERNAL = 15
 ERROR_OWNER = 16
 
+# tc_dtype
 FLOAT16 = 1
 BFLOAT16 = 2
 FLOAT32 = 3
@@ -43,35 +45,43 @@ BOOL = 13
 FLOAT8_E4M3 = 14
 FLOAT8_E5M2 = 15
 FLOAT8_E8M0 = 16
-DTYPE = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "int16": 6, "int32": 7, "int64": 8, "uint8": 9, "uint16": 10, "uint32": 11, "uint64": 12, "bool": 13, "float8_e4m3fn": 14, "float8_e5m2": 15, "float8_e8m0fnu": 16}
-ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1}
 
+# tc_backend
 BACKEND_AUTO = 0
 BACKEND_HOST = 1
 BACKEND_CUDA = 2
-BACKEND = {"auto": 0, "host": 1, "cuda": 2}
 
+# tc_memory
 MEMORY_COPY = 0
 MEMORY_ADOPT = 1
 MEMORY_CUDA = 2
-MEMORY = {"copy": 0, "adopt": 1, "cuda": 2}
 
+# tc_buddy
 BUDDY_HOST = 0
 BUDDY_PEER = 1
 BUDDY_AUTO = 2
-BUDDY = {"host": 0, "peer": 1, "auto": 2}
 
+# tc_log_level
 LOG_DEBUG = 1
 LOG_INFO = 2
 LOG_WARNING = 3
 LOG_ERROR = 4
 LOG_OFF = 5
-LOG_LEVEL = {"debug": 1, "info": 2, "warning": 3, "error": 4, "off": 5}
 
+# tc_pool_mode
 POOL_SUM = 0
 POOL_MEAN = 1
 POOL_MAX = 2
+
+# The numbers by name.
+DTYPE = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "int16": 6, "int32": 7, "int64": 8, "uint8": 9, "uint16": 10, "uint32": 11, "uint64": 12, "bool": 13, "float8_e4m3fn": 14, "float8_e5m2": 15, "float8_e8m0fnu": 16}
+BACKEND = {"auto": 0, "host": 1, "cuda": 2}
+MEMORY = {"copy": 0, "adopt": 1, "cuda": 2}
+BUDDY = {"host": 0, "peer": 1, "auto": 2}
+LOG_LEVEL = {"debug": 1, "info": 2, "warning": 3, "error": 4, "off": 5}
 POOL_MODE = {"sum": 0, "mean": 1, "max": 2}
+
+ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1}
 
 
 class _Sized(Structure):
