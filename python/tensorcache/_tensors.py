@@ -44,6 +44,7 @@ _cpu = torch.device("cpu")
 _INTEGERS = tuple(
     getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)
 )
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # types for the bits of elements, by their bytes
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
@@ -305,8 +306,7 @@ def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
     """Returns the elements of a tensor as a NumPy array of ``of.bits``, copied to the host if need be."""
     if rows.dtype != of.torch():
         raise TypeError(f"tensorcache: rows ({rows.dtype}) must have dtype {of.torch()}")
-    same = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[of.size]
-    array: np.ndarray[Any, Any] = rows.detach().cpu().resolve_neg().contiguous().view(same).numpy().view(of.bits)
+    array: np.ndarray[Any, Any] = rows.detach().cpu().resolve_neg().contiguous().view(BITS[of.size]).numpy().view(of.bits)
     return array
 
 
@@ -322,6 +322,14 @@ def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in ("index_select", "_new_index_select"):
         return _index_select(*args, **kwargs)
     return NotImplemented
+
+
+def _constant(max_norm: Any, gradient: bool) -> None:
+    """Refuses arguments of torch's functions that change rows, or are about their gradient."""
+    if max_norm is not None:
+        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
+    if gradient:
+        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
 
 
 def _index_select(input: Table, dim: int, index: torch.Tensor, *, out: Any = None) -> Any:
@@ -341,10 +349,7 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    if max_norm is not None:
-        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
-    if scale_grad_by_freq or sparse:
-        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
+    _constant(max_norm, scale_grad_by_freq or sparse)
     return weight.gather(input) if seen(input) else weight[input]
 
 
@@ -361,13 +366,8 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: Optional[int] = None,
 ) -> Any:
-    if max_norm is not None:
-        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
-    if scale_grad_by_freq or sparse:
-        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
-    return weight.embedding_bag(
-        input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx
-    )
+    _constant(max_norm, scale_grad_by_freq or sparse)
+    return weight.embedding_bag(input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx)
 
 
 def _of_key(key: str) -> TensorReads:
