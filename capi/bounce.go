@@ -86,7 +86,7 @@ func (s *served) bounced(r shape, ids unsafe.Pointer, out, stream uintptr) ([]*c
 
 // pass enqueues a part of a gather. REQUIRES: b.mu is locked.
 func (b *bounce) pass(s *served, r shape, on device.Stream, stream uintptr, ids unsafe.Pointer, out uintptr) (*cache.Batch, error) {
-	a, err := b.take(s.paged[r.table])
+	a, err := b.take(s.tables[r.table].paged)
 	if err != nil {
 		return nil, err
 	}

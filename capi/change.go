@@ -11,117 +11,67 @@ import (
 )
 
 // rowsOf returns the row numbers of a call that changes or explains rows.
-func (s *served) rowsOf(table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t) ([]int64, shape, error) {
-	r, err := s.check(-1, table, idType, n, 0, ids != nil, true)
+func (s *served) rowsOf(table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t) ([]int64, error) {
+	r, err := s.shapeOf(-1, table, idType, n, 0, ids != 0, true)
 	if err != nil {
-		return nil, r, err
+		return nil, err
 	}
-	return wide(ids, idType, r.n), r, nil
+	return wide(pointer(ids), idType, r.n), nil
 }
 
-//export tcgo_update
-func tcgo_update(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, rows unsafe.Pointer, stride C.int64_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	r, err := s.check(-1, table, idType, n, stride, ids != nil, rows != nil)
+func (s *served) update(table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, rows C.uintptr_t, stride C.int64_t) error {
+	r, err := s.shapeOf(-1, table, idType, n, stride, ids != 0, rows != 0)
 	if err != nil {
-		return result(err)
+		return err
 	}
 	if r.n == 0 {
-		return result(s.cache.Update(context.Background(), r.table, nil, nil))
+		return s.cache.Update(context.Background(), r.table, nil, nil)
 	}
-	numbers := wide(ids, idType, r.n)
+	numbers := wide(pointer(ids), idType, r.n)
 	if r.stride == r.row {
-		return result(s.cache.Update(context.Background(), r.table, numbers, unsafe.Slice((*byte)(rows), r.n*r.row)))
+		return s.cache.Update(context.Background(), r.table, numbers, unsafe.Slice((*byte)(pointer(rows)), r.n*r.row))
 	}
 	// Rows that do not lie back to back are copied, so that one call of Update checks all row numbers before any row changes.
 	data := make([]byte, r.n*r.row)
 	for i := range r.n {
-		copy(data[i*r.row:][:r.row], unsafe.Slice((*byte)(unsafe.Add(rows, i*r.stride)), r.row))
+		copy(data[i*r.row:][:r.row], unsafe.Slice((*byte)(unsafe.Add(pointer(rows), i*r.stride)), r.row))
 	}
-	return result(s.cache.Update(context.Background(), r.table, numbers, data))
+	return s.cache.Update(context.Background(), r.table, numbers, data)
 }
 
-//export tcgo_invalidate
-func tcgo_invalidate(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	rows, r, err := s.rowsOf(table, ids, idType, n)
+func (s *served) invalidate(table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t) error {
+	rows, err := s.rowsOf(table, ids, idType, n)
 	if err != nil {
-		return result(err)
+		return err
 	}
-	return result(s.cache.Invalidate(r.table, rows))
+	return s.cache.Invalidate(int(table), rows)
 }
 
-//export tcgo_prefetch
-func tcgo_prefetch(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	r, err := s.check(-1, table, idType, n, 0, ids != nil, true)
+func (s *served) prefetch(table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t) error {
+	r, err := s.shapeOf(-1, table, idType, n, 0, ids != 0, true)
 	if err == nil {
-		err = s.checkRows(r, ids)
+		err = s.checkRows(r, pointer(ids))
 	}
-	if err == nil {
-		err = s.cache.Prefetch(r.table, wide(ids, idType, r.n))
+	if err != nil {
+		return err
 	}
-	return result(err)
+	return s.cache.Prefetch(r.table, wide(pointer(ids), idType, r.n))
 }
 
-//export tcgo_refresh
-func tcgo_refresh(h C.uintptr_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.cache.Refresh(context.Background()))
+func (s *served) refresh() error { return s.cache.Refresh(context.Background()) }
+
+func (s *served) retarget(table C.int32_t, target C.int64_t) error {
+	return s.cache.Retarget(context.Background(), int(table), int(target))
 }
 
-//export tcgo_retarget
-func tcgo_retarget(h C.uintptr_t, table C.int32_t, target C.int64_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.cache.Retarget(context.Background(), int(table), int(target)))
+func (s *served) mergeUpdates(table C.int32_t) error {
+	return as(C.TC_ERROR_FILE, s.cache.MergeUpdates(context.Background(), int(table)))
 }
 
-//export tcgo_merge_updates
-func tcgo_merge_updates(h C.uintptr_t, table C.int32_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(as(C.TC_ERROR_FILE, s.cache.MergeUpdates(context.Background(), int(table))))
+func (s *served) setGPUMemory(bytes C.int64_t) error {
+	return s.cache.SetBudget(context.Background(), int64(bytes))
 }
 
-//export tcgo_set_gpu_memory
-func tcgo_set_gpu_memory(h C.uintptr_t, bytes C.int64_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.cache.SetBudget(context.Background(), int64(bytes)))
-}
-
-//export tcgo_snapshot
-func tcgo_snapshot(h C.uintptr_t, path *C.char) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(as(C.TC_ERROR_FILE, s.cache.Snapshot(text(path))))
+func (s *served) snapshot(path *C.char) error {
+	return as(C.TC_ERROR_FILE, s.cache.Snapshot(text(path)))
 }

@@ -184,16 +184,18 @@ func (k keyed) Error() string {
 	return flag.ReplaceAllStringFunc(text, func(of string) string { return strings.ReplaceAll(of[2:], "-", "_") })
 }
 
-//export tcgo_command_json
-func tcgo_command_json(isBench C.int32_t, config *C.char, to **C.char) (st status) {
-	defer recovered(&st)
-	command := plan
-	if isBench != 0 {
-		command = bench
-	}
-	v, err := command(text(config))
-	if err != nil {
-		return result(keyed{err})
-	}
-	return giveJSON(v, to)
+//export tcgo_plan_json
+func tcgo_plan_json(config *C.char, to **C.char) status { return commandJSON(plan, config, to) }
+
+//export tcgo_bench_json
+func tcgo_bench_json(config *C.char, to **C.char) status { return commandJSON(bench, config, to) }
+
+func commandJSON(command func(string) (any, error), config *C.char, to **C.char) status {
+	return call(func() error {
+		v, err := command(text(config))
+		if err != nil {
+			return keyed{err}
+		}
+		return giveJSON(v, to)
+	})
 }

@@ -53,8 +53,19 @@ func text(s *C.char) string {
 	return C.GoString(s)
 }
 
+// maxTables is the most tables of a cache.
+const maxTables = 256
+
 // newRequest reads the structures and reports fields that are out of range. What package cache checks is left to it.
-func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
+func newRequest(config *C.tc_config, first *C.tc_table, count C.int32_t) (*request, error) {
+	c, err := take(config, "tc_config")
+	if err != nil {
+		return nil, err
+	}
+	tables, err := takeAll(first, count, 1, maxTables, "tc_table", "tables", "table")
+	if err != nil {
+		return nil, err
+	}
 	backend, ok := map[C.int32_t]cache.Backend{
 		C.TC_BACKEND_AUTO: cache.BackendAuto, C.TC_BACKEND_HOST: cache.BackendHost, C.TC_BACKEND_CUDA: cache.BackendCUDA,
 	}[c.backend]
@@ -69,8 +80,6 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 		return nil, argument("config.training_batches (%d) must be the number of elements of training (%p)", c.training_batches, c.training)
 	case !(c.refresh_interval >= 0 && c.refresh_interval < 1e9):
 		return nil, argument("config.refresh_interval (%v s) must be 0 to 1e9", c.refresh_interval)
-	case c.log_level < 0 || c.log_level > C.TC_LOG_OFF:
-		return nil, argument("config.log_level (%d) must be one of tc_log_level", c.log_level)
 	case c.host_memory < 0:
 		return nil, argument("config.host_memory (%d) must not be negative", c.host_memory)
 	}
@@ -99,7 +108,7 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay), Memory: int64(c.host_memory), NoEqualRows: c.no_equal_rows != 0},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: training.rows(), Cold: c.cold != 0, Restore: text(c.restore)},
 		Refresh: cache.RefreshOptions{
-			Interval: time.Duration(float64(c.refresh_interval) * float64(time.Second)), MaxChurn: float64(c.refresh_churn),
+			Interval: seconds(c.refresh_interval), MaxChurn: float64(c.refresh_churn),
 			MaxBytes: int64(c.refresh_bytes), Accesses: float64(c.refresh_accesses),
 		},
 		Telemetry: cache.TelemetryOptions{Name: text(c.name)},
@@ -112,7 +121,9 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 			r.options.Devices.GPUs = append(r.options.Devices.GPUs, int(gpu))
 		}
 	}
-	r.options.Telemetry.Logger = loggerOf(c.log_level, r.options.Telemetry.Name)
+	if r.options.Telemetry.Logger, err = loggerOf(c.log_level, r.options.Telemetry.Name); err != nil {
+		return nil, err
+	}
 	for i := range tables {
 		t, err := newTableRequest(i, &tables[i])
 		if err != nil {
@@ -123,16 +134,21 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 	return r, nil
 }
 
-// loggerOf returns the logger of a cache for a tc_log_level, nil for none.
-func loggerOf(level C.int32_t, name string) *slog.Logger {
-	switch level {
-	case 0:
+// loggerOf returns the logger of a cache for the tc_log_level of its config, nil for none.
+func loggerOf(level C.int32_t, name string) (*slog.Logger, error) {
+	switch {
+	case level < 0 || level > C.TC_LOG_OFF:
+		return nil, argument("config.log_level (%d) must be one of tc_log_level", level)
+	case level == C.TC_LOG_OFF:
+		return nil, nil
+	case level == 0:
 		level = C.TC_LOG_WARNING
-	case C.TC_LOG_OFF:
-		return nil
 	}
-	return slog.New(&logHandler{level: slogLevels[level-1], cache: name})
+	return slog.New(&logHandler{level: slogLevels[level-1], cache: name}), nil
 }
+
+// seconds returns a time in seconds as Go has it.
+func seconds(s C.double) time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
 
 // buddies are the values of tc_buddy.
 var buddies = [...]cache.BuddyMemory{C.TC_BUDDY_HOST: cache.BuddyHost, C.TC_BUDDY_PEER: cache.BuddyPeer, C.TC_BUDDY_AUTO: cache.BuddyAuto}
@@ -220,16 +236,13 @@ func codeOf(of dtype.Type) (code C.int32_t, bytes int) {
 	return C.int32_t(of), of.Size()
 }
 
-// elementsOf returns the element type of a tc_dtype.
+// elementsOf returns the element type of a tc_dtype, whose numbers are those of package dtype: gen says so.
 func elementsOf(t C.int32_t) (dtype.Type, error) {
 	if t >= C.TC_FLOAT16 && t <= C.TC_FLOAT8_E8M0 {
 		return dtype.Type(t), nil
 	}
 	return dtype.Invalid, fmt.Errorf("dtype (%d) must be one of tc_dtype", t)
 }
-
-// The numbers of tc_dtype are those of package dtype.
-var _ = [1]struct{}{}[C.TC_FLOAT16-int(dtype.Float16)+C.TC_FLOAT8_E8M0-int(dtype.Float8E8M0FNU)]
 
 // training is the batches of training. Their row numbers stay in C's memory until they are read.
 type training struct {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -33,22 +34,51 @@ type shape struct {
 	row, stride   int64 // bytes
 }
 
-// check returns the shape of a gather. device -1 is any.
-func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids, out bool) (shape, error) {
-	r := shape{device: int(device), table: int(table), n: int64(n), stride: int64(stride), idBytes: 8}
-	if uint(r.table) >= uint(len(s.rowBytes)) {
-		return r, fmt.Errorf("%w (%d) must be 0 to %d", cache.ErrTable, table, len(s.rowBytes)-1)
+// table returns a table by its index.
+func (s *served) table(i C.int32_t) (*servedTable, error) {
+	if uint(i) >= uint(len(s.tables)) {
+		return nil, fmt.Errorf("%w (%d) must be 0 to %d", cache.ErrTable, i, len(s.tables)-1)
 	}
-	r.row = s.rowBytes[r.table]
+	return &s.tables[i], nil
+}
+
+// checkDevice returns an error unless the index of a device is least to the last one's.
+func (s *served) checkDevice(i, least C.int32_t) error {
+	if i < least || int(i) >= len(s.views) {
+		return argument("device (%d) must be 0 to %d", i, len(s.views)-1)
+	}
+	return nil
+}
+
+// checkStream returns an error for a stream that a call cannot be enqueued on.
+func (s *served) checkStream(stream C.uintptr_t) error {
+	switch {
+	case s.onHost && stream != 0:
+		return argument("stream (%#x) must be NULL on the host backend", stream)
+	case !s.onHost && stream == perThreadStream:
+		return argument("stream (%#x) must not be the per-thread default stream", stream)
+	}
+	return nil
+}
+
+// shapeOf returns the shape of a gather. device -1 is any.
+func (s *served) shapeOf(device, table, idType C.int32_t, n, stride C.int64_t, ids, out bool) (shape, error) {
+	r := shape{device: int(device), table: int(table), n: int64(n), stride: int64(stride), idBytes: 8}
+	t, err := s.table(table)
+	if err != nil {
+		return r, err
+	}
+	r.row = t.rowBytes
 	if r.stride == 0 {
 		r.stride = r.row
 	}
 	if idType == C.TC_INT32 {
 		r.idBytes = 4
 	}
+	if err := s.checkDevice(device, -1); err != nil {
+		return r, err
+	}
 	switch {
-	case r.device < -1 || r.device >= len(s.views):
-		return r, argument("device (%d) must be 0 to %d", device, len(s.views)-1)
 	case idType != C.TC_INT32 && idType != C.TC_INT64:
 		return r, argument("id_type (%d) must be TC_INT32 or TC_INT64", idType)
 	case r.n < 0 || r.n > maxBatch:
@@ -65,52 +95,50 @@ func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids
 	return r, nil
 }
 
-//export tcgo_gather
-func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t,
-	stream C.uintptr_t, hostIDs C.int32_t, to *C.uintptr_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
+func (s *served) gather(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	return s.gatherTo(dev, table, ids, idType, n, out, stride, stream, false, to)
+}
+
+func (s *served) gatherHostIDs(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	return s.gatherTo(dev, table, ids, idType, n, out, stride, stream, true, to)
+}
+
+// gatherTo enqueues a gather. hostIDs says that its row numbers are in host memory.
+func (s *served) gatherTo(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, hostIDs bool, to *C.uintptr_t) error {
 	if s.onHost {
-		if stream != 0 {
-			return result(argument("stream (%#x) must be NULL on the host backend", stream))
+		if err := s.checkStream(stream); err != nil {
+			return err
 		}
-		// The addresses are of C's memory, which the garbage collector neither moves nor frees.
-		if err := s.gatherHost(dev, table, pointer(ids), idType, n, pointer(out), stride); err != nil {
-			return result(err)
+		if err := s.gatherHost(dev, table, ids, idType, n, out, stride); err != nil {
+			return err
 		}
-		return s.giveBatch(to, nil)
+		return giveBatch(to)
 	}
-	r, err := s.check(dev, table, idType, n, stride, ids != 0, out != 0)
+	r, err := s.shapeOf(dev, table, idType, n, stride, ids != 0, out != 0)
+	if err == nil {
+		err = s.checkDevice(dev, 0)
+	}
+	if err == nil {
+		err = s.checkStream(stream)
+	}
 	if err != nil {
-		return result(err)
+		return err
 	}
-	switch {
-	case r.device < 0:
-		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1))
-	case stream == perThreadStream:
-		return result(argument("stream (%#x) must not be the per-thread default stream", stream))
-	}
-	if hostIDs != 0 {
+	if hostIDs {
 		parts, err := s.bounced(r, pointer(ids), uintptr(out), uintptr(stream))
 		if err != nil {
-			return result(err)
+			return err
 		}
-		return s.giveBatch(to, parts)
+		return giveBatch(to, parts...)
 	}
 	b, err := s.enqueue(r, device.DeviceBuffer(uint64(ids), r.n*r.idBytes), uintptr(out), uintptr(stream))
 	if err != nil {
-		return result(err)
+		return err
 	}
-	if to == nil {
-		return C.TC_OK
-	}
-	return s.giveBatch(to, []*cache.Batch{b})
+	return giveBatch(to, b)
 }
 
-// pointer returns the address of C's memory as a pointer.
+// pointer returns the address of C's memory, which the garbage collector neither moves nor frees, as a pointer.
 func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
 // outBytes is the length of the output.
@@ -124,35 +152,21 @@ func (s *served) enqueue(r shape, ids device.Buffer, out, stream uintptr) (*cach
 }
 
 // giveBatch gives C code the handle of a batch, if it wants one.
-func (s *served) giveBatch(to *C.uintptr_t, parts []*cache.Batch) status {
+func giveBatch(to *C.uintptr_t, parts ...*cache.Batch) error {
 	if to == nil {
-		return C.TC_OK
+		return nil
 	}
-	h := batches.add(&batch{parts})
-	if h == 0 {
-		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
-	}
-	*to = C.uintptr_t(h)
-	return C.TC_OK
-}
-
-//export tcgo_gather_host
-func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.gatherHost(dev, table, ids, idType, n, out, stride))
+	return batches.give(&batch{slices.Clone(parts)}, to)
 }
 
 // gatherHost gathers between memory of the host.
-func (s *served) gatherHost(dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) error {
-	r, err := s.check(dev, table, idType, n, stride, ids != nil, out != nil)
+func (s *served) gatherHost(dev, table C.int32_t, from C.uintptr_t, idType C.int32_t, n C.int64_t, to C.uintptr_t, stride C.int64_t) error {
+	r, err := s.shapeOf(dev, table, idType, n, stride, from != 0, to != 0)
 	if err != nil {
 		return err
 	}
-	q := cache.Request{Table: r.table, Out: unsafe.Slice((*byte)(out), r.outBytes()), Stride: r.stride}
+	ids := pointer(from)
+	q := cache.Request{Table: r.table, Out: unsafe.Slice((*byte)(pointer(to)), r.outBytes()), Stride: r.stride}
 	if r.idBytes == 4 {
 		q.Rows32 = narrow(ids, r.n)
 	} else {
@@ -190,40 +204,30 @@ func (s *served) copyRows(to unsafe.Pointer, r shape, ids unsafe.Pointer) error 
 	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d; %d of %d are out of range", cache.ErrRows, rows[first], first, limit-1, bad, r.n)
 }
 
-//export tcgo_batch
-func tcgo_batch(h C.uintptr_t, wait C.int32_t) (st status) {
-	defer recovered(&st)
-	b, ok := batches.get(handle(h))
-	if !ok {
-		return result(batches.missing(handle(h)))
+func (b *batch) wait() error {
+	var errs []error
+	for _, p := range b.parts {
+		errs = append(errs, p.Wait())
 	}
+	return errors.Join(errs...)
+}
+
+func (b *batch) error() error {
 	var errs []error
 	for _, p := range b.parts { // of a batch in a graph there is one, and Poll says once what was wrong
-		if wait != 0 {
-			errs = append(errs, p.Wait())
-			continue
-		}
 		done, err := p.Poll()
 		switch {
 		case !done && err != nil:
-			return result(as(C.TC_ERROR_DEVICE, err))
+			return as(C.TC_ERROR_DEVICE, err)
 		case !done:
-			return C.TC_PENDING
+			return errPending
 		}
 		errs = append(errs, err)
 	}
-	return result(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 //export tcgo_batch_destroy
 func tcgo_batch_destroy(h C.uintptr_t) { batches.remove(handle(h)) }
 
-//export tcgo_check
-func tcgo_check(h C.uintptr_t, wait C.int32_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.cache.Check(wait != 0))
-}
+func (s *served) check(wait C.int32_t) error { return s.cache.Check(wait != 0) }

@@ -15,14 +15,15 @@ import (
 )
 
 //export tcgo_gpu_count
-func tcgo_gpu_count(count *C.int32_t) (st status) {
-	defer recovered(&st)
-	*count = 0
-	if err := cuda.Usable(); err != nil {
-		return result(failure{C.TC_ERROR_DEVICE, err})
-	}
-	*count = C.int32_t(cuda.Count())
-	return C.TC_OK
+func tcgo_gpu_count(count *C.int32_t) status {
+	return call(func() error {
+		*count = 0
+		if err := cuda.Usable(); err != nil {
+			return failure{C.TC_ERROR_DEVICE, err}
+		}
+		*count = C.int32_t(cuda.Count())
+		return nil
+	})
 }
 
 // setText writes a text to a field of a structure, cut to its length.
@@ -31,109 +32,88 @@ func setText(to []C.char, text string) {
 	to[n] = 0
 }
 
-//export tcgo_table_info
-func tcgo_table_info(h C.uintptr_t, table C.int32_t, info *C.tc_table_info) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
+// info returns what is said of a table with so many rows.
+func (t *servedTable) info(rows int64) *C.tc_table_info {
+	i := &C.tc_table_info{
+		rows: C.int64_t(rows), capacity: C.int64_t(t.capacity), row_bytes: C.int64_t(t.rowBytes), columns: C.int64_t(t.columns), dtype: t.elements,
 	}
-	r, err := s.check(-1, table, C.TC_INT64, 0, 0, true, true)
+	setText(i.name[:], t.name)
+	setText(i.codec[:], t.codec)
+	return i
+}
+
+func (s *served) tableGetInfo(table C.int32_t, to *C.tc_table_info) error {
+	t, err := s.table(table)
 	if err != nil {
-		return result(err)
+		return err
 	}
-	t := &s.tables[r.table]
-	info.rows, info.capacity, info.row_bytes = C.int64_t(s.cache.Rows(r.table)), C.int64_t(t.capacity), C.int64_t(r.row)
-	info.columns, info.dtype = C.int64_t(t.columns), s.elements[r.table]
-	setText(info.name[:], t.name)
-	setText(info.codec[:], t.codec)
-	return C.TC_OK
+	return give(to, t.info(s.cache.Rows(int(table))), "tc_table_info")
 }
 
 //export tcgo_table_describe
-func tcgo_table_describe(table *C.tc_table, info *C.tc_table_info) (st status) {
-	defer recovered(&st)
-	r, err := newTableRequest(0, table)
-	if err != nil {
-		return result(err)
-	}
-	r.place.Logger = slog.New(slog.DiscardHandler)
-	t, err := r.open(context.Background(), 0)
-	if err != nil {
-		return result(err)
-	}
-	code, bytes := codeOf(t.DType())
-	info.rows, info.capacity, info.row_bytes = C.int64_t(t.Rows()), C.int64_t(max(int64(t.Rows()), r.capacity)), C.int64_t(t.RowBytes())
-	info.columns, info.dtype = C.int64_t(t.RowBytes()/bytes), code
-	setText(info.name[:], t.Name())
-	return result(t.Close())
+func tcgo_table_describe(table *C.tc_table, to *C.tc_table_info) status {
+	return call(func() error {
+		c, err := take(table, "tc_table")
+		if err != nil {
+			return err
+		}
+		r, err := newTableRequest(0, &c)
+		if err != nil {
+			return err
+		}
+		r.place.Logger = slog.New(slog.DiscardHandler)
+		t, err := r.open(context.Background(), 0)
+		if err != nil {
+			return err
+		}
+		code, bytes := codeOf(t.DType())
+		rows, rowBytes := int64(t.Rows()), t.RowBytes()
+		of := servedTable{name: t.Name(), capacity: max(rows, r.capacity), rowBytes: int64(rowBytes), columns: int64(rowBytes / bytes), elements: code}
+		if err := t.Close(); err != nil {
+			return err
+		}
+		return give(to, of.info(rows), "tc_table_info")
+	})
 }
 
-//export tcgo_device_info
-func tcgo_device_info(h C.uintptr_t, device C.int32_t, info *C.tc_device_info) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	if device < 0 || int(device) >= len(s.views) {
-		return result(argument("device (%d) must be 0 to %d", device, len(s.views)-1))
+func (s *served) deviceGetInfo(device C.int32_t, to *C.tc_device_info) error {
+	if err := s.checkDevice(device, 0); err != nil {
+		return err
 	}
 	i := s.cache.DeviceInfo(int(device))
-	info.backend, info.gpu = C.TC_BACKEND_CUDA, C.int32_t(i.Index)
+	info := C.tc_device_info{backend: C.TC_BACKEND_CUDA, gpu: C.int32_t(i.Index)}
 	if s.onHost {
 		info.backend = C.TC_BACKEND_HOST
 	}
 	setText(info.name[:], i.Name)
-	return C.TC_OK
+	return give(to, &info, "tc_device_info")
 }
 
-// stats returns the statistics of a cache, with the memory that this library holds for it.
-func (s *served) stats() (*statjson.Stats, error) {
-	all, err := statjson.Of(s.cache)
-	if err != nil {
-		return nil, err
-	}
-	all.StagingBytes += s.bounceBytes()
-	return all, nil
-}
-
-//export tcgo_stats_json
-func tcgo_stats_json(h C.uintptr_t, table C.int32_t, to **C.char) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
+func (s *served) statsJSON(table C.int32_t, to **C.char) error {
 	if table != -1 {
-		if _, err := s.check(-1, table, C.TC_INT64, 0, 0, true, true); err != nil {
-			return result(err)
+		if _, err := s.table(table); err != nil {
+			return err
 		}
 	}
-	all, err := s.stats()
+	all, err := statjson.Of(s.cache)
 	if err != nil {
-		return result(err)
+		return err
 	}
-	if table != -1 { // the table's numbers in front, with what is of the whole cache
+	all.StagingBytes += s.bounceBytes() // what this library holds for the cache
+	if table != -1 {                    // the table's numbers in front, with what is of the whole cache
 		all.Table = all.Tables[table]
 	}
 	return giveJSON(all, to)
 }
 
-//export tcgo_explain_json
-func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, to **C.char) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	rows, r, err := s.rowsOf(table, ids, idType, n)
+func (s *served) explainJSON(table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, to **C.char) error {
+	rows, err := s.rowsOf(table, ids, idType, n)
 	if err != nil {
-		return result(err)
+		return err
 	}
-	all, err := statjson.Explain(s.cache, r.table, rows)
+	all, err := statjson.Explain(s.cache, int(table), rows)
 	if err != nil {
-		return result(err)
+		return err
 	}
 	return giveJSON(all, to)
 }

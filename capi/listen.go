@@ -6,9 +6,7 @@ package main
 import "C"
 
 import (
-	"errors"
 	"sync"
-	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/serve"
@@ -48,29 +46,24 @@ func (l *listening) end() error {
 	return l.server.Close()
 }
 
-var errNotShared = errors.New("tensorcache: cache must be opened with config.shared for other processes to attach")
-
-//export tcgo_listen
-func tcgo_listen(h C.uintptr_t, address *C.char, c *C.tc_listen_config) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
+func (s *served) listen(address *C.char, config *C.tc_listen_config) error {
+	c, err := take(config, "tc_listen_config")
 	switch {
+	case err != nil:
+		return err
 	case c.max_clients < 0 || c.max_clients > 1024:
-		return result(argument("config.max_clients (%d) must be 1 to 1024, or 0 for the default", c.max_clients))
+		return argument("config.max_clients (%d) must be 1 to 1024, or 0 for the default", c.max_clients)
 	case c.max_lanes < 0 || c.max_lanes > 1024:
-		return result(argument("config.max_lanes (%d) must be 1 to 1024, or 0 for the default", c.max_lanes))
+		return argument("config.max_lanes (%d) must be 1 to 1024, or 0 for the default", c.max_lanes)
 	case c.max_scratch != 0 && c.max_scratch < 1<<20:
-		return result(argument("config.max_scratch (%d) must be at least 1048576, or 0 for no limit", c.max_scratch))
+		return argument("config.max_scratch (%d) must be at least 1048576, or 0 for no limit", c.max_scratch)
 	case c.stopped_after != 0 && !(c.stopped_after >= 0.1 && c.stopped_after < 1e9):
-		return result(argument("config.stopped_after (%v s) must be 0.1 to 1e9, or 0 for the default", c.stopped_after))
+		return argument("config.stopped_after (%v s) must be 0.1 to 1e9, or 0 for the default", c.stopped_after)
 	case !s.shared:
-		return result(failure{C.TC_ERROR_ARGUMENT, errNotShared})
+		return argument("cache must be opened with config.shared for other processes to attach")
 	}
-	return result(s.listening.begin(s.cache, serve.Options{
+	return s.listening.begin(s.cache, serve.Options{
 		Address: text(address), MaxClients: int(c.max_clients), MaxLanes: int(c.max_lanes), MaxScratch: int64(c.max_scratch),
-		StoppedAfter: time.Duration(float64(c.stopped_after) * float64(time.Second)), EvictStopped: c.evict_stopped != 0, Logger: s.log,
-	}))
+		StoppedAfter: seconds(c.stopped_after), EvictStopped: c.evict_stopped != 0, Logger: s.log,
+	})
 }

@@ -93,24 +93,25 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 }
 
 //export tcgo_logs_json
-func tcgo_logs_json(to **C.char) (st status) {
-	defer recovered(&st)
-	logs.Lock()
-	records := logs.records
-	logs.records = nil
-	logs.Unlock()
-	if records == nil {
-		records = []logRecord{}
-	}
-	return giveJSON(records, to)
+func tcgo_logs_json(to **C.char) status {
+	return call(func() error {
+		logs.Lock()
+		records := logs.records
+		logs.records = nil
+		logs.Unlock()
+		if records == nil {
+			records = []logRecord{}
+		}
+		return giveJSON(records, to)
+	})
 }
 
 // giveJSON returns a value to C code as JSON, in memory of C's malloc.
-func giveJSON(v any, to **C.char) status {
+func giveJSON(v any, to **C.char) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return result(failure{C.TC_ERROR_INTERNAL, err})
+		return failure{C.TC_ERROR_INTERNAL, err}
 	}
 	*to = C.CString(string(b))
-	return C.TC_OK
+	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -22,31 +21,30 @@ import (
 
 // served is a cache that C code holds.
 type served struct {
-	cache    *cache.Cache
-	views    []cache.View // by device
-	onHost   bool         // the devices are the host's
-	gpus     []int        // ordinals of the devices
-	tables   []tableInfo
-	rowBytes []int64     // by table
-	paged    []bool      // by table: it is one of pages
-	elements []C.int32_t // tc_dtype by table
-	types    []dtype.Type
-	bounces  []bounce // by device
+	cache   *cache.Cache
+	views   []cache.View // by device
+	onHost  bool         // the devices are the host's
+	gpus    []int        // ordinals of the devices
+	tables  []servedTable
+	bounces []bounce // by device
 
 	shared    bool         // other processes can attach
 	log       *slog.Logger // nil: none
 	listening listening
 }
 
-// tableInfo is what does not change of a table.
-type tableInfo struct {
-	name, codec       string
-	capacity, columns int64
+// servedTable is what does not change of a table.
+type servedTable struct {
+	name, codec                 string
+	capacity, columns, rowBytes int64
+	paged                       bool      // it is one of pages
+	elements                    C.int32_t // tc_dtype
+	of                          dtype.Type
 }
 
 // opening is a cache that is being opened.
 type opening struct {
-	cancel context.CancelFunc
+	stop   context.CancelFunc
 	ended  chan struct{}
 	tables int
 
@@ -70,45 +68,41 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	if err != nil {
 		return nil, err
 	}
-	s := &served{shared: r.options.Shared, log: r.options.Telemetry.Logger}
-	for i, t := range tables {
-		s.rowBytes = append(s.rowBytes, int64(t.RowBytes()))
-		code, bytes := codeOf(t.DType())
-		s.tables = append(s.tables, tableInfo{t.Name(), "", max(int64(t.Rows()), r.tables[i].capacity), int64(t.RowBytes() / bytes)})
-		s.elements, s.types = append(s.elements, code), append(s.types, t.DType())
-	}
 	o := r.options
 	o.Tables, o.Host.Progress = tables, tell
-	if s.cache, err = cache.NewContext(ctx, o); err != nil {
+	c, err := cache.NewContext(ctx, o)
+	if err != nil {
 		for _, t := range tables {
 			err = errors.Join(err, t.Close())
 		}
 		return nil, err
 	}
 	if err := r.training.err; err != nil { // it has learnt from a part
-		return nil, errors.Join(err, s.cache.Close())
+		return nil, errors.Join(err, c.Close())
 	}
-	stats, err := s.cache.Stats()
-	if err != nil {
-		return nil, errors.Join(err, s.cache.Close())
-	}
-	for i, t := range stats.Tables {
-		s.tables[i].codec = t.Codec
-		s.paged = append(s.paged, t.Tiers.Paged)
-	}
-	s.addDevices()
-	return s, nil
+	return serveCache(c, r.options.Shared, r.options.Telemetry.Logger)
 }
 
-// addDevices notes the devices of the cache.
-func (s *served) addDevices() {
-	s.bounces = make([]bounce, s.cache.Devices())
-	for i := range s.cache.Devices() {
-		info := s.cache.DeviceInfo(i)
-		s.views = append(s.views, s.cache.On(i))
+// serveCache returns what C code holds of a cache, which is closed after an error.
+func serveCache(c *cache.Cache, shared bool, log *slog.Logger) (*served, error) {
+	stats, err := c.Stats()
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	s := &served{cache: c, shared: shared, log: log, bounces: make([]bounce, c.Devices())}
+	for _, t := range stats.Tables {
+		code, bytes := codeOf(t.DType)
+		s.tables = append(s.tables, servedTable{
+			name: t.Name, codec: t.Codec, capacity: t.Capacity, columns: int64(t.RowBytes / bytes), rowBytes: int64(t.RowBytes), paged: t.Tiers.Paged, elements: code, of: t.DType,
+		})
+	}
+	for i := range c.Devices() {
+		info := c.DeviceInfo(i)
+		s.views = append(s.views, c.On(i))
 		s.gpus = append(s.gpus, info.Index)
 		s.onHost = info.Kind == "host"
 	}
+	return s, nil
 }
 
 // checkGPUs returns an error of status TC_ERROR_DEVICE if GPUs are asked for that are not there.
@@ -147,131 +141,110 @@ func (s *served) close() error {
 }
 
 //export tcgo_open
-func tcgo_open(c *C.tc_config, tables *C.tc_table, count C.int32_t, cache *C.uintptr_t) (st status) {
-	defer recovered(&st)
-	r, err := newRequest(c, unsafe.Slice(tables, count))
-	if err != nil {
-		return result(err)
-	}
-	s, err := r.open(context.Background(), nil)
-	if err != nil {
-		return result(err)
-	}
-	return handOver(s, cache)
+func tcgo_open(config *C.tc_config, tables *C.tc_table, count C.int32_t, to *C.uintptr_t) status {
+	return call(func() error {
+		r, err := newRequest(config, tables, count)
+		if err != nil {
+			return err
+		}
+		s, err := r.open(context.Background(), nil)
+		if err != nil {
+			return err
+		}
+		return handOver(s, to)
+	})
 }
 
 // handOver gives C code the handle of a cache.
-func handOver(s *served, to *C.uintptr_t) status {
-	h := caches.add(s)
-	if h == 0 {
+func handOver(s *served, to *C.uintptr_t) error {
+	err := caches.give(s, to)
+	if err != nil {
 		s.close()
-		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
 	}
-	*to = C.uintptr_t(h)
-	return C.TC_OK
+	return err
 }
 
 //export tcgo_open_begin
-func tcgo_open_begin(c *C.tc_config, tables *C.tc_table, count C.int32_t, to *C.uintptr_t) (st status) {
-	defer recovered(&st)
-	r, err := newRequest(c, unsafe.Slice(tables, count))
-	if err != nil {
-		return result(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	o := &opening{cancel: cancel, ended: make(chan struct{}), tables: int(count)}
-	h := openings.add(o)
-	if h == 0 {
-		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
-	}
-	go func() {
-		defer close(o.ended)
-		defer func() {
-			if p := recover(); p != nil {
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				o.err = panicked(p)
-			}
+func tcgo_open_begin(config *C.tc_config, tables *C.tc_table, count C.int32_t, to *C.uintptr_t) status {
+	return call(func() error {
+		r, err := newRequest(config, tables, count)
+		if err != nil {
+			return err
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		o := &opening{stop: stop, ended: make(chan struct{}), tables: int(count)}
+		if err := openings.give(o, to); err != nil {
+			return err
+		}
+		go func() {
+			defer close(o.ended)
+			defer func() {
+				if p := recover(); p != nil {
+					o.mu.Lock()
+					defer o.mu.Unlock()
+					o.err = panicked(p)
+				}
+			}()
+			s, err := r.open(ctx, o.tell)
+			o.mu.Lock()
+			o.cache, o.err = s, err
+			o.mu.Unlock()
 		}()
-		s, err := r.open(ctx, o.progress)
-		o.mu.Lock()
-		o.cache, o.err = s, err
-		o.mu.Unlock()
-	}()
-	*to = C.uintptr_t(h)
-	return C.TC_OK
+		return nil
+	})
 }
 
-// progress is told how far the opening is.
-func (o *opening) progress(table int, rows, of int64) {
+// tell is told how far the opening is.
+func (o *opening) tell(table int, rows, of int64) {
 	o.table.Store(int64(table))
 	o.rows.Store(rows)
 	o.of.Store(of)
 	o.filled.Store(table == o.tables-1 && rows == of)
 }
 
-//export tcgo_opening_wait
-func tcgo_opening_wait(h C.uintptr_t, seconds C.double, to *C.uintptr_t) (st status) {
-	defer recovered(&st)
-	o, ok := openings.get(handle(h))
-	if !ok {
-		return result(openings.missing(handle(h)))
-	}
+func (o *opening) wait(wait C.double, to *C.uintptr_t) error {
 	switch {
-	case seconds < 0 || seconds > 1e9:
+	case wait < 0 || wait > 1e9:
 		<-o.ended
-	case seconds > 0:
-		t := time.NewTimer(time.Duration(float64(seconds) * float64(time.Second)))
+	case wait > 0:
+		t := time.NewTimer(seconds(wait))
 		defer t.Stop()
 		select {
 		case <-o.ended:
 		case <-t.C:
-			return C.TC_PENDING
+			return errPending
 		}
 	default: // 0, or not a number
 		select {
 		case <-o.ended:
 		default:
-			return C.TC_PENDING
+			return errPending
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.err != nil:
-		return result(o.err)
+		return o.err
 	case o.cache == nil:
-		return result(failure{C.TC_ERROR_CLOSED, errHandedOver})
+		return failure{C.TC_ERROR_CLOSED, errHandedOver}
 	}
-	st = handOver(o.cache, to)
+	s := o.cache
 	o.cache = nil
-	return st
+	return handOver(s, to)
 }
 
-//export tcgo_opening_progress
-func tcgo_opening_progress(h C.uintptr_t, p *C.tc_progress) (st status) {
-	defer recovered(&st)
-	o, ok := openings.get(handle(h))
-	if !ok {
-		return result(openings.missing(handle(h)))
-	}
-	p.table, p.tables = C.int32_t(o.table.Load()), C.int32_t(o.tables)
-	p.rows, p.of = C.int64_t(o.rows.Load()), C.int64_t(o.of.Load())
+func (o *opening) progress(to *C.tc_progress) error {
+	p := C.tc_progress{table: C.int32_t(o.table.Load()), tables: C.int32_t(o.tables), rows: C.int64_t(o.rows.Load()), of: C.int64_t(o.of.Load())}
 	if o.filled.Load() {
 		p.filled = 1
 	}
-	return C.TC_OK
+	return give(to, &p, "tc_progress")
 }
 
-//export tcgo_opening_cancel
-func tcgo_opening_cancel(h C.uintptr_t) (st status) {
-	defer recovered(&st)
-	o, ok := openings.get(handle(h))
-	if !ok {
-		return result(openings.missing(handle(h)))
-	}
-	o.cancel()
-	return C.TC_OK
+func (o *opening) cancel() error {
+	o.stop()
+	return nil
 }
 
 //export tcgo_opening_destroy
@@ -280,7 +253,7 @@ func tcgo_opening_destroy(h C.uintptr_t) {
 	if !ok {
 		return
 	}
-	o.cancel()
+	o.stop()
 	<-o.ended
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,27 +264,25 @@ func tcgo_opening_destroy(h C.uintptr_t) {
 }
 
 //export tcgo_close
-func tcgo_close(h C.uintptr_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.remove(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.close())
+func tcgo_close(h C.uintptr_t) status {
+	return call(func() error {
+		if h == 0 {
+			return nil
+		}
+		s, ok := caches.remove(handle(h))
+		if !ok {
+			return caches.missing(handle(h))
+		}
+		return s.close()
+	})
 }
 
-//export tcgo_counts
-func tcgo_counts(h C.uintptr_t, tables, devices *C.int32_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	if tables != nil {
-		*tables = C.int32_t(len(s.rowBytes))
-	}
-	if devices != nil {
-		*devices = C.int32_t(len(s.views))
-	}
-	return C.TC_OK
+func (s *served) tableCount(count *C.int32_t) error {
+	*count = C.int32_t(len(s.tables))
+	return nil
+}
+
+func (s *served) deviceCount(count *C.int32_t) error {
+	*count = C.int32_t(len(s.views))
+	return nil
 }

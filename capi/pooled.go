@@ -26,14 +26,14 @@ type pooledShape struct {
 }
 
 // pooledShapes checks batches, and the device, also of no batches.
-func (s *served) pooledShapes(device C.int32_t, batches *C.tc_pooled, count C.int32_t) ([]pooledShape, error) {
-	if device < -1 || int(device) >= len(s.views) {
-		return nil, argument("device (%d) must be 0 to %d", device, len(s.views)-1)
+func (s *served) pooledShapes(device C.int32_t, batches []C.tc_pooled) ([]pooledShape, error) {
+	if err := s.checkDevice(device, -1); err != nil {
+		return nil, err
 	}
-	all := make([]pooledShape, count)
-	for i := range unsafe.Slice(batches, count) {
+	all := make([]pooledShape, len(batches))
+	for i := range batches {
 		var err error
-		if all[i], err = s.pooledShape(device, &unsafe.Slice(batches, count)[i]); err != nil {
+		if all[i], err = s.pooledShape(device, &batches[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -42,7 +42,7 @@ func (s *served) pooledShapes(device C.int32_t, batches *C.tc_pooled, count C.in
 
 func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err error) {
 	r.c = p
-	if r.shape, err = s.check(on, p.table, p.id_type, p.n, 0, p.ids != nil, true); err != nil {
+	if r.shape, err = s.shapeOf(on, p.table, p.id_type, p.n, 0, p.ids != nil, true); err != nil {
 		return r, err
 	}
 	narrow := p.offset_type == C.TC_INT32
@@ -79,7 +79,7 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 	case p.last_offset != 0:
 		r.bags = max(r.bags-1, 0)
 	}
-	of := s.types[r.table]
+	of := s.tables[r.table].of
 	r.request.Float8 = cache.Float8{
 		Values: dtype.Type(p.float8), Scales: dtype.Type(p.float8_scales), Block: int(p.float8_block), Factor: float32(p.float8_factor),
 	}
@@ -112,19 +112,24 @@ func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err e
 	return r, nil
 }
 
-//export tcgo_gather_pooled_host
-func tcgo_gather_pooled_host(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count C.int32_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	return result(s.gatherPooledHost(dev, pooled, count))
+// maxPooled is the most batches of one call.
+const maxPooled = 1 << 16
+
+func takePooled(first *C.tc_pooled, count C.int32_t) ([]C.tc_pooled, error) {
+	return takeAll(first, count, 0, maxPooled, "tc_pooled", "batches", "batch")
 }
 
-// gatherPooledHost reduces rows between memory of the host.
-func (s *served) gatherPooledHost(dev C.int32_t, pooled *C.tc_pooled, count C.int32_t) error {
-	all, err := s.pooledShapes(dev, pooled, count)
+func (s *served) gatherPooledHost(dev C.int32_t, batches *C.tc_pooled, count C.int32_t) error {
+	pooled, err := takePooled(batches, count)
+	if err != nil {
+		return err
+	}
+	return s.reduceHost(dev, pooled)
+}
+
+// reduceHost reduces rows between memory of the host.
+func (s *served) reduceHost(dev C.int32_t, pooled []C.tc_pooled) error {
+	all, err := s.pooledShapes(dev, pooled)
 	if err != nil {
 		return err
 	}
@@ -166,34 +171,32 @@ func weightsOf(at unsafe.Pointer, n int64) []float32 {
 	return copied
 }
 
-//export tcgo_gather_pooled
-func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count C.int32_t, stream C.uintptr_t, to *C.uintptr_t) (st status) {
-	defer recovered(&st)
-	s, ok := caches.get(handle(h))
-	if !ok {
-		return result(caches.missing(handle(h)))
-	}
-	if s.onHost {
-		if stream != 0 {
-			return result(argument("stream (%#x) must be NULL on the host backend", stream))
+func (s *served) gatherPooled(dev C.int32_t, batches *C.tc_pooled, count C.int32_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	pooled, err := takePooled(batches, count)
+	switch {
+	case err != nil:
+		return err
+	case s.onHost:
+		if err := s.checkStream(stream); err != nil {
+			return err
 		}
-		if err := s.gatherPooledHost(dev, pooled, count); err != nil {
-			return result(err)
+		if err := s.reduceHost(dev, pooled); err != nil {
+			return err
 		}
-		return s.giveBatch(to, nil)
+		return giveBatch(to)
 	}
-	if dev < 0 {
-		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1))
+	if err := s.checkDevice(dev, 0); err != nil {
+		return err
 	}
-	if stream == perThreadStream {
-		return result(argument("stream (%#x) must not be the per-thread default stream", stream))
+	if err := s.checkStream(stream); err != nil {
+		return err
 	}
-	all, err := s.pooledShapes(dev, pooled, count)
+	all, err := s.pooledShapes(dev, pooled)
 	if err != nil {
-		return result(err)
+		return err
 	}
 	if len(all) == 0 {
-		return s.giveBatch(to, nil)
+		return giveBatch(to)
 	}
 	enqueued := make([]cache.Request, len(all))
 	for i := range all {
@@ -201,9 +204,9 @@ func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count
 	}
 	b, err := s.views[dev].Enqueue(context.Background(), uintptr(stream), enqueued...)
 	if err != nil {
-		return result(err)
+		return err
 	}
-	return s.giveBatch(to, []*cache.Batch{b})
+	return giveBatch(to, b)
 }
 
 // onDevice returns a request whose memory is a GPU's.

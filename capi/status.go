@@ -105,10 +105,16 @@ func statusOf(err error) status {
 	return C.TC_ERROR_ARGUMENT
 }
 
+// errPending has the status TC_PENDING, which is no failure.
+var errPending = errors.New("tensorcache: not finished")
+
 // result returns the status of an error, and keeps its text for tc_last_error. The goroutine of a call from C runs on the caller's thread.
 func result(err error) status {
-	if err == nil {
+	switch err {
+	case nil:
 		return C.TC_OK
+	case errPending:
+		return C.TC_PENDING
 	}
 	text := message(err)
 	C.tcgo_set_error(unsafe.Pointer(unsafe.StringData(text)), C.size_t(len(text)))
@@ -136,7 +142,33 @@ func message(err error) string {
 	return text + " Adopt memory that is page-locked already, open fewer rows, or take a host with more memory."
 }
 
-// recovered turns a panic into TC_ERROR_INTERNAL. It is deferred by every exported function.
+// call returns the status of what an exported function does. Such a function that has a handle calls with instead.
+func call(do func() error) (st status) {
+	defer recovered(&st)
+	return result(do())
+}
+
+// give gives C code the handle of a new object.
+func (s *handles[T]) give(object T, to *C.uintptr_t) error {
+	h := s.add(object)
+	if h == 0 {
+		return failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany}
+	}
+	*to = C.uintptr_t(h)
+	return nil
+}
+
+// with is call with the object of a handle.
+func (s *handles[T]) with(h C.uintptr_t, do func(object T) error) (st status) {
+	defer recovered(&st)
+	object, ok := s.get(handle(h))
+	if !ok {
+		return result(s.missing(handle(h)))
+	}
+	return result(do(object))
+}
+
+// recovered turns a panic into TC_ERROR_INTERNAL.
 func recovered(s *status) {
 	if p := recover(); p != nil {
 		*s = result(panicked(p))

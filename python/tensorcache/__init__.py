@@ -34,10 +34,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import errors
+from ._abi import VERSION as __version__
 from ._open import open
 from ._pages import Pages
 from ._resident import Resident
-from ._version import __version__
 from .cache import Cache
 from .errors import (
     ArgumentError,

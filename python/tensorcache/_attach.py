@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from . import _abi
-from ._elements import Element, element
+from ._elements import Element, described
 from ._library import check, forward_logs, library, log_level
 from .cache import Cache
-from .errors import ArgumentError
 from .table import Table
-
-_NAMES = {number: name for name, number in _abi.DTYPES.items()}
-
 
 _SLICE = 0.5  # seconds for which the library tries to reach an owner, before it is looked at Ctrl-C
 
 
-def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, wait: float, scratch: int, timeout: float, given: dict[str, Any]) -> Union[Table, Cache]:
-    """Attaches to an owner: see ``open``. ``given`` are other arguments with their defaults, which must be unchanged."""
-    for argument, (value, default) in given.items():
-        if value is not default and value != default:
-            raise ArgumentError(f"tensorcache: {argument} ({value!r}) must not be given for the cache of another process: its owner has decided it")
+def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, wait: float, scratch: int, timeout: float) -> Union[Table, Cache]:
+    """Attaches to an owner: see ``open``."""
     lib = library()
-    config = _abi.AttachConfig(
-        size=ctypes.sizeof(_abi.AttachConfig), name=name, workers=workers, host_threads=host_threads, log_level=log_level(), scratch=scratch, timeout=timeout
-    )
+    config = _abi.AttachConfig(name=name, workers=workers, host_threads=host_threads, log_level=log_level(), scratch=scratch, timeout=timeout)
     handle = ctypes.c_void_p()
     until = time.monotonic() + wait
     try:
@@ -55,8 +46,8 @@ def _describe(handle: int) -> dict[str, tuple[Element, tuple[int, ...]]]:
     check(library().tc_table_count(handle, ctypes.byref(count)))
     tables: dict[str, tuple[Element, tuple[int, ...]]] = {}
     for i in range(count.value):
-        info = _abi.TableInfo(size=ctypes.sizeof(_abi.TableInfo))
+        info = _abi.TableInfo()
         check(library().tc_table_get_info(handle, i, ctypes.byref(info)))
         name = info.name.decode(errors="replace")
-        tables[f"{name} ({i})" if name in tables else name] = element(_NAMES[info.dtype]), (info.rows, info.columns)
+        tables[f"{name} ({i})" if name in tables else name] = described(info)
     return tables

@@ -16,9 +16,9 @@ import torch
 
 from . import _abi
 from ._bags import bags_of, pooling, row_of_float8, structure
-from ._elements import Element, element
+from ._elements import element
 from ._library import check, library
-from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, seen, unasked, written
+from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, in_memory, seen, unasked, written
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
         if given.ids.dim() == 2 and size == 0:  # bags without rows: the library would see none
             out.zero_()
         structure(
-            batch, reads._index, how, size, _described(given.ids), None if given.offsets is None else _described(given.offsets),
+            batch, reads._index, how, size, in_memory(given.ids), None if given.offsets is None else in_memory(given.offsets),
             None if given.weights is None else given.weights.data_ptr(), out.data_ptr(), stride, (request.first, request.bags),
         )  # fmt: skip
         if request.row is not None:
@@ -151,10 +151,6 @@ def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]]
         check(lib.tc_check(handle, 0))
         check(lib.tc_gather_pooled(handle, where[0], batches, len(batches), _raw_stream(where[1].index), None))
     return found
-
-
-def _described(of: torch.Tensor) -> tuple[int, int, int]:
-    return of.data_ptr(), _abi.INT64 if of.dtype is _int64 else _abi.INT32, of.numel()
 
 
 def embedding_bag(
@@ -198,99 +194,62 @@ def _side_by_side(tables: Sequence[TensorReads], dtype: Any) -> tuple[torch.dtyp
 # ---- operators
 
 
-def _bag_op(
-    ids: torch.Tensor,
-    offsets: Optional[torch.Tensor],
-    table: str,
-    mode: str = "mean",
-    per_sample_weights: Optional[torch.Tensor] = None,
-    include_last_offset: bool = False,
-    padding_idx: Optional[int] = None,
-    dtype: Optional[torch.dtype] = None,
-) -> torch.Tensor:
-    request = BagRequest(_of_key(table), ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype)
-    return embedding_bags([request])[0]
+def _request(
+    ids: Any, offsets: Any, table: str, mode: str = "mean", weights: Any = None, last: bool = False, padding: Optional[int] = None, dtype: Any = None
+) -> BagRequest:
+    """The arguments of the operator ``embedding_bag``."""
+    return BagRequest(_of_key(table), ids, offsets, mode, weights, last, padding, dtype)
 
 
-def _bag_fake(
-    ids: torch.Tensor,
-    offsets: Optional[torch.Tensor],
-    table: str,
-    mode: str = "mean",
-    per_sample_weights: Optional[torch.Tensor] = None,
-    include_last_offset: bool = False,
-    padding_idx: Optional[int] = None,
-    dtype: Optional[torch.dtype] = None,
-) -> torch.Tensor:
-    reads = _of_key(table)
+def _requests(
+    ids: Any, offsets: Any, tables: Sequence[str], modes: Sequence[str], weights: Sequence[Any], last: bool = False, dtype: Any = None
+) -> list[BagRequest]:
+    """The arguments of the operator ``embedding_bags``."""
+    each = zip(ids, offsets, tables, modes, weights)
+    return [_request(of, at, table, mode, factors, last and at is not None, None, dtype) for of, at, table, mode, factors in each]
+
+
+def _fake(request: BagRequest) -> torch.Tensor:
+    """Returns an output as ``embedding_bags`` makes it, without reading."""
+    reads, ids, offsets = request.reads, request.ids, request.offsets
     of, row_shape = reads.sums()
-    how = pooling(of, reads._rows(), mode, include_last_offset, padding_idx, dtype, per_sample_weights is not None)
-    bags = ids.shape[0] if ids.dim() == 2 else bags_of(ids.shape, None if offsets is None else offsets.shape[0], include_last_offset)[0]
-    return _of(reads, ids, bags, how.output, row_shape)
+    how = pooling(of, reads._rows(), request.mode, request.last, request.padding, request.dtype, request.weights is not None)
+    bags = ids.shape[0] if ids.dim() == 2 else bags_of(ids.shape, None if offsets is None else offsets.shape[0], request.last)[0]
+    output: torch.Tensor = ids.new_empty((bags, *row_shape), dtype=how.output.torch(), device=ids.device if ids.is_cuda else reads._current()[1])
+    return output
 
 
-def _of(reads: TensorReads, ids: torch.Tensor, bags: Any, output: Element, row_shape: tuple[int, ...]) -> torch.Tensor:
-    return ids.new_empty((bags, *row_shape), dtype=output.torch(), device=ids.device if ids.is_cuda else reads._current()[1])
+def _bag_op(*given: Any) -> torch.Tensor:
+    return embedding_bags([_request(*given)])[0]
 
 
-def _bags_op(
-    ids: Sequence[torch.Tensor],
-    offsets: Sequence[Optional[torch.Tensor]],
-    tables: Sequence[str],
-    modes: Sequence[str],
-    per_sample_weights: Sequence[Optional[torch.Tensor]],
-    include_last_offset: bool = False,
-    dtype: Optional[torch.dtype] = None,
-) -> list[torch.Tensor]:
-    return embedding_bags([
-        BagRequest(_of_key(table), of, at, mode, weights, include_last_offset and at is not None, None, dtype)
-        for of, at, table, mode, weights in zip(ids, offsets, tables, modes, per_sample_weights)
-    ])  # fmt: skip
+def _bag_fake(*given: Any) -> torch.Tensor:
+    return _fake(_request(*given))
 
 
-def _bags_fake(
-    ids: Sequence[torch.Tensor],
-    offsets: Sequence[Optional[torch.Tensor]],
-    tables: Sequence[str],
-    modes: Sequence[str],
-    per_sample_weights: Sequence[Optional[torch.Tensor]],
-    include_last_offset: bool = False,
-    dtype: Optional[torch.dtype] = None,
-) -> list[torch.Tensor]:
-    return [
-        _bag_fake(of, at, table, mode, weights, include_last_offset and at is not None, None, dtype)
-        for of, at, table, mode, weights in zip(ids, offsets, tables, modes, per_sample_weights)
-    ]
+def _bags_op(*given: Any) -> list[torch.Tensor]:
+    return embedding_bags(_requests(*given))
+
+
+def _bags_fake(*given: Any) -> list[torch.Tensor]:
+    return [_fake(request) for request in _requests(*given)]
 
 
 def _keyed_op(
-    values: torch.Tensor,
-    offsets: torch.Tensor,
-    tables: Sequence[str],
-    first_bags: Sequence[int],
-    bags: int,
-    modes: Sequence[str],
-    per_sample_weights: Optional[torch.Tensor] = None,
-    dtype: Optional[torch.dtype] = None,
+    values: Any, offsets: Any, tables: Sequence[str], first: Sequence[int], bags: int, modes: Sequence[str], weights: Any = None, dtype: Any = None
 ) -> torch.Tensor:
-    return keyed_bags([_of_key(table) for table in tables], first_bags, bags, modes, values, offsets, per_sample_weights, dtype)
+    return keyed_bags([_of_key(table) for table in tables], first, bags, modes, values, offsets, weights, dtype)
 
 
 def _keyed_fake(
-    values: torch.Tensor,
-    offsets: torch.Tensor,
-    tables: Sequence[str],
-    first_bags: Sequence[int],
-    bags: int,
-    modes: Sequence[str],
-    per_sample_weights: Optional[torch.Tensor] = None,
-    dtype: Optional[torch.dtype] = None,
+    values: Any, offsets: Any, tables: Sequence[str], first: Sequence[int], bags: int, modes: Sequence[str], weights: Any = None, dtype: Any = None
 ) -> torch.Tensor:
     all_reads = [_of_key(table) for table in tables]
     kind, widths = _side_by_side(all_reads, dtype)
     for reads, mode in zip(all_reads, modes):
-        pooling(reads.sums()[0], reads._rows(), mode, True, None, kind, per_sample_weights is not None)
-    return values.new_empty((bags, sum(widths)), dtype=kind, device=values.device if values.is_cuda else all_reads[0]._current()[1])
+        pooling(reads.sums()[0], reads._rows(), mode, True, None, kind, weights is not None)
+    output: torch.Tensor = values.new_empty((bags, sum(widths)), dtype=kind, device=values.device if values.is_cuda else all_reads[0]._current()[1])
+    return output
 
 
 define(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 
 from . import _abi
+from ._checks import integer
 from ._elements import Element, element
-from ._ids import host_ids, id_type
+from ._ids import host_ids, in_memory
 from ._library import check, library
 from .errors import ArgumentError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ._ngram_table import RowFormat
     from .table import Table
 
-MODES = {"sum": 0, "mean": 1, "max": 2}
 _FLOATS = ("float32", "float16", "bfloat16")
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # their sums are float32
 _SCALES = ("float8_e8m0fnu", "float32")
@@ -56,7 +56,7 @@ def pooling(of: Element, rows: int, mode: str, last: bool, padding: Optional[int
     """Returns what is asked of the bags of a table whose sums have that element type, and with that number of rows."""
     if of.name not in _FLOATS:
         raise TypeError(f"tensorcache: table ({of.name}) must have float32, float16, bfloat16 or float8 elements to be added up")
-    if mode not in MODES:
+    if mode not in _abi.POOL_MODE:
         raise ArgumentError(f"tensorcache: mode ({mode!r}) must be 'sum', 'mean' or 'max'")
     if weighted and mode != "sum":
         raise ArgumentError(f"tensorcache: per_sample_weights must come with mode 'sum', not {mode!r}")
@@ -64,12 +64,10 @@ def pooling(of: Element, rows: int, mode: str, last: bool, padding: Optional[int
     if output.name not in _FLOATS:
         raise TypeError(f"tensorcache: dtype ({output.name}) must be float32, float16 or bfloat16")
     if padding is not None:
-        if isinstance(padding, bool) or not isinstance(padding, (int, np.integer)):
-            raise TypeError(f"tensorcache: padding_idx ({padding!r}) must be an int")
-        if not -rows <= padding < rows:
+        if not -rows <= integer(padding, "padding_idx") < rows:
             raise ArgumentError(f"tensorcache: padding_idx ({padding}) must be a row of the table, -{rows} to {rows - 1}")
         padding += rows if padding < 0 else 0
-    return Pooling(MODES[mode], last, padding, output)
+    return Pooling(_abi.POOL_MODE[mode], last, padding, output)
 
 
 def bags_of(ids_shape: Sequence[int], offsets: Optional[int], last: bool) -> tuple[int, int]:
@@ -105,7 +103,7 @@ def structure(
     how many."""
     to.size, to.table = ctypes.sizeof(_abi.Pooled), table
     to.ids, to.id_type, to.n = ids
-    to.mode, to.output = how.mode, _abi.DTYPES[how.output.name]
+    to.mode, to.output = how.mode, how.output.code
     to.bag = size
     if offsets is not None:
         to.offsets, to.offset_type, to.offset_count = offsets
@@ -121,14 +119,14 @@ def structure(
 
 def row_of_float8(to: _abi.Pooled, row: RowFormat) -> None:
     """Fills in what the bytes of rows are."""
-    to.float8, to.float8_factor = _abi.DTYPES[row.values], row.scale
+    to.float8, to.float8_factor = _abi.DTYPE[row.values], row.scale
     if row.block:
-        to.float8_scales, to.float8_block = _abi.DTYPES["float8_e8m0fnu"], row.block
+        to.float8_scales, to.float8_block = _abi.FLOAT8_E8M0, row.block
 
 
 def embedding_bag(
     table: Table, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
-) -> np.ndarray[Any, Any]:
+) -> Any:
     """``Table.embedding_bag`` with NumPy arrays."""
     numbers = host_ids(ids, len(table))
     of, row_shape = summed(table)
@@ -153,21 +151,19 @@ def embedding_bag(
         stride = table._row_stride(out, shape, how.output, len(row_shape))
     if numbers.ndim == 2 and size == 0:  # bags without rows
         out[...] = 0
-        return out  # type: ignore[no-any-return]
+        return out
+    offsets_at, factors_at = None if positions is None else in_memory(positions), None if factors is None else factors.ctypes.data
+    return _reduced(table, how, size, numbers, offsets_at, factors_at, out, stride)
+
+
+def _reduced(
+    table: Table, how: Pooling, size: int, ids: np.ndarray[Any, Any], offsets: Optional[tuple[int, int, int]], weights: Optional[int], out: Any, stride: int
+) -> Any:
+    """Has the library reduce one batch, and returns ``out``."""
     batch = _abi.Pooled()
-    structure(
-        batch,
-        table._index,
-        how,
-        size,
-        (numbers.ctypes.data, id_type(numbers), numbers.size),
-        None if positions is None else (positions.ctypes.data, id_type(positions), positions.size),
-        None if factors is None else factors.ctypes.data,
-        out.ctypes.data,
-        stride,
-    )
+    structure(batch, table._index, how, size, in_memory(ids), offsets, weights, out.ctypes.data, stride)
     check(library().tc_gather_pooled_host(table._handle, -1, ctypes.byref(batch), 1))
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def gather_as(table: Table, numbers: np.ndarray[Any, Any], dtype: Any, out: Any) -> Any:
@@ -179,9 +175,4 @@ def gather_as(table: Table, numbers: np.ndarray[Any, Any], dtype: Any, out: Any)
         out = np.empty(shape, how.output.numpy)
     else:
         stride = table._row_stride(out, shape, how.output, len(row_shape))
-    batch = _abi.Pooled()
-    structure(
-        batch, table._index, how, 1, (numbers.ctypes.data, id_type(numbers), numbers.size), None, None, out.ctypes.data, stride
-    )  # fmt: skip
-    check(library().tc_gather_pooled_host(table._handle, -1, ctypes.byref(batch), 1))
-    return out
+    return _reduced(table, how, 1, numbers, None, None, out, stride)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
+from . import _abi
 from .errors import ArgumentError
 
 
@@ -39,6 +40,11 @@ class Element:
         known = getattr(module, self.name, None)
         return self.bits if known is None else np.dtype(known)
 
+    @property
+    def code(self) -> int:
+        """The library's number."""
+        return _abi.DTYPE[self.name]
+
     def torch(self) -> Any:
         """The torch dtype."""
         import torch
@@ -51,13 +57,18 @@ class Element:
 
 NOT_IN_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
-_ALL = {
-    name: Element(name, size)
-    for name, size in {
-        "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1,
-        "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
-    }.items()
-}  # fmt: skip
+_ALL = {name: Element(name, size) for name, size in _abi.ELEMENT_BYTES.items()}
+_OF_CODE = {code: _ALL[name] for name, code in _abi.DTYPE.items()}
+
+
+def of_code(code: int) -> Optional[Element]:
+    """Returns the element type of a number of tc_dtype, which files of pages have too. None for other numbers."""
+    return _OF_CODE.get(code)
+
+
+def described(info: _abi.TableInfo) -> tuple[Element, tuple[int, ...]]:
+    """Returns the element type and the shape of a table."""
+    return _OF_CODE[info.dtype], (info.rows, info.columns)
 
 
 def element(dtype: object) -> Element:

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ._elements import Element, element
+from ._elements import Element, element, of_code
 from ._parts import fields
 from .errors import ArgumentError, FileError
 
@@ -103,24 +103,17 @@ def _split(path: str) -> tuple[str, str]:
     return path, ""
 
 
-# Element types in manifests of pages, by their numbers: docs/format/pages.md.
-_PAGES = (
-    "", "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
-    "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
-)  # fmt: skip
-
-
-_PAGES_OF_PARTS = 255  # rows of parts
+_PAGES_OF_PARTS = 255  # the element type in a manifest of rows of parts: docs/format/pages.md
 
 
 def _pages(path: str) -> Header:
     """Reads a manifest. The library checks all of it."""
     with open(os.path.join(path, "manifest"), "rb") as f:
         b = f.read(24)
-    if len(b) < 24 or b[:7] != b"TCPAGES" or not (0 < b[8] < len(_PAGES) or b[8] == _PAGES_OF_PARTS):
+    parts = len(b) == 24 and b[8] == _PAGES_OF_PARTS
+    of = element("uint8") if parts else of_code(b[8]) if len(b) == 24 else None
+    if of is None or b[:7] != b"TCPAGES":
         raise FileError(f"tensorcache: source ({path}) must be a directory of pages")
-    parts = b[8] == _PAGES_OF_PARTS
-    of = element("uint8" if parts else _PAGES[b[8]])
     row_bytes, rows = int.from_bytes(b[12:16], "little"), int.from_bytes(b[16:24], "little")
     return Header(path, "", (rows, row_bytes // of.size), of, -1, as_file=parts)
 

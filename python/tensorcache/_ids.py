@@ -19,6 +19,11 @@ def id_type(ids: Array) -> int:
     return _abi.INT32 if ids.dtype.itemsize == 4 else _abi.INT64
 
 
+def in_memory(ids: Array) -> tuple[int, int, int]:
+    """Returns an array of ``host_ids`` as the library's functions take it: address, type and number."""
+    return ids.ctypes.data, id_type(ids), ids.size
+
+
 def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
     """Returns row numbers as a contiguous array of int32 or int64, of any shape.
 
@@ -113,8 +118,8 @@ class TrainingSet:
         """Returns an array of the library's structures. The set must stay alive until the opening has ended."""
         array = (_abi.Training * max(1, len(self.batches)))()
         for structure, (table, ids) in zip(array, self.batches):
-            structure.table, structure.id_type = table, id_type(ids)
-            structure.ids, structure.n = ids.ctypes.data, ids.size
+            structure.table = table
+            structure.ids, structure.id_type, structure.n = in_memory(ids)
         return array
 
 

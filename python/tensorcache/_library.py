@@ -14,7 +14,6 @@ import threading
 from typing import Any, NoReturn, Optional
 
 from . import _abi, errors
-from ._version import __version__
 
 log = logging.getLogger("tensorcache")
 
@@ -87,9 +86,9 @@ def _load() -> Any:
                 version = found.tc_version().decode()
             except (OSError, AttributeError) as e:
                 raise errors.LibraryError(f"tensorcache: library ({path}) cannot be loaded: {e}") from e
-            if version != __version__:
+            if version != _abi.VERSION:
                 raise errors.LibraryError(
-                    f"tensorcache: library ({path}) is version {version}, and the package is version {__version__}: they must be the same. "
+                    f"tensorcache: library ({path}) is version {version}, and the package is version {_abi.VERSION}: they must be the same. "
                     "Install the package again, or unset TENSORCACHE_LIBRARY"
                 )
             try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, overload
 
 import numpy as np
 
 from . import _abi
 from ._attach import attach
+from ._checks import choice, integer, seconds, text
 from ._ids import TrainingSet
 from ._library import check, library, log_level
 from ._opening import Progress, open_cache
@@ -189,47 +190,37 @@ def open(
     >>> x = tensorcache.open("features.npy", gpu_memory="10GB", train=[batch.n_id for batch in first_batches])  # doctest: +SKIP
     >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
     """
+    arguments = dict(locals())
     if isinstance(source, str) and source.startswith("unix:"):
-        threads = _integer(workers, "workers", 0, 4096), _integer(host_threads, "host_threads", -1, 4096)
-        given = {
-            "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
-            "policy": (policy, None), "host_tier": (host_tier, "inplace"), "equal_rows": (equal_rows, True), "adopt": (adopt, False), "capacity": (capacity, None),
-            "resident": (resident, None), "pages": (pages, None), "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
-            "listen": (listen, None),
-        }  # fmt: skip
+        if what := next(_given(arguments, _ONLY_OPENING), None):
+            raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must not be given for the cache of another process: its owner has decided it")
         memory = 0 if scratch is None else parse_size(scratch, 0, "scratch")
-        return attach(source, _text(name), *threads, _seconds(wait), memory, _timeout(timeout), given)
-    if timeout is not None:
-        raise ArgumentError(f"tensorcache: timeout ({timeout!r}) must only be given for the address of another process's cache (unix:PATH)")
-    if scratch is not None:
-        raise ArgumentError(f"tensorcache: scratch ({scratch!r}) must only be given for the address of another process's cache (unix:PATH)")
-    if wait:
-        raise ArgumentError(f"tensorcache: wait ({wait!r}) must only be given for the address of another process's cache (unix:PATH)")
+        patience = 0.0 if timeout is None else seconds(timeout, "timeout", 0.1)
+        return attach(source, text(name), *_threads(workers, host_threads), seconds(wait, "wait", 0), memory, patience)
+    if what := next(_given(arguments, _ONLY_ATTACHING), None):
+        raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must only be given for the address of another process's cache (unix:PATH)")
     if gpu_memory is None:
         raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
-    names = [table.name for table in tables]
+    names, whole = [table.name for table in tables], sum(table.nbytes for table in tables)
     lib = library()
-    config = _abi.Config(size=ctypes.sizeof(_abi.Config))
-    texts = [_text(name), _text(policy)]
-    config.name, config.policy = texts
-    config.gpu_memory = parse_size(gpu_memory, sum(table.nbytes for table in tables))
+    config = _abi.Config(name=text(name), policy=text(policy), log_level=log_level())
+    config.gpu_memory = parse_size(gpu_memory, whole)
     config.backend, gpus = _backend(device)
+    ordinals = (ctypes.c_int32 * len(gpus))(*gpus)
     if gpus:
-        config.devices, config.gpus = len(gpus), (ctypes.c_int32 * len(gpus))(*gpus)
+        config.devices, config.gpus = len(gpus), ctypes.addressof(ordinals)
     training = TrainingSet(train, names, [table.shape[0] for table in tables])
     config.training, config.training_batches = training.structures(), len(training.batches)
-    config.cold, config.host_packed = int(cold), int(_choice(host_tier, "host_tier", ("inplace", "packed")) == "packed")
+    config.cold, config.host_packed = int(cold), choice(host_tier, "host_tier", ("inplace", "packed")) == "packed"
     config.no_equal_rows = int(not equal_rows)
     config.restore = None if restore is None else os.fsencode(restore)
     _refresh(config, refresh)
-    config.workers = _integer(workers, "workers", 0, 4096)
-    config.host_threads = _integer(host_threads, "host_threads", -1, 4096)
+    config.workers, config.host_threads = _threads(workers, host_threads)
     if host_memory is not None:
-        config.host_memory = parse_size(host_memory, sum(table.nbytes for table in tables), "host_memory")
-    config.seed = _integer(seed, "seed", 0, 2**64 - 1)
-    config.log_level = log_level()
-    config.shared = int(listen is not None)
+        config.host_memory = parse_size(host_memory, whole, "host_memory")
+    config.seed = integer(seed, "seed", 0, 2**64 - 1)
+    config.shared = listen is not None
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     residents = _of_tables(resident, names, "resident", (int, np.integer, Resident), None)
@@ -238,11 +229,11 @@ def open(
     for structure, table in zip(structures, tables):
         structure.size = ctypes.sizeof(_abi.Table)
         _fill(structure, table, adopt)
-        structure.codec = _text(codecs[table.name])
-        structure.capacity = _integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
+        structure.codec = text(codecs[table.name])
+        structure.capacity = integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
         if (wanted := residents[table.name]) is not None and wanted is not False:
             if not isinstance(wanted, Resident):
-                wanted = Resident() if wanted is True else Resident(_integer(wanted, "resident", 16, 2**20))
+                wanted = Resident() if wanted is True else Resident(integer(wanted, "resident", 16, 2**20))
             wanted.fill(structure)
         if (more := paged[table.name]) is not None:
             more.fill(structure, table.name)
@@ -255,7 +246,7 @@ def open(
         described = {table.name: (table.element, table.shape) for table in tables}
         cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
         if listen is not None:
-            check(lib.tc_listen(handle, _text(listen), None))
+            check(lib.tc_listen(handle, text(listen), None))
     except BaseException:
         lib.tc_close(handle)
         raise
@@ -274,18 +265,38 @@ def _absolute(path: str) -> str:
     return path if is_cluster(path) else os.path.abspath(path)
 
 
+# Arguments that only an opening has, and only an attaching.
+_ONLY_OPENING = (
+    "gpu_memory", "device", "codec", "train", "refresh", "policy", "host_tier", "equal_rows", "adopt", "capacity", "resident", "pages", "dtype", "restore",
+    "cold", "host_memory", "seed", "listen",
+)  # fmt: skip
+_ONLY_ATTACHING = ("timeout", "scratch", "wait")
+
+
+def _given(arguments: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+    """Yields those of some arguments of ``open`` that are not its defaults."""
+    for name in names:
+        value, default = arguments[name], _DEFAULTS.get(name)
+        if value is not default and (default is None or value != default):
+            yield name
+
+
+def _threads(workers: Any, host_threads: Any) -> tuple[int, int]:
+    return integer(workers, "workers", 0, 4096), integer(host_threads, "host_threads", -1, 4096)
+
+
 def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
-    structure.name = _text(table.name)
+    structure.name = text(table.name)
     if table.path:
         if adopt:
             raise ArgumentError(f"tensorcache: adopt (True) must be False for a file ({table.path})")
         structure.path = os.fsencode(table.path)
         if not table.as_file:
-            structure.dtype = _abi.DTYPES[table.element.name]
+            structure.dtype = table.element.code
         structure.parts = table.parts.encode() or None
         return
     structure.data, structure.rows, structure.row_bytes = table.address or None, table.shape[0], table.row_bytes
-    structure.dtype, structure.parts = _abi.DTYPES[table.element.name], table.parts.encode() or None
+    structure.dtype, structure.parts = table.element.code, table.parts.encode() or None
     structure.memory = _abi.MEMORY_ADOPT if adopt else _abi.MEMORY_COPY
     if table.cuda_device >= 0:
         if adopt:
@@ -302,8 +313,8 @@ def _backend(device: Device) -> tuple[int, list[int]]:
     if isinstance(device, str):
         kind, _, ordinal = device.partition(":")
         kind = "host" if kind == "cpu" else kind
-        if kind in _abi.BACKENDS and not ordinal:
-            return _abi.BACKENDS[kind], []
+        if kind in _abi.BACKEND and not ordinal:
+            return _abi.BACKEND[kind], []
         if kind == "cuda" and ordinal.isdecimal():
             device = [int(ordinal)]
     if isinstance(device, (list, tuple)) and all(isinstance(gpu, (int, np.integer)) and not isinstance(gpu, bool) and 0 <= gpu < 2**31 for gpu in device) and 1 <= len(device) <= 8:
@@ -335,38 +346,4 @@ def _of_tables(value: Any, names: list[str], what: str, kind: Any, default: Any)
     return {name: value.get(name, default) for name in names}
 
 
-def _integer(value: Any, what: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"tensorcache: {what} ({value!r}) must be an int")
-    number = int(value)
-    if not least <= number <= most:
-        raise ArgumentError(f"tensorcache: {what} ({value}) must be between {least} and {most}")
-    return number
-
-
-def _seconds(wait: Any) -> float:
-    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait < 1e9:
-        raise ArgumentError(f"tensorcache: wait ({wait!r}) must be 0 to 1e9 seconds")
-    return float(wait)
-
-
-def _timeout(timeout: Any) -> float:
-    if timeout is None:
-        return 0.0
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0.1 <= timeout < 1e9:
-        raise ArgumentError(f"tensorcache: timeout ({timeout!r}) must be 0.1 to 1e9 seconds")
-    return float(timeout)
-
-
-def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ArgumentError(f"tensorcache: {what} ({value!r}) must be one of {', '.join(choices)}")
-    return str(value)
-
-
-def _text(value: Optional[str]) -> Optional[bytes]:
-    if value is None:
-        return None
-    if not isinstance(value, str) or "\0" in value:
-        raise TypeError(f"tensorcache: text ({value!r}) must be a str without zero bytes")
-    return value.encode(errors="replace")  # names of files need not be UTF-8
+_DEFAULTS: dict[str, Any] = open.__kwdefaults__ or {}

@@ -59,7 +59,7 @@ class _Watch:
             self._after = time.monotonic()
         elif progress is None and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
             self._after = time.monotonic() + _PATIENCE
-        self._state = _abi.Progress(size=ctypes.sizeof(_abi.Progress))
+        self._state = _abi.Progress()
         self._told = (-1, -1)
 
     def look(self, lib: Any, opening: Any, last: bool = False) -> None:

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from . import _abi
-from ._elements import element
+from ._checks import instance
+from ._elements import described
 from ._headers import Header
 from ._library import check, library
 from ._sizes import Size, parse_size
 from .errors import ArgumentError
 
 Path = Union[str, "os.PathLike[str]"]
-
-_NAMES = {number: name for name, number in _abi.DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,8 @@ class Pages:
         """Writes the options to the structure of a table. Raises for those that are out of range."""
         if not structure.path:
             raise ArgumentError(f"tensorcache: pages must not be given for table {name}, which is in memory")
-        if not isinstance(self.durable, bool):
-            raise TypeError(f"tensorcache: durable ({self.durable!r}) must be a bool")
-        if self.cold is not None and not isinstance(self.cold, str):
-            raise TypeError(f"tensorcache: cold ({self.cold!r}) must be a str")
-        structure.durable = int(self.durable)
-        structure.cold = None if self.cold is None else self.cold.encode()
+        structure.durable = instance(self.durable, "durable", bool)
+        structure.cold = None if self.cold is None else instance(self.cold, "cold", str).encode()
         structure.log = None if self.log is None else os.fsencode(self.log)
         if self.cold_cache is not None:
             structure.cold_cache = os.fsencode(self.cold_cache)
@@ -65,7 +60,8 @@ def is_cluster(path: str) -> bool:
 
 def cluster_header(path: str) -> Header:
     """Asks a cluster for the shape and the type of a table."""
-    structure, info = _abi.Table(size=ctypes.sizeof(_abi.Table), path=path.encode()), _abi.TableInfo(size=ctypes.sizeof(_abi.TableInfo))
+    structure, info = _abi.Table(path=path.encode()), _abi.TableInfo()
     check(library().tc_table_describe(ctypes.byref(structure), ctypes.byref(info)))
-    return Header(path, info.name.decode(errors="replace"), (info.rows, info.columns), element(_NAMES[info.dtype]), -1, as_file=True)
+    of, shape = described(info)
+    return Header(path, info.name.decode(errors="replace"), shape, of, -1, as_file=True)
 

@@ -8,10 +8,10 @@ from typing import Any, Union
 import numpy as np
 
 from . import _abi
+from ._checks import choice, instance, integer
 from .errors import ArgumentError
 
 MAX_TARGET = 2**20  # no row is longer
-BUDDIES = ("host", "peer", "auto")  # as tc_buddy numbers them
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,12 @@ class Resident:
         share = self.max_overflow
         if isinstance(share, bool) or not isinstance(share, (int, float, np.integer, np.floating)):
             raise TypeError(f"tensorcache: max_overflow ({share!r}) must be a float")
-        # 0 means the default in the structure. No table has so many rows that the least positive share is one of them.
         if not 0 <= share <= 1:
             raise ArgumentError(f"tensorcache: max_overflow ({share!r}) must be 0 to 1")
+        # 0 means the default in the structure. No table has so many rows that the least positive share is one of them.
         structure.resident_overflow = float(share) or 5e-324
-        if not isinstance(self.retarget, bool):
-            raise TypeError(f"tensorcache: retarget ({self.retarget!r}) must be a bool")
-        structure.resident_retarget = int(self.retarget)
-        if not isinstance(self.buddy, str):
-            raise TypeError(f"tensorcache: buddy ({self.buddy!r}) must be a str")
-        if self.buddy not in BUDDIES:
-            raise ArgumentError(f"tensorcache: buddy ({self.buddy!r}) must be one of {', '.join(map(repr, BUDDIES))}")
-        structure.resident_buddy = BUDDIES.index(self.buddy)
+        structure.resident_retarget = instance(self.retarget, "retarget", bool)
+        structure.resident_buddy = _abi.BUDDY[choice(instance(self.buddy, "buddy", str), "buddy", _abi.BUDDY)]
 
 
 def target_bytes(target: Any) -> int:
@@ -71,8 +65,7 @@ def target_bytes(target: Any) -> int:
 
 
 def _multiple(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"tensorcache: {what} ({value!r}) must be an int")
-    if value % 16 or not 16 <= value <= MAX_TARGET:
-        raise ArgumentError(f"tensorcache: {what} ({value}) must be a multiple of 16 between 16 and {MAX_TARGET}")
-    return int(value)
+    number = integer(value, what)
+    if number % 16 or not 16 <= number <= MAX_TARGET:
+        raise ArgumentError(f"tensorcache: {what} ({number}) must be a multiple of 16 between 16 and {MAX_TARGET}")
+    return number

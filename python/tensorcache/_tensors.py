@@ -39,10 +39,12 @@ _function_mode, _no_functions = torch._C._get_function_stack_at, torch._C.Disabl
 _transform = torch._C._functorch.peek_interpreter_stack
 _is_included, _before_dispatch = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
+_INT64, _INT32 = _abi.INT64, _abi.INT32
 _cpu = torch.device("cpu")
 _INTEGERS = tuple(
     getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)
 )
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # types for the bits of elements, by their bytes
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
@@ -92,10 +94,15 @@ def host_tensor(values: Any, rows: int, what: str = "ids") -> torch.Tensor:
     return torch.from_numpy(np.require(host_ids(values, rows, what), requirements="W"))  # torch warns of read-only arrays
 
 
+def in_memory(ids: torch.Tensor) -> tuple[int, int, int]:
+    """Returns row numbers or offsets, int64 or int32, as the library's functions take them: address, type and number."""
+    return ids.data_ptr(), _INT64 if ids.dtype is _int64 else _INT32, ids.numel()
+
+
 def _prefetch(there: Any, host: torch.Tensor, handle: int, index: int) -> None:
     """Prefetches row numbers on their way to the host. What is wrong with them the read says that asks for the rows."""
     there.synchronize()
-    library().tc_prefetch(handle, index, host.data_ptr(), 8 if host.dtype is _int64 else 7, host.numel())
+    library().tc_prefetch(handle, index, *in_memory(host))
 
 
 @functools.cache
@@ -149,7 +156,7 @@ class TensorReads:
             return self.at_once(ids, None)
         if gpu < 0:
             out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=_cpu)
-            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0)
+            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), _INT64 if dtype is _int64 else _INT32, ids.numel(), out.data_ptr(), 0)
             if status:
                 check(status)
             return out
@@ -157,7 +164,7 @@ class TensorReads:
         out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=device)
         # The check reports row numbers out of range of earlier reads that have finished.
         status = self._check(self._handle, 0) or self._gather(
-            self._handle, slot, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
+            self._handle, slot, self._index, ids.data_ptr(), _INT64 if dtype is _int64 else _INT32, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
         )  # fmt: skip
         if status:
             check(status)
@@ -194,8 +201,7 @@ class TensorReads:
             stride = self._row_stride(out, shape, device)
             if out.untyped_storage().data_ptr() == ids.untyped_storage().data_ptr():
                 ids = ids.clone()  # rows are written while row numbers are still read
-        code = _abi.INT64 if ids.dtype is _int64 else _abi.INT32
-        arguments = (self._handle, slot, self._index, ids.data_ptr(), code, ids.numel(), out.data_ptr(), stride)
+        arguments = (self._handle, slot, self._index, *in_memory(ids), out.data_ptr(), stride)
         if slot < 0:
             check(self._gather_host(*arguments))
         elif on_gpu:
@@ -300,8 +306,7 @@ def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
     """Returns the elements of a tensor as a NumPy array of ``of.bits``, copied to the host if need be."""
     if rows.dtype != of.torch():
         raise TypeError(f"tensorcache: rows ({rows.dtype}) must have dtype {of.torch()}")
-    same = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[of.size]
-    array: np.ndarray[Any, Any] = rows.detach().cpu().resolve_neg().contiguous().view(same).numpy().view(of.bits)
+    array: np.ndarray[Any, Any] = rows.detach().cpu().resolve_neg().contiguous().view(BITS[of.size]).numpy().view(of.bits)
     return array
 
 
@@ -317,6 +322,14 @@ def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in ("index_select", "_new_index_select"):
         return _index_select(*args, **kwargs)
     return NotImplemented
+
+
+def _constant(max_norm: Any, gradient: bool) -> None:
+    """Refuses arguments of torch's functions that change rows, or are about their gradient."""
+    if max_norm is not None:
+        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
+    if gradient:
+        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
 
 
 def _index_select(input: Table, dim: int, index: torch.Tensor, *, out: Any = None) -> Any:
@@ -336,10 +349,7 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    if max_norm is not None:
-        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
-    if scale_grad_by_freq or sparse:
-        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
+    _constant(max_norm, scale_grad_by_freq or sparse)
     return weight.gather(input) if seen(input) else weight[input]
 
 
@@ -356,13 +366,8 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: Optional[int] = None,
 ) -> Any:
-    if max_norm is not None:
-        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
-    if scale_grad_by_freq or sparse:
-        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
-    return weight.embedding_bag(
-        input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx
-    )
+    _constant(max_norm, scale_grad_by_freq or sparse)
+    return weight.embedding_bag(input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx)
 
 
 def _of_key(key: str) -> TensorReads:

@@ -173,7 +173,7 @@ def _devices(handle: int) -> list[tuple[int, int, str]]:
     check(library().tc_device_count(handle, ctypes.byref(count)))
     found = []
     for i in range(count.value):
-        info = _abi.DeviceInfo(size=ctypes.sizeof(_abi.DeviceInfo))
+        info = _abi.DeviceInfo()
         check(library().tc_device_get_info(handle, i, ctypes.byref(info)))
         found.append((info.backend, info.gpu, info.name.decode(errors="replace")))
     return found

@@ -13,7 +13,7 @@ import torch
 
 from ._bag_tensors import BagRequest, embedding_bags, factors, keyed_bags
 from ._elements import element
-from ._tensors import host_tensor, seen
+from ._tensors import BITS, host_tensor, seen
 from .errors import ArgumentError, GradientError
 from .table import Table
 
@@ -108,7 +108,7 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
 
     def _replace(self, first: int, rows: torch.Tensor) -> None:
         """Updates those of some rows, from ``first`` on, that differ in a bit."""
-        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
+        bits = BITS[rows.element_size()]
         held = self.table.gather(torch.arange(first, first + len(rows), device="cpu"), out=torch.empty_like(rows, device="cpu"))
         differ = (held.view(bits) != rows.view(bits)).any(1).nonzero().view(-1)
         if len(differ):

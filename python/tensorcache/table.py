@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 from . import _abi, _plan
 from ._elements import Element
 from ._graph_data import refuse_tables
-from ._ids import host_ids, id_type
+from ._ids import host_ids, in_memory
 from ._library import check, forked, forward_logs, library, take_json
 from ._resident import target_bytes
 from ._sizes import format_size
@@ -213,9 +214,7 @@ class Table:
         """
         torch = sys.modules.get("torch")
         if torch is not None and any(isinstance(x, torch.Tensor) for x in (ids, offsets, per_sample_weights, out)):
-            return self._reads().embedding_bag(
-                ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out
-            )
+            return self._reads().embedding_bag(ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
         from ._bags import embedding_bag
 
         return embedding_bag(self, ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
@@ -237,9 +236,7 @@ class Table:
             stride = self._row_stride(out, shape)
             if np.may_share_memory(ids, out):
                 ids = ids.copy()
-        status = self._gather_host(
-            self._handle, -1, self._index, ids.ctypes.data, id_type(ids), ids.size, out.ctypes.data, stride
-        )
+        status = self._gather_host(self._handle, -1, self._index, *in_memory(ids), out.ctypes.data, stride)
         if status:
             check(status)
         return out
@@ -319,9 +316,7 @@ class Table:
         if values.shape != shape:
             raise ArgumentError(f"tensorcache: rows (shape {values.shape}) must have shape {shape}")
         values = np.ascontiguousarray(values)
-        check(library().tc_update(
-            self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size, values.ctypes.data, 0
-        ))  # fmt: skip
+        check(library().tc_update(self._handle, self._index, *in_memory(numbers), values.ctypes.data, 0))
         self._count()
 
     def invalidate(self, ids: Any) -> None:
@@ -382,7 +377,7 @@ class Table:
 
     def _with_ids(self, function: Callable[..., int], ids: Any) -> None:
         numbers = host_ids(ids, self._rows)
-        check(function(self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size))
+        check(function(self._handle, self._index, *in_memory(numbers)))
 
     # ---- knowing
 
@@ -398,9 +393,7 @@ class Table:
     def explain(self, ids: Any) -> list[dict[str, Any]]:
         """Returns for each row where it lies, or why it is not cached, and what the admission policy thinks of it."""
         numbers = host_ids(ids, self._rows)
-        found: list[dict[str, Any]] = take_json(
-            library().tc_explain_json, self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size
-        )
+        found: list[dict[str, Any]] = take_json(library().tc_explain_json, self._handle, self._index, *in_memory(numbers))
         return found
 
     def plan(self, ids: Any, target_hit: Union[float, str] = "90%", gpu_memory: Any = None, **options: Any) -> dict[str, Any]:
@@ -414,15 +407,10 @@ class Table:
 
     def _count(self) -> None:
         """Takes the number of rows, which updates by any thread and by earlier objects of this table may have raised, from the library."""
+        info = _abi.TableInfo()
         with self._cache._lock:
-            self._rows = self._info().rows
-
-    def _info(self) -> _abi.TableInfo:
-        import ctypes
-
-        info = _abi.TableInfo(size=ctypes.sizeof(_abi.TableInfo))
-        check(library().tc_table_get_info(self._handle, self._index, ctypes.byref(info)))
-        return info
+            check(library().tc_table_get_info(self._handle, self._index, ctypes.byref(info)))
+            self._rows = info.rows
 
     def __repr__(self) -> str:
         what = f"tensorcache.Table {self._name!r} {list(self.shape)} {self._element.name} ({format_size(self.nbytes)})"

@@ -224,9 +224,7 @@ def test_no_gpu_says_why(rows: Array) -> None:
         tensorcache.open(rows, "25%", device="cuda:7")
 
 
-def test_adopted_memory_is_checked(rows: Array) -> None:
-    with pytest.raises(tensorcache.ArgumentError):
-        tensorcache.open(rows[1:], "25%", device="host", adopt=True)
+def test_adopted_memory_is_checked() -> None:
     wrong = np.zeros(5000 * 32 + 1024 + 4, np.float32)
     at = -wrong.ctypes.data % 4096 // 4 + 4  # 16 bytes behind the start of a page
     with pytest.raises(tensorcache.ArgumentError, match=r"must begin at a page.*adopt=False"):

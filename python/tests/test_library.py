@@ -140,42 +140,6 @@ def test_version_mismatch(python: Any, tmp_path: Path) -> None:
     assert "version 0.0.1" in said and f"version {tensorcache.__version__}" in said
 
 
-def test_header_agrees() -> None:
-    """Constants and the order of fields are those of tensorcache.h, where that is at hand."""
-    header = Path(__file__).parents[2] / "capi" / "tensorcache.h"
-    if not header.exists():
-        pytest.skip("no capi/tensorcache.h beside the package")
-    import ctypes
-
-    from tensorcache import _abi
-
-    text = header.read_text()
-    assert f'TC_VERSION "{tensorcache.__version__}"' in text
-    constants = {name: int(value) for name, value in re.findall(r"\bTC_(\w+) = (\d+)", text)}
-    for name in ("OK", "PENDING", *(n for n in vars(_abi) if n.startswith(("ERROR_", "MEMORY_", "LOG_")))):
-        assert getattr(_abi, name) == constants[name], name
-    for name, value in _abi.DTYPES.items():
-        assert constants[re.sub("FNU?$", "", name.upper())] == value, name
-    for name, value in _abi.BACKENDS.items():
-        assert constants["BACKEND_" + name.upper()] == value
-    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
-    for structure in (_abi.Config, _abi.Table, _abi.Progress, _abi.TableInfo, _abi.DeviceInfo, _abi.Training):
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", structure.__name__).lower()
-        body = re.search(rf"typedef struct tc_{name} \{{(.*?)\}}", code, re.S)
-        assert body, name
-        fields = re.findall(r"(\w+)(?:\[\d+\])?;", body[1])
-        assert fields == [field[0] for field in structure._fields_], name
-        assert ctypes.sizeof(structure) % 8 == 0
-    declared = set(re.findall(r"TC_API [\w ]+?[ *]tc_(\w+)\(", code))
-    for name, arguments in {**_abi.STATUS, **{n: a for n, (_, a) in _abi.OTHERS.items()}}.items():
-        assert name in declared, name
-        parameters = re.search(rf"\btc_{name}\((.*?)\)", code, re.S)
-        assert parameters
-        count = 0 if parameters[1].strip() == "void" else parameters[1].count(",") + 1
-        assert count == len(arguments), name
-
-
-
 LOCKED = """
 import resource
 import numpy as np, tensorcache
