@@ -112,7 +112,7 @@ func testStrided(t *testing.T, backend cache.Backend, d device.Device) {
 			data := gputest.Rows("mixed", 500, one.rowBytes, 1)
 			c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, one.rowBytes)}, Budget: int64(len(data) / 3), Devices: cache.DeviceOptions{Backend: backend}})
 			testStrides(t, c, d, data, one.rowBytes, 0, 1, 33, 600)
-			if one.rowBytes == 9000 { // more than the memory that rows pass through
+			if one.rowBytes == 9000 && !(testing.Short() && backend == cache.BackendCUDA) { // more than the memory that rows pass through; the C library's checks have it on the emulated GPU
 				testStrides(t, c, d, data, one.rowBytes, 36<<20/9000)
 			}
 		})
