@@ -57,7 +57,7 @@ func TestLoad_EndsWhilePacking(t *testing.T) {
 // TestLoad_EndsWhileMeasuring: no batch is measured once the context has ended, Load returns its error, not a tier that is served unmeasured, and
 // nothing is kept.
 func TestLoad_EndsWhileMeasuring(t *testing.T) {
-	path := keepIn(t)
+	path := costsIn(t)
 	limit(t, time.Minute)
 	before := measureDevice
 	t.Cleanup(func() { measureDevice = before })

@@ -40,7 +40,7 @@ type costKey struct {
 	RowBytes   int     `json:"row_bytes"`
 	DType      string  `json:"dtype"`
 	Tier       string  `json:"tier"`
-	Planted    bool    `json:"planted,omitempty"` // misses were measured on probe rows
+	Planted    bool    `json:"planted,omitempty"` // misses were measured on probe rows; the name in files is older
 	BatchClass int     `json:"batch_class"`
 	Threads    int     `json:"threads"` // that help with misses, 0 for none
 	Processors int     `json:"processors"`
@@ -58,13 +58,13 @@ type costEntry struct {
 	At      time.Time                 `json:"at"`
 }
 
-type keptFile struct {
+type costFile struct {
 	Format  int         `json:"format"`
 	Entries []costEntry `json:"entries"`
 }
 
-// keptPath returns the file of measurements, "" for none.
-func keptPath() string {
+// costPath returns the file of measurements, "" for none.
+func costPath() string {
 	switch path := os.Getenv(KeptEnv); path {
 	case "off":
 		return ""
@@ -79,11 +79,11 @@ func keptPath() string {
 	}
 }
 
-// keptMu orders the reads and writes of this process. Of two processes that write at once, one's measurement is lost and taken again.
-var keptMu sync.Mutex
+// costMu orders the reads and writes of this process. Of two processes that write at once, one's measurement is lost and taken again.
+var costMu sync.Mutex
 
-// readKept returns the measurements in a file. Files and entries that this version does not write are ignored.
-func readKept(path string) []costEntry {
+// readCosts returns the measurements in a file. Files and entries that this version does not write are ignored.
+func readCosts(path string) []costEntry {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxCostBytes {
 		return nil
 	}
@@ -96,7 +96,7 @@ func readKept(path string) []costEntry {
 	if err != nil {
 		return nil
 	}
-	var file keptFile
+	var file costFile
 	if json.Unmarshal(b, &file) != nil || file.Format != costFormat {
 		return nil
 	}
@@ -119,21 +119,21 @@ func (e *costEntry) valid() bool {
 	return plain && measured == len(e.Costs) && measured >= min(2, len(names)) && e.Seconds >= 0
 }
 
-// keep puts an entry in the file in place of one with its key. The oldest give way.
-func keep(path string, e costEntry) error {
+// storeCosts puts an entry in the file in place of one with its key. The oldest give way.
+func storeCosts(path string, e costEntry) error {
 	if path == "" {
 		return nil
 	}
-	keptMu.Lock()
-	defer keptMu.Unlock()
+	costMu.Lock()
+	defer costMu.Unlock()
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("transfer: %s must be a regular file", path)
 	}
-	all := slices.DeleteFunc(readKept(path), func(old costEntry) bool { return old.Key == e.Key })
+	all := slices.DeleteFunc(readCosts(path), func(old costEntry) bool { return old.Key == e.Key })
 	all = append(all, e)
 	slices.SortStableFunc(all, func(a, b costEntry) int { return b.At.Compare(a.At) })
 	all = all[:min(len(all), maxCosts)]
-	b, err := json.MarshalIndent(keptFile{costFormat, all}, "", " ")
+	b, err := json.MarshalIndent(costFile{costFormat, all}, "", " ")
 	if err != nil {
 		return err
 	}
@@ -145,9 +145,9 @@ func findCosts(path string, key costKey) (costEntry, bool) {
 	if path == "" {
 		return costEntry{}, false
 	}
-	keptMu.Lock()
-	defer keptMu.Unlock()
-	all := readKept(path)
+	costMu.Lock()
+	defer costMu.Unlock()
+	all := readCosts(path)
 	i := slices.IndexFunc(all, func(e costEntry) bool { return e.Key == key })
 	if i < 0 {
 		return costEntry{}, false
@@ -185,7 +185,7 @@ type measured struct {
 func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.Trained) (registry.Measured, error) {
 	m := t.newMeasuring(*o.Measure, batch, codecs)
 	m.ctx = o.Context
-	u.path = keptPath()
+	u.path = costPath()
 	key, name := m.key(o.DType, o.Mode), t.home.Info().Name
 	if u.entry, u.have = findCosts(u.path, key); u.have {
 		return registry.Measured{
@@ -224,6 +224,6 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 func (u *measured) picked(codec string) {
 	if u.have && u.entry.Pick != codec {
 		u.entry.Pick = codec
-		keep(u.path, u.entry)
+		storeCosts(u.path, u.entry)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// keepIn has measurements kept in a file of the test's for as long as it runs.
-func keepIn(t *testing.T) (path string) {
+// costsIn has measurements kept in a file of the test's for as long as it runs.
+func costsIn(t *testing.T) (path string) {
 	path = filepath.Join(t.TempDir(), "folder", "costs.json")
 	t.Setenv(KeptEnv, path)
 	return path
@@ -204,7 +204,7 @@ var autoTable = rowsOf(20_000, 64, 1)
 // TestLoad_KeepsMeasurements: what was measured and picked is read from the file by the next load of such a table, unless the file says
 // nothing that can be used.
 func TestLoad_KeepsMeasurements(t *testing.T) {
-	path := keepIn(t)
+	path := costsIn(t)
 	fast := "ibp4"
 	times := inject(t, func(codec string) registry.Costs {
 		if codec == fast {
@@ -282,7 +282,7 @@ func TestLoad_KeepsMeasurements(t *testing.T) {
 
 // TestLoad_NotMeasured: named codecs, small tables, devices of the host backend and loads without Measure are not measured.
 func TestLoad_NotMeasured(t *testing.T) {
-	keepIn(t)
+	costsIn(t)
 	times := inject(t, func(string) registry.Costs { return costing(1) })
 	for what, of := range map[string]func() (*Tier, error){
 		"small": func() (*Tier, error) { return Load(newAccelerator(), SourceOf(autoTable[:64*5000], 64), autoOptions()) },
@@ -314,7 +314,7 @@ func TestLoad_NotMeasured(t *testing.T) {
 
 // TestLoad_GivesUpMeasuring in time, or without memory: the committed figures stand, and the choice says why. Nothing is kept.
 func TestLoad_GivesUpMeasuring(t *testing.T) {
-	path := keepIn(t)
+	path := costsIn(t)
 	for what, c := range map[string]struct {
 		limit  time.Duration
 		refuse string
@@ -344,7 +344,7 @@ func TestLoad_GivesUpMeasuring(t *testing.T) {
 
 // TestLoad_ServesAfterFailure: a measurement that fails on a device that works is none, and is not kept.
 func TestLoad_ServesAfterFailure(t *testing.T) {
-	path := keepIn(t)
+	path := costsIn(t)
 	before := measureDevice
 	t.Cleanup(func() { measureDevice = before })
 	measureDevice = func(*measuring) (map[string]registry.Costs, error) { return nil, errors.New("rows (3) did not decode") }
@@ -364,7 +364,7 @@ func TestLoad_ServesAfterFailure(t *testing.T) {
 
 // TestLoad_KeptPickStands: of the same measurement, what was picked before stands under other terms, unless another codec is 3 % faster.
 func TestLoad_KeptPickStands(t *testing.T) {
-	path := keepIn(t)
+	path := costsIn(t)
 	inject(t, func(codec string) registry.Costs {
 		if codec == "ibp4" {
 			return costing(0.98)
@@ -383,18 +383,18 @@ func TestLoad_KeptPickStands(t *testing.T) {
 		t.Fatalf("%s was picked, want ibp4", got)
 	}
 	const rival = "ibp8" // by which as many rows fit
-	for _, e := range readKept(path) {
+	for _, e := range readCosts(path) {
 		e.Pick = rival
-		if err := keep(path, e); err != nil {
+		if err := storeCosts(path, e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := load(); got != rival {
 		t.Errorf("%s was picked, want %s again", got, rival)
 	}
-	for _, e := range readKept(path) {
+	for _, e := range readCosts(path) {
 		e.Costs["ibp4"] = costing(0.5)
-		if err := keep(path, e); err != nil {
+		if err := storeCosts(path, e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,24 +413,24 @@ func TestKeep_LatestEntries(t *testing.T) {
 		}
 	}
 	for _, i := range []int{5, 3} { // the order of writing is not that of time
-		if err := keep(path, entry(i)); err != nil {
+		if err := storeCosts(path, entry(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range maxCosts + 20 {
-		if err := keep(path, entry(100+i)); err != nil {
+		if err := storeCosts(path, entry(100+i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := readKept(path); len(all) != maxCosts {
+	if all := readCosts(path); len(all) != maxCosts {
 		t.Fatalf("%d entries, want %d", len(all), maxCosts)
 	}
 	last := entry(100 + maxCosts + 19)
 	last.Pick = "ibp4"
-	if err := keep(path, last); err != nil {
+	if err := storeCosts(path, last); err != nil {
 		t.Fatal(err)
 	}
-	if all := readKept(path); len(all) != maxCosts {
+	if all := readCosts(path); len(all) != maxCosts {
 		t.Errorf("%d entries, want %d", len(all), maxCosts)
 	}
 	if got, ok := findCosts(path, last.Key); !ok || got.Pick != "ibp4" || !maps.Equal(got.Costs, last.Costs) {
@@ -448,8 +448,8 @@ func TestKeep_LatestEntries(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, maxCostBytes+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := keep(path, entry(1)); err != nil || len(readKept(path)) != 1 {
-		t.Errorf("after a file that is too long: %v, %d entries", err, len(readKept(path)))
+	if err := storeCosts(path, entry(1)); err != nil || len(readCosts(path)) != 1 {
+		t.Errorf("after a file that is too long: %v, %d entries", err, len(readCosts(path)))
 	}
 	without := entry(2)
 	without.Costs = map[string]registry.Costs{"none": costing(1)}
@@ -461,7 +461,7 @@ func TestKeep_LatestEntries(t *testing.T) {
 // TestMeasure_OnGPU measures all candidates with the GPU's kernels, picks one of them, and reads the table back.
 func TestMeasure_OnGPU(t *testing.T) {
 	d := gputest.Open(t)
-	path := keepIn(t)
+	path := costsIn(t)
 	if strings.Contains(os.Getenv("LD_LIBRARY_PATH"), "emulator") {
 		limit(t, 10*time.Minute)
 	}
@@ -483,7 +483,7 @@ func TestMeasure_OnGPU(t *testing.T) {
 		if choice.Kept || choice.MeasuredSeconds <= 0 || choice.MeasuredSeconds > measureLimit.Seconds() {
 			t.Errorf("%s: %+v", mode, choice)
 		}
-		all := readKept(path)
+		all := readCosts(path)
 		if len(all) == 0 || len(all[0].Costs) < 3 || all[0].Key.Code == "host" {
 			t.Fatalf("%s: kept %+v", mode, all)
 		}
