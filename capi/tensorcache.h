@@ -240,7 +240,7 @@ typedef struct tc_table {
 	int32_t resident_max_target; /* bytes of the longest slots that tc_retarget can give the rows: GPU memory is taken for these; default: the first */
 	int32_t resident_retarget;   /* not 0: the table moves to slots of another length by itself when more rows than resident_overflow are longer */
 	int32_t resident_buddy;      /* tc_buddy */
-	int32_t reserved;            /* 0 */
+	int32_t first_axis;          /* of a path that is a file, not 0: the first axis numbers the rows, as in NumPy, and the others are the row. 0: the last axis is the row */
 
 	/* Rows of parts of different types, one behind the other, for the codec: "float8_e4m3fn*256,float8_e8m0fnu*8" are 256 values and 8 scales. The
 	 * names are those of tc_dtype in NumPy and ml_dtypes, with the number of elements unless it is 1; together they fill the row. dtype must be 0 or TC_UINT8.
@@ -275,9 +275,11 @@ typedef struct tc_table_info {
 	int64_t row_bytes;
 	int64_t columns;   /* row_bytes / size of an element */
 	int32_t dtype;     /* tc_dtype; TC_UINT8 for rows of parts */
-	int32_t reserved;
+	int32_t axes;      /* of the array: 2, or as many as a file has with tc_table.first_axis, at most 8 */
 	char name[256];    /* cut after 255 bytes */
 	char codec[64];    /* the codec in use */
+	int64_t shape[8];  /* lengths of the axes: rows and columns, or those of the file */
+	char parts[256];   /* of rows of parts, as in tc_table; else "". Cut after 255 bytes */
 } tc_table_info;
 
 /* What a device is. */
@@ -307,7 +309,7 @@ TC_API tc_status tc_gpu_count(int32_t *count);
 TC_API void tc_free(void *text);
 
 /* Messages of all caches since the last call, oldest first: an array of {"time": seconds since 1970, "level": tc_log_level, "message":
- * text, "cache": name, "attributes": {…}}. The last 1,000 are kept. "[]" if there is none. */
+ * text, "cache": name, "attributes": {…}}, the last only if it has any. The last 1,000 are kept. "[]" if there is none. */
 TC_API tc_status tc_logs_json(char **json);
 
 /* ---- opening ---- */
