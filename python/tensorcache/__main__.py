@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from . import __version__
 from ._plan import run
-from ._sizes import format_size
+from ._checks import format_size
 from .errors import Error
 
 _MORE = "All flags of cachebench {} are taken too (docs/cachebench.md), such as {}."

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _abi
+from ._checks import row_stride
 from ._bags import pooling, structure, summed
 from ._library import check, library
-from ._strides import row_stride
 from .errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import Any, Optional, Union
 import numpy as np
 import torch
 
-from ._checkpoint import Checkpoint
-from ._elements import element
-from ._sources import Description
+from ._checks import choice
+from ._elements import described
+from ._sources import look
 from ._tensors import seen
 from .errors import ArgumentError
 from .table import Table
 
-_VALUES = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # names in checkpoints and in torch
-_SCALES = ("F8_E8M0", "U8")
+_VALUES = ("float8_e4m3fn", "float8_e5m2")
+_FILES = ("model.safetensors.index.json", "model.safetensors")
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class RowFormat:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.values not in _VALUES.values():
-            raise ArgumentError(f"tensorcache: values ({self.values!r}) must be one of {', '.join(_VALUES.values())}")
+        choice(self.values, "values", _VALUES)
         if self.elements < 1:
             raise ArgumentError(f"tensorcache: elements ({self.elements}) must be at least 1")
         if self.block < 0 or self.block and self.elements % self.block:
@@ -127,7 +126,7 @@ class NgramTable:
             A folder with ``model.safetensors.index.json`` or ``model.safetensors``, or such a file.
         weight
             Names of tensors of float8 values (F8_E4M3 or F8_E5M2), [rows, elements], whose rows follow each other; or a pattern with ``*`` for all
-            that match, numbers in names in the order of numbers. With ``row_format`` also U8: whole rows, values and scales.
+            that match, numbers in names in the order of numbers. With ``row_format`` also U8: whole rows, values and scales. Names have no comma and no plus.
         scale
             As many tensors of scales (F8_E8M0 or U8), [rows, elements ÷ block], one of each weight's; their bytes follow the values' in a row.
             None: the rows have none.
@@ -141,43 +140,35 @@ class NgramTable:
         The library reads the tensors by their byte offsets, in parts, straight into the cache's host tier, so that host memory holds the table once. The files must not change
         meanwhile.
 
-        Raises ``FileNotFoundError`` for a missing file, ``FileError`` for a damaged one, ``ArgumentError`` for tensors that are not there, or not of these
-        types and shapes, and what ``tensorcache.open`` raises.
+        Raises ``FileNotFoundError`` for a missing file, ``FileError`` for a damaged one and for tensors that do not fit each other, ``ArgumentError`` for tensors that
+        are not there or not of these types, and what ``tensorcache.open`` raises.
         """
         from . import open as open_table
 
         for name in ("adopt", "dtype"):
             if name in options:
                 raise TypeError(f"tensorcache: {name} must not be given: it follows from the checkpoint")
-        shards = Checkpoint(checkpoint)
-        kinds = (*_VALUES, "U8") if row_format and not scale else tuple(_VALUES)
-        weights = [shards.tensor(name, kinds) for name in shards.names(weight)]
-        scales = [shards.tensor(name, _SCALES) for name in shards.names(scale)] if scale else []
-        first = weights[0]
-        for w in weights:
-            if (w.columns, w.entry.kind) != (first.columns, first.entry.kind):
-                raise ArgumentError(
-                    f"tensorcache: tensor {w.name!r} ({w.columns} elements of {w.entry.kind}) must be like {first.name!r} ({first.columns} of {first.entry.kind})"
-                )
-        if scales and len(scales) != len(weights):
-            raise ArgumentError(f"tensorcache: scale ({len(scales)} tensors) must be as many as weight ({len(weights)} tensors)")
-        for w, s in zip(weights, scales):
-            if s.rows != w.rows or w.columns % s.columns or s.columns != scales[0].columns:
-                raise ArgumentError(
-                    f"tensorcache: tensor {s.name!r} (shape {list(s.entry.shape)}) must have the {w.rows} rows of {w.name!r}, and a divisor of its {w.columns} elements, alike for all"
-                )
+        folder = os.fspath(checkpoint)
+        if os.path.isdir(folder) and not any(os.path.exists(os.path.join(folder, name)) for name in _FILES):
+            raise FileNotFoundError(f"tensorcache: checkpoint ({folder}) has neither {' nor '.join(_FILES)}")
+        lists = [of if isinstance(of, str) else ",".join(of) for of in (weight, scale) if of]
+        path = f"{folder}:{'+'.join(lists)}"
+        info = look(path)
+        found = info.parts.decode() or f"{described(info)[0].name}*{info.columns}"
+        kinds, counts = zip(*((part.partition("*")[0], int(part.partition("*")[2] or 1)) for part in found.split(",")))
+        whole = row_format is not None and kinds == ("uint8",) and not scale
+        if not whole and (kinds[0] not in _VALUES or len(kinds) != len(lists) or kinds[1:] not in ((), ("float8_e8m0fnu",), ("uint8",)) or counts[0] % counts[-1]):
+            raise ArgumentError(f"tensorcache: checkpoint ({path}) must have {' or '.join(_VALUES)}, and a divisor of as many scales of float8_e8m0fnu or uint8 if any, not {found}")
         if row_format is None:
-            row_format = RowFormat(first.columns, _VALUES[first.entry.kind], first.columns // scales[0].columns if scales else 0)
-        row_bytes, total = first.columns + (scales[0].columns if scales else 0), sum(w.rows for w in weights)
-        if row_bytes != row_format.row_bytes:
-            raise ArgumentError(f"tensorcache: tensor {first.name!r} (rows of {row_bytes} bytes with scales) must have rows of {row_format.row_bytes} bytes, as row_format says")
-        if _VALUES.get(first.entry.kind, row_format.values) != row_format.values:
-            raise ArgumentError(f"tensorcache: tensor {first.name!r} (dtype {first.entry.kind}) must be {row_format.values}, as row_format says")
-        if rows is not None and total < rows:
-            raise ArgumentError(f"tensorcache: checkpoint ({shards.path}) has {total} rows in {len(weights)} tensors, which must be at least {rows}")
-        path = shards.library_path([weights, scales] if scales else [weights])
-        source: Any = Description("features", element("uint8"), (total, row_bytes), path=path)
-        return cls(open_table(source, dtype=row_format.dtype, **options), row_format)
+            row_format = RowFormat(counts[0], kinds[0], counts[0] // counts[1] if scale else 0)
+        if info.row_bytes != row_format.row_bytes:
+            raise ArgumentError(f"tensorcache: checkpoint ({path}) has rows of {info.row_bytes} bytes with scales, which must be {row_format.row_bytes}, as row_format says")
+        if not whole and kinds[0] != row_format.values:
+            raise ArgumentError(f"tensorcache: checkpoint ({path}) has values of {kinds[0]}, which must be {row_format.values}, as row_format says")
+        if rows is not None and info.rows < rows:
+            raise ArgumentError(f"tensorcache: checkpoint ({path}) has {info.rows} rows, which must be at least {rows}")
+        tables = open_table({"features": path}, dtype=row_format.dtype, **options)
+        return cls(tables["features"], row_format)
 
     def __getitem__(self, ids: Any) -> Any:
         """Returns rows as bytes: an array for a NumPy array, else a tensor."""

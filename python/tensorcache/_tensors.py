@@ -20,10 +20,10 @@ from torch.utils._device import DeviceContext
 
 from . import _abi
 from ._bags import pooling, summed
+from ._checks import row_stride
 from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
-from ._strides import row_stride
 from .errors import ArgumentError, Error, GradientError
 
 if TYPE_CHECKING:

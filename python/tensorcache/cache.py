@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from . import _abi
 from ._elements import Element
 from ._library import check, forked, forward_logs, library, take_json
-from ._sizes import Size, format_size, parse_size
+from ._checks import Size, format_size, parse_size
 from .errors import ClosedError
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 import numpy as np
 
 from . import _abi, _plan
+from ._checks import format_size, row_stride
 from ._elements import Element
 from ._graph_data import refuse_tables
 from ._ids import host_ids, in_memory
 from ._library import check, forked, forward_logs, library, take_json
-from ._resident import target_bytes
-from ._sizes import format_size
-from ._strides import row_stride
+from ._settings import target_bytes
 from .errors import ArgumentError, ClosedError, GradientError, UnsupportedError
 
 if TYPE_CHECKING:
