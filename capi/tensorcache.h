@@ -314,22 +314,19 @@ TC_API tc_status tc_logs_json(char **json);
 
 /* ---- opening ---- */
 
-/* Set size, and all other fields to 0. They are compiled into the program, whose structures may be shorter than those of a newer library. */
-static inline void tc_config_default(tc_config *config)
-{
-	if (config != NULL) {
-		memset((void *)config, 0, sizeof *config);
-		config->size = sizeof *config;
+/* tc_config_default(tc_config *), tc_table_default(tc_table *) and the like set size, and all other fields to 0. They do nothing with NULL. They are compiled into the
+ * program, whose structures may be shorter than those of a newer library. */
+#define TC_DEFAULT(name)                                \
+	static inline void name##_default(name *structure)  \
+	{                                                   \
+		if (structure != NULL) {                        \
+			memset((void *)structure, 0, sizeof(name)); \
+			structure->size = sizeof(name);             \
+		}                                               \
 	}
-}
 
-static inline void tc_table_default(tc_table *table)
-{
-	if (table != NULL) {
-		memset((void *)table, 0, sizeof *table);
-		table->size = sizeof *table;
-	}
-}
+TC_DEFAULT(tc_config)
+TC_DEFAULT(tc_table)
 
 /* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns
  * when the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
@@ -351,13 +348,7 @@ typedef struct tc_attach_config {
 	                       * as long as that, also while it waits for a drive. At least 0.1; default 10 */
 } tc_attach_config;
 
-static inline void tc_attach_config_default(tc_attach_config *config)
-{
-	if (config != NULL) {
-		memset((void *)config, 0, sizeof *config);
-		config->size = sizeof *config;
-	}
-}
+TC_DEFAULT(tc_attach_config)
 
 /* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or one that has called tc_listen. The result is used and closed like a cache of
  * tc_open. Reads run in this process, on the memory of the owner; changes are made by the owner. If the owner ends, reads go on with the rows as
@@ -376,13 +367,7 @@ typedef struct tc_listen_config {
 	int32_t reserved;      /* 0 */
 } tc_listen_config;
 
-static inline void tc_listen_config_default(tc_listen_config *config)
-{
-	if (config != NULL) {
-		memset((void *)config, 0, sizeof *config);
-		config->size = sizeof *config;
-	}
-}
+TC_DEFAULT(tc_listen_config)
 
 /* Lets other processes of the same user attach, by tc_attach, to a cache that was opened with tc_config.shared: this process becomes its owner, as
  * tensorcached is of its cache. address is "unix:PATH"; a socket that an ended process has left there is replaced. A cache has one address, until tc_close. The
@@ -599,8 +584,8 @@ TC_API tc_status tc_stats_json(tc_cache *cache, int32_t table, char **json);
 TC_API tc_status tc_explain_json(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, char **json);
 
 /* What the commands plan and run of cachebench print with --json, as one object. config_json is an object whose keys are the flags of the
- * command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. Both
- * can take minutes. */
+ * command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. With
+ * "report": true the result is {"report": what they print without --json}. Both can take minutes. */
 TC_API tc_status tc_plan_json(const char *config_json, char **json);
 TC_API tc_status tc_bench_json(const char *config_json, char **json);
 

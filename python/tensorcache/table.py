@@ -180,9 +180,9 @@ class Table:
         if out is None and self._uses_torch and not isinstance(ids, np.ndarray):
             return self._reads().gather(numbers, None, dtype)
         if dtype is not None:
-            from ._bags import gather_as
+            from ._bags import embedding_bag
 
-            return gather_as(self, numbers, dtype, out)
+            return embedding_bag(self, numbers, dtype=dtype, out=out, each=True)
         return self._gather_array(numbers, out)
 
     def embedding_bag(
@@ -213,7 +213,9 @@ class Table:
         """
         torch = sys.modules.get("torch")
         if torch is not None and any(isinstance(x, torch.Tensor) for x in (ids, offsets, per_sample_weights, out)):
-            return self._reads().embedding_bag(ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
+            from ._bag_tensors import embedding_bag as of_tensors
+
+            return of_tensors(self._reads(), ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
         from ._bags import embedding_bag
 
         return embedding_bag(self, ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
