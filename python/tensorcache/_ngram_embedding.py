@@ -6,7 +6,8 @@ from typing import Optional
 
 import torch
 
-from ._ngram_table import NgramTable, Prefetch
+from ._ngram_table import NgramTable
+from ._tensors import Prefetch
 from .errors import ArgumentError
 
 __all__ = ["NgramEmbedding"]

@@ -95,29 +95,20 @@ class NgramHash:
         last = length if last is None else last
         reach = max(self.orders) - 1
         tokens = tokens[..., max(0, length - last - reach) :]
-        return self._tensor(tokens, last, part) if isinstance(tokens, torch.Tensor) else self._array(tokens, last, part)
+        if isinstance(tokens, torch.Tensor):
+            return self._rows_of(tokens, last, part)
+        return self._rows_of(torch.from_numpy(tokens.astype(np.int64)), last, part).numpy()
 
-    def _array(self, tokens: np.ndarray[Any, Any], last: int, part: slice) -> np.ndarray[Any, Any]:
-        reach = max(self.orders) - 1
-        ahead = np.zeros((*tokens.shape[:-1], reach), np.uint64)
-        numbers = np.concatenate([ahead, tokens.astype(np.int64).view(np.uint64) + np.uint64(1)], axis=-1)
-        multipliers = self._multipliers[part]
-        total = np.zeros((*tokens.shape[:-1], last, len(multipliers)), np.uint64)
-        for k in range(reach + 1):
-            total += _ending(numbers, k, last)[..., None] * multipliers[:, k]
-        total = (total ^ (total >> np.uint64(32))) * np.uint64(_GAMMA)
-        found: np.ndarray[Any, Any] = np.array(self.offsets[part]) + ((total >> np.uint64(1)) % np.array(self.lengths[part], np.uint64)).astype(np.int64)
-        return found
-
-    def _tensor(self, tokens: torch.Tensor, last: int, part: slice) -> torch.Tensor:
+    def _rows_of(self, tokens: torch.Tensor, last: int, part: slice) -> torch.Tensor:
         # torch has no arithmetic of unsigned 64-bit integers. That of signed ones has the same bits, but for shifts to the right.
         reach = max(self.orders) - 1
         numbers = torch.nn.functional.pad(tokens.long() + 1, (reach, 0))
         multipliers, lengths, offsets = self._constants(tokens.device)
         total = torch.zeros((*tokens.shape[:-1], last, len(lengths[part])), dtype=torch.int64, device=tokens.device)
         for k in range(reach + 1):
-            total += _ending(numbers, k, last)[..., None] * multipliers[part, k]
-        total = (total ^ ((total >> 32) & 0xFFFFFFFF)) * _signed(_GAMMA)
+            end = numbers.shape[-1] - k
+            total += numbers[..., end - last : end, None] * multipliers[part, k]
+        total = (total ^ ((total >> 32) & 0xFFFFFFFF)) * (_GAMMA - 2**64)
         return offsets[part] + ((total >> 1) & 0x7FFFFFFFFFFFFFFF) % lengths[part]
 
     def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -130,16 +121,6 @@ class NgramHash:
             if torch.compiler.is_compiling() or not watched():  # modes and transforms make tensors of their own, for as long as they last
                 self._on[device] = found
         return found
-
-
-def _ending(numbers: Any, back: int, last: int) -> Any:
-    """The ``last`` numbers that end ``back`` before the end."""
-    end = numbers.shape[-1] - back
-    return numbers[..., end - last : end]
-
-
-def _signed(number: int) -> int:
-    return number - 2**64 if number >= 2**63 else number
 
 
 def _splitmix(seed: int, index: int) -> int:

@@ -13,7 +13,7 @@ import torch
 from ._checks import choice
 from ._elements import described
 from ._sources import look
-from ._tensors import seen
+from ._tensors import Prefetch, ahead, seen
 from .errors import ArgumentError
 from .table import Table
 
@@ -71,22 +71,6 @@ class RowFormat:
         if self.scale != 1:
             values = values * self.scale
         return values.to(dtype)
-
-
-class Prefetch:
-    """Rows that are being read: see ``NgramTable.prefetch``."""
-
-    def __init__(self, rows: torch.Tensor, side: Any) -> None:
-        self._rows, self._side = rows, side
-
-    def wait(self) -> torch.Tensor:
-        """Orders the current stream after the read, and returns the rows. The host does not wait."""
-        if self._side is not None:
-            current = torch.cuda.current_stream(self._rows.device)
-            current.wait_stream(self._side)
-            self._rows.record_stream(current)  # they were allocated for the other stream
-            self._side = None
-        return self._rows
 
 
 class NgramTable:
@@ -225,20 +209,9 @@ class NgramTable:
         return self._ahead(ids, lambda: self.values(ids, dtype, out))
 
     def _ahead(self, ids: torch.Tensor, read: Callable[[], Any]) -> Prefetch:
-        if not self.table.is_cuda:
-            return Prefetch(read(), None)
-        if not ids.is_cuda and self.table.paged and not torch.cuda.is_current_stream_capturing():
+        if self.table.is_cuda and not ids.is_cuda and self.table.paged and not torch.cuda.is_current_stream_capturing():
             self.table.prefetch(ids)  # numbers on a GPU are there when the read is, which lists its rows itself
-        device = self.table.device
-        side = self._sides.get(device)
-        if side is None:
-            side = self._sides[device] = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            rows = read()
-            if ids.is_cuda:
-                ids.record_stream(side)
-        return Prefetch(rows, side)
+        return ahead(torch.device(self.table.device), self._sides, ids, read)
 
     def __repr__(self) -> str:
         return f"tensorcache.ngram.NgramTable({self.table!r}, {self.format})"

@@ -110,6 +110,39 @@ def _prefetching() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="tensorcache-prefetch")
 
 
+class Prefetch:
+    """Rows that are being read."""
+
+    def __init__(self, rows: torch.Tensor, done: Any = None) -> None:
+        self._rows, self._done = rows, done
+
+    def wait(self) -> torch.Tensor:
+        """Orders the current stream after the read, and returns the rows. The host does not wait."""
+        if self._done is not None:
+            current = torch.cuda.current_stream(self._rows.device)
+            current.wait_event(self._done)
+            self._rows.record_stream(current)  # they were allocated for the other stream
+            self._done = None
+        return self._rows
+
+
+def ahead(device: torch.device, sides: dict[torch.device, Any], ids: torch.Tensor, read: Callable[[], torch.Tensor]) -> Prefetch:
+    """Reads rows on a stream beside the current one, after its work so far. ``sides`` are these streams by device. On the host it reads at once."""
+    if device.type != "cuda":
+        return Prefetch(read())
+    side = sides.get(device)
+    if side is None:
+        side = sides[device] = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        rows = read()
+        if ids.is_cuda:
+            ids.record_stream(side)
+        done = torch.cuda.Event()
+        done.record(side)
+    return Prefetch(rows, done)
+
+
 def _current_stream(gpu: int) -> int:
     return int(torch.cuda.current_stream(gpu).cuda_stream)
 

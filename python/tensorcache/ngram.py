@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ._ngram_embedding import NgramEmbedding
 from ._ngram_hash import NgramHash
-from ._ngram_table import NgramTable, Prefetch, RowFormat
+from ._ngram_table import NgramTable, RowFormat
+from ._tensors import Prefetch
 
 __all__ = ["NgramEmbedding", "NgramHash", "NgramTable", "Prefetch", "RowFormat"]
