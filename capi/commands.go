@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -34,11 +32,11 @@ type commandConfig struct {
 // planConfig has the keys of plan besides.
 type planConfig struct {
 	commandConfig
-	Policies  texts  `json:"policy"`
-	Codecs    texts  `json:"codec"`
-	TargetHit texts  `json:"target_hit"` // "90%" or 0.9
-	GPUMemory texts  `json:"gpu_memory"` // "80GB" or bytes
-	Check     bool   `json:"check"`
+	Policies  texts `json:"policy"`
+	Codecs    texts `json:"codec"`
+	TargetHit texts `json:"target_hit"` // "90%" or 0.9
+	GPUMemory texts `json:"gpu_memory"` // "80GB" or bytes
+	Check     bool  `json:"check"`
 	// Lists, or one.
 	Phases       texts `json:"phase"`
 	HostMemories texts `json:"host_memory"`

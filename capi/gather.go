@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -96,52 +94,39 @@ func (s *served) shapeOf(device, table, idType C.int32_t, n, stride C.int64_t, i
 }
 
 func (s *served) gather(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
-	if s.onHost {
-		return s.gatherAtOnce(dev, table, ids, idType, n, out, stride, stream, to)
-	}
-	r, err := s.onStream(dev, table, ids, idType, n, out, stride, stream)
-	if err != nil {
-		return err
-	}
-	return s.submit(dev, stream, to, r.onDevice(ids, uintptr(out)))
+	return s.gatherFrom(false, dev, table, ids, idType, n, out, stride, stream, to)
 }
 
 func (s *served) gatherHostIDs(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
-	if s.onHost {
-		return s.gatherAtOnce(dev, table, ids, idType, n, out, stride, stream, to)
+	return s.gatherFrom(true, dev, table, ids, idType, n, out, stride, stream, to)
+}
+
+// gatherFrom gathers on a stream, which on the host backend is NULL and means at once. hostIDs says that row numbers are in host memory.
+func (s *served) gatherFrom(hostIDs bool, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	if err := s.checkStream(stream); err != nil {
+		return err
 	}
-	r, err := s.onStream(dev, table, ids, idType, n, out, stride, stream)
+	if s.onHost {
+		if err := s.gatherHost(dev, table, ids, idType, n, out, stride); err != nil {
+			return err
+		}
+		return giveBatch(to)
+	}
+	r, err := s.shapeOf(dev, table, idType, n, stride, ids != 0, out != 0)
+	if err == nil {
+		err = s.checkDevice(dev, 0)
+	}
 	if err != nil {
 		return err
+	}
+	if !hostIDs {
+		return s.submit(dev, stream, to, r.onDevice(ids, uintptr(out)))
 	}
 	parts, err := s.bounced(r, pointer(ids), uintptr(out), uintptr(stream))
 	if err != nil {
 		return err
 	}
 	return giveBatch(to, parts...)
-}
-
-// gatherAtOnce is what the calls with a stream do on the host backend, where NULL is the only stream.
-func (s *served) gatherAtOnce(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
-	if err := s.checkStream(stream); err != nil {
-		return err
-	}
-	if err := s.gatherHost(dev, table, ids, idType, n, out, stride); err != nil {
-		return err
-	}
-	return giveBatch(to)
-}
-
-// onStream returns the shape of a gather on a stream of a GPU.
-func (s *served) onStream(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t) (shape, error) {
-	r, err := s.shapeOf(dev, table, idType, n, stride, ids != 0, out != 0)
-	if err == nil {
-		err = s.checkDevice(dev, 0)
-	}
-	if err == nil {
-		err = s.checkStream(stream)
-	}
-	return r, err
 }
 
 // pointer returns the address of C's memory, which the garbage collector neither moves nor frees, as a pointer.

@@ -22,7 +22,7 @@ from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
-    from ._ngram_table import RowFormat
+    from .ngram import RowFormat
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ._library import check, library
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ._ngram_table import RowFormat
+    from .ngram import RowFormat
     from .table import Table
 
 Memory = tuple[int, int, int]  # of row numbers or offsets: address, type and number
@@ -31,7 +31,7 @@ def summed(table: Table) -> tuple[Element, tuple[int, ...]]:
     of = table._element
     if of.name in _FLOAT8:
         return element("float32"), table._row_shape
-    columns = values_of(table._parts()) if of.name == "uint8" else 0
+    columns = values_of(table._parts)
     return (element("float32"), (columns,)) if columns else (of, table._row_shape)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _abi
 from ._checks import Size, choice, integer, number, parse_size, text
-from ._ids import TrainingSet
+from ._ids import in_memory, training_batches
 from ._library import check, library, log_level
 from ._opening import Progress, attach_cache, open_cache, tables_of
 from ._settings import Pages, Resident
@@ -218,8 +218,11 @@ def open(
     ordinals = (ctypes.c_int32 * len(gpus))(*gpus)
     if gpus:
         config.devices, config.gpus = len(gpus), ctypes.addressof(ordinals)
-    training = TrainingSet(train, names, [table.shape[0] for table in tables])
-    config.training, config.training_batches = training.structures(), len(training.batches)
+    batches = training_batches(train, names, [table.shape[0] for table in tables])  # until the cache is open
+    training = (_abi.Training * max(1, len(batches)))()
+    for batch, (of, ids) in zip(training, batches):
+        batch.table, (batch.ids, batch.id_type, batch.n) = of, in_memory(ids)
+    config.training, config.training_batches = training, len(batches)
     _refresh(config, refresh)
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)

@@ -27,7 +27,7 @@ from ._library import check, library
 from .errors import ArgumentError, Error, GradientError
 
 if TYPE_CHECKING:
-    from ._ngram_table import RowFormat
+    from .ngram import RowFormat
     from .table import Table
 
 _is_compiling = torch.compiler.is_compiling

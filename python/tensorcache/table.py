@@ -51,14 +51,13 @@ class Table:
         self._element, self._row_shape = of, shape[1:]
         self._source = source
         self._handle: int = cache._handle
-        self._rows = shape[0]
+        self._rows, self._parts = shape[0], ""  # of rows of parts, their types as the library names them
         self._paged: Optional[bool] = None  # not known yet
         if not cache.closed:
             self._count()
         self._gather_host: Callable[..., int] = library().tc_gather_host
         self._uses_torch = "torch" in sys.modules
         self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
-        self._of_parts: Optional[str] = None
         if self._uses_torch:
             self._reads()
         refuse_tables()
@@ -256,12 +255,6 @@ class Table:
             raise ArgumentError("tensorcache: out (read-only) must be writeable")
         return row_stride(shape, tuple(out.strides), len(self._row_shape) if row_axes is None else row_axes, of.size)
 
-    def _parts(self) -> str:
-        """Returns the parts of a row as the library names them, or the name of the elements' type."""
-        if self._of_parts is None:
-            self._of_parts = str(self.stats()["tables"][self._index]["dtype"])
-        return self._of_parts
-
     def _reads(self) -> Any:
         """The reads with torch, made at its first use."""
         if self._tensors is None:
@@ -411,7 +404,7 @@ class Table:
         info = _abi.TableInfo()
         with self._cache._lock:
             check(library().tc_table_get_info(self._handle, self._index, ctypes.byref(info)))
-            self._rows = info.rows
+            self._rows, self._parts = info.rows, info.parts.decode()
 
     def __repr__(self) -> str:
         what = f"tensorcache.Table {self._name!r} {list(self.shape)} {self._element.name} ({format_size(self.nbytes)})"
@@ -437,6 +430,6 @@ class Table:
         return self
 
     def __reduce__(self) -> Any:
-        from ._elsewhere import Elsewhere
+        from .cache import Elsewhere
 
         return Elsewhere, (f"table {self._name!r}", os.getpid())
