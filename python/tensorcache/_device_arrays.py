@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _abi
-from ._checks import row_stride
 from ._bags import pooling, structure, summed
+from ._checks import row_stride
 from ._library import check, library
 from .errors import ArgumentError
 
