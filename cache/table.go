@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -24,6 +25,7 @@ type Table struct {
 	source transfer.Source
 	close  func() error
 	used   *atomic.Bool // New has taken it, and has not failed
+	shape  []int        // of OpenArray; nil: rows and columns
 
 	capacity int64  // rows; 0 for the number of rows
 	codec    Codec  // "": Options.Codec
@@ -133,16 +135,31 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 // and closes the table. A table that no New has succeeded with must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
+	return open(path, func() (tablefile.File, []int, error) {
+		f, err := tablefile.Open(path)
+		return f, nil, err
+	})
+}
+
+// OpenArray is Open for arrays whose first axis numbers the rows, as NumPy has it. The other axes are the row, and there need not be any.
+func OpenArray(path string) (Table, error) {
+	return open(path, func() (tablefile.File, []int, error) { return tablefile.OpenArray(path) })
+}
+
+func open(path string, file func() (tablefile.File, []int, error)) (Table, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		return openPages(path)
 	}
-	f, err := tablefile.Open(path)
+	f, shape, err := file()
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{name: f.Name(), dtype: f.DType(), source: f, close: f.Close, used: new(atomic.Bool)}
+	t := Table{name: f.Name(), dtype: f.DType(), source: f, close: f.Close, used: new(atomic.Bool), shape: shape}
 	if _, ranged := f.(transfer.Ranged); !ranged {
-		s := &sequential{File: f, path: path}
+		s := &sequential{File: f, again: func() (tablefile.File, error) {
+			f, _, err := file()
+			return f, err
+		}}
 		t.source, t.close = s, s.Close
 	}
 	if err := t.validate(); err != nil {
@@ -154,8 +171,8 @@ func Open(path string) (Table, error) {
 // sequential is a file whose rows can only be read one after the other.
 type sequential struct {
 	tablefile.File
-	path string
-	read bool // some rows have been read
+	again func() (tablefile.File, error) // opens the file once more
+	read  bool                           // some rows have been read
 }
 
 func (s *sequential) Read(dst []byte) (rows int, err error) {
@@ -170,7 +187,7 @@ func (s *sequential) rewind() error {
 	if !s.read {
 		return nil
 	}
-	f, err := tablefile.Open(s.path)
+	f, err := s.again()
 	if err != nil {
 		return err
 	}
@@ -192,6 +209,19 @@ func (t Table) Rows() int { return t.source.Rows() }
 
 // RowBytes returns the length of a row.
 func (t Table) RowBytes() int { return t.source.RowBytes() }
+
+// Shape returns the axes of the array, the rows first: those of the file for OpenArray, else the rows and the elements of a row, which of rows of parts are
+// bytes.
+func (t Table) Shape() []int {
+	if t.shape != nil {
+		return slices.Clone(t.shape)
+	}
+	size := t.dtype.Size()
+	if t.dtype.IsRow() {
+		size = 1
+	}
+	return []int{t.Rows(), t.RowBytes() / size}
+}
 
 // WithCapacity returns the table with room for the given number of rows in all, at most 2^50 - 2, which Cache.Update can insert. New
 // allocates host memory for all of them. A capacity below the number of rows is ignored. A table with a capacity may begin without
