@@ -219,7 +219,7 @@ func (o *Options) EnsureDefaults() {
 		versions := 0.0
 		for _, t := range o.Tables {
 			if t.source != nil {
-				versions += 4 * tableBytes(t) / float64(t.RowBytes()) * float64(place.OverlayBytes(t.RowBytes()))
+				versions += 4 * tableBytes(&t) / float64(t.RowBytes()) * float64(place.OverlayBytes(t.RowBytes()))
 			}
 		}
 		o.Host.Overlay = max(1, int64(min(16<<20, versions)))
@@ -322,11 +322,12 @@ func (o *Options) Validate() error {
 		fault("cache: Tables (%d) must be 1 to %d", n, hashmap.MaxTables)
 	}
 	for _, t := range o.Tables {
-		if err := t.validate(); err != nil {
-			fault("%v", err)
+		err := t.validate()
+		if err == nil && o.Shared {
+			err = t.kind.checkShared(&t)
 		}
-		if o.Shared && t.adopt != nil {
-			fault("cache: table %s: must not be adopted by a cache with Shared, as other processes cannot map the caller's memory: FromBytes or FromSlice copies it to memory that they can", t.name)
+		if err != nil {
+			fault("%v", err)
 		}
 	}
 	if o.Budget < 1 {

@@ -327,7 +327,13 @@ func (r *remote) setBudget(ctx context.Context, bytes int64) error {
 	return r.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
 }
 
+// hasPages says whether a table is one of pages.
+func (r *remote) hasPages(table int) bool { return r.session.Load().Set.Tables[table].Absent != nil }
+
 func (r *remote) merge(ctx context.Context, table int) error {
+	if !r.hasPages(table) {
+		return nil
+	}
 	return r.call(ctx, wire.Merge, wire.MergeRequest{Table: table}, nil, nil)
 }
 

@@ -109,6 +109,9 @@ func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, 
 func (a *remoteRows) Longest() time.Duration { return 2 * absentWait }
 
 func (r *remote) prefetch(table int, rows []int64) error {
+	if !r.hasPages(table) {
+		return nil
+	}
 	return inRequests(rows, 0, func(from, to int) error {
 		return r.call(r.life, wire.Prefetch, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, nil)
 	})

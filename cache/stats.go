@@ -304,20 +304,12 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	return maps
 }
 
-// heapShare: the Go heap, where buffers of reads lie, keeps about as much memory free as is in use.
-const heapShare = 2
-
 // hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
 func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 	const slotBytes = 4 // what the writer keeps for each slot of the hashmap
 	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes + slotBytes*c.store.Space.Load().Layout.Slots()
 	for i, t := range c.set.Tables {
-		if t.Cold != nil {
-			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*(t.Tier.ListBytes()+t.Cold.BufferBytes())
-		} else {
-			bytes += t.Tier.IndexBytes()
-		}
-		bytes += read.BitsetBytes(t.Tier.Capacity())
+		bytes += c.kinds[i].taken(t, &s.Tables[i]) + read.BitsetBytes(t.Tier.Capacity())
 	}
 	bytes += c.pageLocked()
 	onHost := c.DeviceInfo(0).Kind == "host"
@@ -352,10 +344,8 @@ func (c *Cache) warnTaken() {
 		return
 	}
 	taken, index := s.HostTakenBytes-s.OverlayCapacity-c.pageLocked(), int64(0)
-	for _, t := range c.set.Tables {
-		if t.Cold != nil {
-			taken -= heapShare * t.Cold.BufferBytes()
-		}
+	for i, k := range c.kinds {
+		taken -= k.readBuffers(c.set.Tables[i])
 	}
 	if c.DeviceInfo(0).Kind == "host" { // the budgets are given apart
 		index = s.IndexBytes
@@ -377,11 +367,8 @@ func (c *Cache) tableStats(s *Stats) {
 			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes() + c.store.Shared.Bytes(i), SlotsSaved: c.store.Shared.Saved(i),
 		}
 		one.count(done)
-		one.Tiers = tierStats(t)
-		if one.Resident = residentStats(t, done); one.Resident != nil {
-			s.ResidentBytes += one.Resident.DeviceBytes + one.Resident.PeerBytes
-			s.HostBytes += one.Resident.BuddyBytes - one.Resident.PeerBytes
-		}
+		one.Tiers = hostStats(t)
+		c.kinds[i].stats(t, done, &one, s)
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
 		}

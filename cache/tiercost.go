@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/learn"
@@ -56,7 +55,7 @@ func (d *demand) absent(inSlabs, inHost float64) float64 {
 }
 
 // learn has the demand of table i as training batches have it.
-func (d *demand) learn(batches []learn.TrainingBatch, i int, t Table, seed uint64) {
+func (d *demand) learn(batches []learn.TrainingBatch, i int, t *Table, seed uint64) {
 	for _, b := range batches {
 		if b.Table == i {
 			d.lookups += float64(len(b.Rows))
@@ -65,8 +64,8 @@ func (d *demand) learn(batches []learn.TrainingBatch, i int, t Table, seed uint6
 	d.drawn = learn.Draw(batches, i, int64(t.Rows()), t.RowBytes(), seed)
 }
 
-// coldRow returns the seconds that an absent row of a table takes in a batch: HostOptions.ColdRow, or as measured.
-func (c *Cache) coldRow(ctx context.Context, t Table) float64 {
+// absentRow is HostOptions.ColdRow, or as measured.
+func (p inPages) absentRow(ctx context.Context, c *Cache, t *Table) float64 {
 	if fixed := c.opts.Host.ColdRow; fixed > 0 {
 		return fixed.Seconds()
 	}
@@ -78,14 +77,8 @@ func (c *Cache) coldRow(ctx context.Context, t Table) float64 {
 		rows[i] = r.Int64N(int64(t.Rows()))
 	}
 	slices.Sort(rows)
-	var failed atomic.Int64
 	begun := time.Now()
-	t.below.source.ReadRows(ctx, rows, func(_ int, _ []byte, _ bool, err error) {
-		if err != nil {
-			failed.Add(1)
-		}
-	})
-	if len(rows) == 0 || failed.Load() > 0 {
+	if s := p.table.ReadRows(ctx, rows, func(int, []byte, bool, error) {}); len(rows) == 0 || s.Failed > 0 {
 		return unknownColdRow.Seconds()
 	}
 	return time.Since(begun).Seconds() / float64(len(rows))
@@ -100,9 +93,12 @@ const (
 
 // coldCost returns what rows that lie below the host tier add to a miss of a table, in the mean, in seconds. slabs is the table's share of the slabs, in bytes.
 func (c *Cache) coldCost(t *read.Table, d *demand, slabs, coldRow float64) float64 {
+	if c.opts.Host.Inclusive || coldRow == 0 {
+		return 0
+	}
 	main, _ := t.Tier.MainBytes()
 	total := t.Tier.Totals()
-	if c.opts.Host.Inclusive || coldRow == 0 || main >= total.SlotBytes {
+	if main >= total.SlotBytes {
 		return 0
 	}
 	slot := float64(max(1, total.SlotBytes)) / float64(max(1, total.Rows))
@@ -124,6 +120,12 @@ type hostPart struct {
 // saved returns the time that rows in the tier save if it has so many bytes.
 func (p *hostPart) saved(bytes int64) float64 {
 	return p.weight * (p.d.found(p.slabs+float64(bytes-p.least)/p.slot) - p.d.found(p.slabs))
+}
+
+func (p inPages) hostBytes(t *Table) (bytes int64, what string, part *hostPart) {
+	part = &hostPart{name: t.name, least: p.finding + transfer.LeastPart(int64(t.Rows()), t.RowBytes()), raw: tableBytes(t), slot: float64(slab.SlotBytes(p.mean))}
+	part.most = part.least + int64(float64(t.Rows())*part.slot*hostSpare)
+	return 0, "", part
 }
 
 // divideHost divides host memory among tables of pages: by the time that it saves if training says something of all of them, otherwise by their raw bytes.
@@ -202,28 +204,24 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 	of := map[int]*hostPart{}
 	least := int64(0)
 	var largest *hostPart
-	for i, t := range tables {
-		if b := t.below; b != nil {
-			slot := float64(slab.SlotBytes(b.mean))
-			p := &hostPart{name: t.name, least: b.memory + transfer.LeastPart(int64(t.Rows()), t.RowBytes()), raw: tableBytes(t), slot: slot, d: &k.demands[i], weight: k.demands[i].lookups * k.cold[i]}
-			p.most = p.least + int64(float64(t.Rows())*slot*hostSpare)
-			if !c.opts.Host.Inclusive {
-				p.slabs = k.slabs[i] / slot
+	for i := range tables {
+		bytes, what, p := tables[i].kind.hostBytes(&tables[i])
+		if p == nil {
+			if c.opts.Host.Memory > 0 {
+				limit -= bytes
 			}
-			parts, of[i] = append(parts, p), p
-			if least += p.least; largest == nil || p.least > largest.least {
-				largest = p
+			if limit < 0 {
+				return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as %s", c.opts.Host.Memory, what)
 			}
 			continue
 		}
-		if t.adopt == nil && c.opts.Host.Memory > 0 {
-			limit -= int64(tableBytes(t))
+		p.d, p.weight = &k.demands[i], k.demands[i].lookups*k.cold[i]
+		if !c.opts.Host.Inclusive {
+			p.slabs = k.slabs[i] / p.slot
 		}
-		if limit < 0 && t.resident != nil {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as resident table %s while it is loaded", c.opts.Host.Memory, t.name)
-		}
-		if limit < 0 {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
+		parts, of[i] = append(parts, p), p
+		if least += p.least; largest == nil || p.least > largest.least {
+			largest = p
 		}
 	}
 	if len(parts) == 0 {
@@ -243,7 +241,7 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 // policyMemory is the most host memory that the policy may take, 0 for any: a part of Options.Host.Memory, if tables of pages are to share that. Otherwise the
 // policy of a table of short rows would take many times the memory of the rows that it ranks.
 func (c *Cache) policyMemory() int64 {
-	if !slices.ContainsFunc(c.set.Tables, func(t *read.Table) bool { return t.Cold != nil }) {
+	if !slices.ContainsFunc(c.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
 		return 0
 	}
 	return c.opts.Host.Memory / policyShare
@@ -264,11 +262,14 @@ type tierCosts struct {
 func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []learn.TrainingBatch, budget, raw float64) tierCosts {
 	k := tierCosts{make([]demand, len(tables)), make([]float64, len(tables)), make([]float64, len(tables))}
 	weighs := c.weighsTiers(tables)
-	for i, t := range tables {
+	for i := range tables {
+		t := &tables[i]
 		k.demands[i].rows, k.slabs[i] = float64(t.Rows()), budget*tableBytes(t)/raw
-		if weighs && t.below != nil {
+		if !weighs {
+			continue
+		}
+		if k.cold[i] = t.kind.absentRow(ctx, c, t); k.cold[i] > 0 {
 			k.demands[i].learn(batches, i, t, c.opts.Seed)
-			k.cold[i] = c.coldRow(ctx, t)
 			c.watch.Log.Debug("rows below host memory", slog.String("table", t.name), slog.Duration("row", time.Duration(k.cold[i]*1e9)))
 		}
 	}
@@ -277,5 +278,5 @@ func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []lear
 
 // weighsTiers says whether the costs of tiers decide anything.
 func (c *Cache) weighsTiers(tables []Table) bool {
-	return (len(tables) > 1 || len(c.set.Devices) > 1) && slices.ContainsFunc(tables, func(t Table) bool { return t.below != nil })
+	return (len(tables) > 1 || len(c.set.Devices) > 1) && slices.ContainsFunc(tables, func(t Table) bool { _, paged := t.kind.(inPages); return paged })
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -79,7 +80,8 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 	if w.mu.updated[want.key] != nil {
 		return a, 0, nil
 	}
-	stored, compressed, ok := w.storedLocked(want.key, now)
+	table, row := hashmap.SplitKey(want.key)
+	stored, compressed, ok := w.sources[table].storedLocked(row, now)
 	if !ok {
 		return a, 0, nil
 	}

@@ -120,7 +120,7 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 			return err
 		}
 	}
-	w.checkWords()
+	w.checkShared()
 	w.Counts.Cycles.Add(1)
 	return nil
 }

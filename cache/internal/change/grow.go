@@ -184,7 +184,7 @@ func (g *growth) fillIndex() (err error) {
 		to, _ := g.m.Slot(key)
 		g.at[to] = w.mu.admittedAt[from]
 	}
-	for _, key := range w.mu.index.reasonKeys.keys[w.mu.index.reasonKeys.head:] {
+	for _, key := range w.mu.index.reasonKeys {
 		if l := old.Find(key); !l.Valid() && l.Reason() != slab.Cold {
 			if g.m.Insert(key, slab.Raw(0, 0)) {
 				g.m.Erase(key, l.Reason())
@@ -238,14 +238,6 @@ func (g *growth) showLocked() {
 // replaceIndex puts the new index in the place of the old one.
 func (g *growth) replaceIndex(x *index) {
 	w := g.writer
-	copied := map[uint64]place.Locations{}
-	if x.copies.Rows.Load() > 0 {
-		for key, l := range x.m.All() {
-			if p := x.placesAt(key, l); len(p.More) > 0 {
-				copied[key] = p
-			}
-		}
-	}
 	x.swap.Lock()
 	defer x.swap.Unlock()
 	if g.image != nil {
@@ -254,10 +246,6 @@ func (g *growth) replaceIndex(x *index) {
 		x.image = g.image
 	}
 	x.m = g.m
-	x.copies.Reset()
-	for key, p := range copied {
-		x.noteCopies(key, p)
-	}
 	w.ages.Free()
 	w.mu.admittedAt, w.ages = g.at, g.ages
 	for _, key := range g.drop {

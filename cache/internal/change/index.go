@@ -30,7 +30,7 @@ type index struct {
 	residents residentWords
 	log       storeLog // stores that the devices' maps have not seen yet
 	// reasonKeys are the keys without a location whose map slots hold the reason, oldest first.
-	reasonKeys queue
+	reasonKeys []uint64
 	// rejected are, for each table, words of the rejected rows' bits that the devices do not have yet.
 	rejected []map[int64]uint64
 }
@@ -58,9 +58,9 @@ func newIndex(store *place.Store, retire *retirement, differing []Entry) (*index
 	}
 	x.m = hashmap.View(image, layout)
 	for _, e := range differing {
-		if slot, ok := x.m.Slot(e.Key); ok { // else there was no room in the map
+		if _, ok := x.m.Slot(e.Key); ok { // else there was no room in the map
 			x.m.Insert(e.Key, e.Places.First)
-			x.copies.Put(slot, layout.Slots(), len(x.set.Devices), e.Places)
+			x.copies.Put(e.Key, e.Places)
 		}
 	}
 	if mirrored < len(x.set.Devices) {
@@ -92,9 +92,7 @@ func (x *index) places(key uint64) place.Locations { return x.placesAt(key, x.m.
 // placesAt is places for a key whose word is l.
 func (x *index) placesAt(key uint64, l slab.Location) place.Locations {
 	if l.Valid() && x.copies.Rows.Load() > 0 {
-		if slot, ok := x.m.Slot(key); ok {
-			return x.copies.Get(slot, l)
-		}
+		return x.copies.Get(key, l)
 	}
 	return place.Locations{First: l}
 }
@@ -119,18 +117,8 @@ func (x *index) insert(key uint64, p place.Locations) bool {
 	if !x.m.Insert(key, p.First) {
 		return false
 	}
-	x.noteCopies(key, p)
+	x.copies.Put(key, p)
 	return true
-}
-
-// noteCopies notes the places of a row whose first is in the index, or that has none.
-func (x *index) noteCopies(key uint64, p place.Locations) {
-	if len(p.More) == 0 && x.copies.Rows.Load() == 0 {
-		return
-	}
-	if slot, ok := x.m.Slot(key); ok {
-		x.copies.Put(slot, x.m.Layout().Slots(), len(x.set.Devices), p)
-	}
 }
 
 // reasonShare is the share of map slots, one in so many, that may say why a row was withdrawn.
@@ -138,18 +126,19 @@ const reasonShare = 16
 
 // withdraw removes a key's location. Its map slot keeps the reason for a while.
 func (x *index) withdraw(key uint64, why slab.Reason) {
-	x.noteCopies(key, place.Nowhere())
+	x.copies.Put(key, place.Nowhere())
 	x.log.operation()
 	x.m.Erase(key, why)
 	if why == slab.Cold || why == slab.Rejected || why == slab.Oversize { // the row bits say so too
 		x.delete(key)
 		return
 	}
-	x.reasonKeys.push(key)
+	x.reasonKeys = append(x.reasonKeys, key)
 	// Reasons must leave room for locations. A row whose reason is dropped counts as rejected.
-	for int64(x.reasonKeys.len()) > x.m.Layout().Slots()/reasonShare {
-		if key := x.reasonKeys.pop(); x.delete(key) {
-			x.reject(key)
+	for int64(len(x.reasonKeys)) > x.m.Layout().Slots()/reasonShare {
+		oldest := x.reasonKeys[0]
+		if x.reasonKeys = x.reasonKeys[1:]; x.delete(oldest) {
+			x.reject(oldest)
 		}
 	}
 }
@@ -243,23 +232,4 @@ func (x *index) setHostRow(table int, row int64, stored []byte, compressed bool)
 		}
 		return m.store(target, []word{{written.Index, written.Value}})
 	})
-}
-
-// queue is a queue of keys.
-type queue struct {
-	keys []uint64
-	head int
-}
-
-func (q *queue) len() int { return len(q.keys) - q.head }
-
-func (q *queue) push(key uint64) { q.keys = append(q.keys, key) }
-
-func (q *queue) pop() uint64 {
-	key := q.keys[q.head]
-	if q.head++; q.head > len(q.keys)/2 {
-		q.keys = q.keys[:copy(q.keys, q.keys[q.head:])]
-		q.head = 0
-	}
-	return key
 }

@@ -94,12 +94,23 @@ func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err erro
 	return n, full, err
 }
 
-// Prefetch has absent rows read and shown in the host tier, and returns.
-func (w *Writer) Prefetch(table int, rows []int64) {
-	w.set.Tables[table].Cold.Prefetch(rows, func(f func()) {
-		w.tasks.Go(func() {
-			pprof.SetGoroutineLabels(w.watch.Labels(w.life, "prefetch"))
-			f()
+// Prefetch begins to read those of rows that neither slabs nor host memory have, and returns.
+func (w *Writer) Prefetch(table int, rows []int64) { w.sources[table].prefetch(rows) }
+
+func (p *paged) prefetch(rows []int64) {
+	var absent []int64
+	for _, row := range rows {
+		if !p.t.Tier.Holds(row) && !p.has(row) {
+			absent = append(absent, row)
+		}
+	}
+	if len(absent) == 0 {
+		return
+	}
+	p.t.Cold.Prefetch(absent, func(read func()) {
+		p.w.tasks.Go(func() {
+			pprof.SetGoroutineLabels(p.w.watch.Labels(p.w.life, "prefetch"))
+			read()
 		})
 	})
 }

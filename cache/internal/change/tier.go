@@ -30,20 +30,16 @@ type hiddenPlace struct {
 	at   slab.Location
 }
 
-// storedLocked returns the stored form of a row that is not updated, from the host tier, a slab that the host can read, or what the cycle has
-// fetched. now is where the row is cached.
-func (w *Writer) storedLocked(key uint64, now place.Locations) (stored []byte, compressed, ok bool) {
-	table, row := hashmap.SplitKey(key)
-	t := w.set.Tables[table]
-	stored, compressed, err := t.Tier.Stored(row)
-	if !errors.Is(err, transfer.ErrAbsent) {
+// storedLocked finds rows in the host tier, in a slab that the host can read, or among what the cycle has fetched.
+func (p *paged) storedLocked(row int64, now place.Locations) (stored []byte, compressed, ok bool) {
+	if stored, compressed, err := p.t.Tier.Stored(row); !errors.Is(err, transfer.ErrAbsent) {
 		return stored, compressed, err == nil // a corrupt row is for Gather to report
 	}
-	if stored, compressed, ok := w.inSlab(table, now); ok {
+	if stored, compressed, ok := p.w.inSlab(p.table, now); ok {
 		return stored, compressed, true
 	}
-	f, ok := w.cycle.fetched[key]
-	if !ok || t.Cold.Version(row) != f.version {
+	f, ok := p.w.cycle.fetched[hashmap.Key(p.table, row)]
+	if !ok || p.t.Cold.Version(row) != f.version {
 		return nil, false, false
 	}
 	return f.stored, f.compressed, true
@@ -209,7 +205,7 @@ func (p *paged) promote(ctx context.Context, rows []int64) (bytes int64, err err
 					continue
 				}
 				version := t.Cold.Version(row)
-				stored, compressed, ok := w.storedLocked(key, w.mu.index.cached(key))
+				stored, compressed, ok := p.storedLocked(row, w.mu.index.cached(key))
 				if !ok {
 					continue
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // Source is what holds all rows of a table, in the form in which tiers store them.
@@ -20,13 +21,7 @@ type Source interface {
 	// ReadRows calls visit once for each of rows, which are row numbers in any order, with its stored form, from several goroutines. stored is valid
 	// until visit returns. A row that cannot be read has an error that names tier, page and cause. ReadRows returns when all have been visited,
 	// soon after ctx has ended, with what it has read.
-	ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) Reads
-}
-
-// Reads are what a Source has read, from all stores together and from each.
-type Reads struct {
-	Pages, Bytes int64
-	Stores       []StoreReads
+	ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) pages.ReadStats
 }
 
 // StoreReads are what was read from one store. Reads is how many times something was asked of it, and Took how long that took together.
@@ -35,6 +30,8 @@ type StoreReads struct {
 	Reads, Pages, Bytes, Failed int64
 	Took                        time.Duration
 	Fault                       error // why one of those that failed did, which names it; nil if none has
+
+	log *throttle.Log // of faults
 }
 
 // Log holds the newest versions of updated rows.
@@ -78,12 +75,9 @@ type Options struct {
 	Ahead    int64 // most rows that prefetches under way may have
 	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
 	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
-	Taken    func(row int64)
-	PageOf   func(row int64) uint32
-	Memory   int64        // host memory that the source takes to find rows
-	Buffers  int64        // most host memory that buffers of its reads take
-	Restored bool         // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
-	Logger   *slog.Logger // is told of pages that cannot be read; may be nil
+	Taken  func(row int64)
+	PageOf func(row int64) uint32
+	Logger *slog.Logger // is told of pages that cannot be read; may be nil
 }
 
 // Table reads absent rows of a table.
@@ -102,13 +96,9 @@ type Table struct {
 	commits  commits
 	stores   struct {
 		sync.Mutex
-		all  []StoreReads
-		logs map[string]*throttle.Log // of faults, by store
+		all []StoreReads
 	}
 }
-
-// Restored is Options.Restored.
-func (t *Table) Restored() bool { return t.o.Restored }
 
 // Stores returns what was read from each store so far.
 func (t *Table) Stores() []StoreReads {
@@ -117,42 +107,34 @@ func (t *Table) Stores() []StoreReads {
 	return slices.Clone(t.stores.all)
 }
 
-// count notes what a call of Source.ReadRows has read.
-func (t *Table) count(r Reads) {
-	t.Counts.Pages.Add(r.Pages)
-	t.Counts.Bytes.Add(r.Bytes)
-	t.stores.Lock()
-	defer t.stores.Unlock()
+// count notes what a call of Source.ReadRows has read. It logs that pages could not be read, of each store at most every 10 seconds: one that is down fails
+// for every page.
+func (t *Table) count(r pages.ReadStats) {
 	for _, s := range r.Stores {
-		i := slices.IndexFunc(t.stores.all, func(known StoreReads) bool { return known.Name == s.Name })
-		if i < 0 {
-			t.stores.all = append(t.stores.all, s)
+		if s.Pages+s.Failed == 0 {
 			continue
 		}
-		to := &t.stores.all[i]
-		to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+s.Reads, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+s.Took
-		to.Fault = cmp.Or(s.Fault, to.Fault)
+		t.Counts.Pages.Add(s.Pages)
+		t.Counts.Bytes.Add(s.Bytes)
+		if log := t.countStore(s); s.Fault != nil && t.o.Logger != nil {
+			log.Record(t.o.Logger, slog.LevelWarn, "page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
+		}
 	}
 }
 
-// logFaults logs that pages could not be read, of each store at most every 10 seconds: one that is down fails for every page.
-func (t *Table) logFaults(r Reads) {
-	for _, s := range r.Stores {
-		if s.Fault == nil || t.o.Logger == nil {
-			continue
-		}
-		t.stores.Lock()
-		log := t.stores.logs[s.Name]
-		if log == nil {
-			log = new(throttle.Log)
-			if t.stores.logs == nil {
-				t.stores.logs = map[string]*throttle.Log{}
-			}
-			t.stores.logs[s.Name] = log
-		}
-		t.stores.Unlock()
-		log.Record(t.o.Logger, slog.LevelWarn, "page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
+// countStore adds to what was read from a store, and returns its log of faults.
+func (t *Table) countStore(s pages.StoreStats) *throttle.Log {
+	t.stores.Lock()
+	defer t.stores.Unlock()
+	i := slices.IndexFunc(t.stores.all, func(known StoreReads) bool { return known.Name == s.Name })
+	if i < 0 {
+		i = len(t.stores.all)
+		t.stores.all = append(t.stores.all, StoreReads{Name: s.Name, log: new(throttle.Log)})
 	}
+	to := &t.stores.all[i]
+	to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+1, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+time.Duration(s.Seconds*float64(time.Second))
+	to.Fault = cmp.Or(s.Fault, to.Fault)
+	return to.log
 }
 
 // Counts are the counters of a Table.
@@ -189,12 +171,6 @@ func (t *Table) Close() error { return t.o.Log.Close() }
 func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
 	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
 }
-
-// BufferBytes returns Options.Buffers.
-func (t *Table) BufferBytes() int64 { return t.o.Buffers }
-
-// MemoryBytes returns Options.Memory.
-func (t *Table) MemoryBytes() int64 { return t.o.Memory }
 
 // PageOf returns the page that a row lies in: rows of one page are best read together.
 func (t *Table) PageOf(row int64) uint32 { return t.o.PageOf(row) }
@@ -253,7 +229,6 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Reads.Add(1)
 	t.Counts.Rows.Add(int64(len(below)))
 	t.count(reads)
-	t.logFaults(reads)
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 const testRowBytes = 1000
@@ -18,11 +20,11 @@ func rowOf(row int64) []byte { return bytes.Repeat([]byte{byte(row)}, testRowByt
 // rowsBelow is a Source of all rows.
 type rowsBelow struct{}
 
-func (rowsBelow) ReadRows(_ context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) Reads {
+func (rowsBelow) ReadRows(_ context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) pages.ReadStats {
 	for i, row := range rows {
 		visit(i, rowOf(row), false, nil)
 	}
-	return Reads{}
+	return pages.ReadStats{}
 }
 
 // slowLog has the rows from 100 on. It hangs at row 200 until it is closed, and says of row 300, once it reads it, that it has been merged.

@@ -316,13 +316,11 @@ func (f *filler) allocate() (err error) {
 			if err != nil {
 				return err
 			}
-			view := &read.TableView{Rows: rows, Codec: codec}
-			if t.Resident != nil {
-				if view.Resident, err = residentOn(t, d); err != nil {
-					return err
-				}
+			resident, err := residentOn(t, d)
+			if err != nil {
+				return err
 			}
-			d.SetTable(i, view)
+			d.SetTable(i, &read.TableView{Rows: rows, Codec: codec, Resident: resident})
 		}
 	}
 	f.store.ShowSlabs()
@@ -402,7 +400,7 @@ func (f *filler) train() error {
 		if err := read.CheckRows(f.set.Tables[table], rows); err != nil {
 			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
-		if f.set.Tables[table].WantResident != nil {
+		if p.Rows[table] == 0 { // slabs hold none of its rows
 			continue
 		}
 		for part := range slices.Chunk(rows, observeRows) {
@@ -608,7 +606,8 @@ func (f *filler) observeRestored() ([]uint64, error) {
 	keys := f.o.Restored
 	rows := make([][]int64, len(f.set.Tables))
 	for _, key := range keys {
-		if table, row := hashmap.SplitKey(key); row < f.set.Tables[table].Tier.Rows() && f.set.Tables[table].WantResident == nil {
+		table, row := hashmap.SplitKey(key)
+		if now, _ := f.set.Tables[table].Cacheable(); row < now {
 			rows[table] = append(rows[table], row)
 		}
 	}
@@ -631,10 +630,11 @@ func (f *filler) markOversize(offered []read.Bitset) error {
 		largest = max(largest, s.PayloadFor(i, 1))
 	}
 	for i, t := range f.set.Tables {
-		if t.WantResident != nil || int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {
+		now, _ := t.Cacheable()
+		if int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {
 			continue
 		}
-		for row := range t.Tier.Rows() {
+		for row := range now {
 			if row%ahead == 0 {
 				if err := f.o.Context.Err(); err != nil {
 					return err

@@ -250,8 +250,11 @@ func (f *filler) placeTable(t *read.Table) (err error) {
 	return f.o.Context.Err()
 }
 
-// residentOn returns a resident table as a device reads it.
+// residentOn returns a resident table as a device reads it, nil for tables of other kinds.
 func residentOn(t *read.Table, d *read.Device) (*kernels.Resident, error) {
+	if t.Resident == nil {
+		return nil, nil
+	}
 	r, image := *t.Resident.Rows, make([]byte, kernels.RangesBytes)
 	var err error
 	if r.Directory, err = d.Device.Alloc(kernels.RangesBytes, "ranges of a resident table"); err != nil {

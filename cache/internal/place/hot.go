@@ -164,10 +164,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 func (h *Hot) addUnknown(tables []*read.Table, curve *placement.Curve, known float64) {
 	var rowBytes, stored, rows float64
 	var hits, lookups int64
-	for _, t := range tables {
-		if t.WantResident != nil {
-			continue
-		}
+	for t := range cacheable(tables) {
 		total := t.Tier.Totals()
 		rows += float64(total.Rows)
 		rowBytes += float64(total.RawBytes)

@@ -85,10 +85,7 @@ func (s *Store) SlotBytes(key uint64, l slab.Location) int {
 // LongestSlot returns the bytes of the longest slot that a row can need.
 func (s *Store) LongestSlot() int {
 	longest := 0
-	for _, t := range s.Set.Tables {
-		if t.WantResident != nil {
-			continue
-		}
+	for t := range cacheable(s.Set.Tables) {
 		longest = max(longest, slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	return longest

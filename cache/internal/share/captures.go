@@ -14,9 +14,8 @@ func (g *Guest) placeOf(device, i int) *board.Capture { return g.board.Capture(d
 
 // counted returns the table of the captured batch that has a place, and what its replays have counted. ok is false if the place has changed all the time.
 func (w *Owner) counted(c *board.Capture) (table uint64, t board.Totals, ok bool) {
-	if table, t, ok = c.Load(); table < uint64(len(w.set.Tables)) && w.set.Tables[table].Resident != nil {
-		t.Hits += t.Misses()
-		t.OfResident()
+	if table, t, ok = c.Load(); table < uint64(len(w.kinds)) {
+		w.kinds[table].replays(&t)
 	}
 	t.PeerHits = min(t.PeerHits, t.Hits)
 	return table, t, ok

@@ -21,9 +21,8 @@ func (g *Guest) countsLocked(device, table int) board.Totals {
 		return *was
 	}
 	now, ok := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
-	if g.owner.set.Tables[table].Resident != nil {
-		now.OfResident()
-	}
+	kind := g.owner.kinds[table]
+	kind.batches(&now)
 	replays, whole := g.capturedLocked(device, table)
 	now.Add(&replays)
 	switch {
@@ -34,21 +33,22 @@ func (g *Guest) countsLocked(device, table int) board.Totals {
 		g.owner.o.Log.Warn("counters of a client are out of range: it is not counted any more", slog.String("client", g.name))
 		return *was
 	}
-	if r := g.owner.set.Tables[table].Resident; r != nil { // what was read since it was counted last is taken for read from where overflow places lie now
-		if now.PeerBytes = was.PeerBytes; r.Rows.OnPeers() {
-			now.PeerBytes += now.HostBytes - was.HostBytes
-		}
-	}
+	kind.peerBytes(was, &now)
 	*was = now
 	return now
+}
+
+// addCountsLocked adds what countsLocked returns.
+func (g *Guest) addCountsLocked(to *board.Totals, device, table int) {
+	counts := g.countsLocked(device, table)
+	to.Add(&counts)
 }
 
 // totalsLocked returns the sum of all tables and devices. REQUIRES: as countsLocked.
 func (g *Guest) totalsLocked() (t board.Totals) {
 	for d := range g.counted {
 		for table := range g.counted[d] {
-			one := g.countsLocked(d, table)
-			t.Add(&one)
+			g.addCountsLocked(&t, d, table)
 		}
 	}
 	return t

@@ -10,7 +10,9 @@
 package share
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -33,6 +35,7 @@ type Owner struct {
 	life    chan struct{} // closed by Close
 	tasks   sync.WaitGroup
 
+	kinds  []tableKind
 	tables []wire.Table
 	codecs device.Buffer
 	sheet  device.Buffer
@@ -106,7 +109,8 @@ func (w *Owner) Configure(o sharing.Options) {
 // describeTables sets w.tables and returns the metadata of their codecs.
 func (w *Owner) describeTables() (metadata []byte, err error) {
 	for _, t := range w.set.Tables {
-		d := wire.Table{Name: t.Name, DType: t.DType.String(), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial(), Resident: t.Resident != nil}
+		w.kinds = append(w.kinds, kindOf(t))
+		d := wire.Table{Name: t.Name, DType: t.DType.String(), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial(), Resident: t.WantResident != nil}
 		if c := t.Tier.Codec(); c != nil {
 			meta, err := c.MarshalBinary()
 			if err != nil {
@@ -180,6 +184,14 @@ func (w *Owner) leaveAll() bool {
 	return true
 }
 
+// ReadAbsent implements sharing.Owner.
+func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.AbsentRows, error) {
+	if table < 0 || table >= len(w.kinds) {
+		return nil, fmt.Errorf("cache: table (%d) must be one with absent rows", table)
+	}
+	return w.kinds[table].readAbsent(ctx, rows)
+}
+
 // TableTotals implements read.Readers.
 func (w *Owner) TableTotals(table int) board.Totals {
 	w.mu.Lock()
@@ -187,8 +199,7 @@ func (w *Owner) TableTotals(table int) board.Totals {
 	t := w.mu.past[table]
 	for _, g := range w.mu.guests {
 		for d := range w.set.Devices {
-			one := g.countsLocked(d, table)
-			t.Add(&one)
+			g.addCountsLocked(&t, d, table)
 		}
 	}
 	return t
@@ -201,8 +212,7 @@ func (w *Owner) DeviceTotals(device int) board.Totals {
 	t := w.mu.pastOn[device]
 	for _, g := range w.mu.guests {
 		for table := range w.set.Tables {
-			one := g.countsLocked(device, table)
-			t.Add(&one)
+			g.addCountsLocked(&t, device, table)
 		}
 	}
 	return t

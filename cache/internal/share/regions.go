@@ -8,8 +8,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/wire"
-	"github.com/tensorcache/tensorcache/kernels"
-	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // regions numbers the memory that guests map. Owner.mu guards it.
@@ -113,12 +111,12 @@ func (w *Owner) layoutLocked() wire.Layout {
 		}
 		l.Devices = append(l.Devices, one)
 	}
-	for t, of := range w.set.Tables {
-		if of.Resident != nil {
+	for t, kind := range w.kinds {
+		if one := kind.residentLocked(r, l.Generation); one != nil {
 			if l.Residents == nil {
-				l.Residents = make([]*wire.Resident, len(w.set.Tables))
+				l.Residents = make([]*wire.Resident, len(w.kinds))
 			}
-			l.Residents[t] = w.residentLocked(of.Resident.Rows, l.Generation)
+			l.Residents[t] = one
 		}
 	}
 	r.forget(l.Generation)
@@ -136,33 +134,6 @@ func (w *Owner) tableViewLocked(i int, t *read.TableView, generation uint64) wir
 		Rejected:   r.ref(t.Rejected, i, false, false, "rejected rows", generation),
 		Oversize:   r.ref(t.Oversize, i, false, false, "oversize rows", generation),
 	}
-}
-
-// residentLocked describes where the rows of a resident table lie. Ranges may change meanwhile, by the rules of kernels.Ranges: then there is a later layout,
-// for which the writer waits before it goes on.
-func (w *Owner) residentLocked(of *kernels.Resident, generation uint64) *wire.Resident {
-	r, d := &w.mu.regions, &wire.Resident{}
-	for i := range of.Devices {
-		d.Slots = append(d.Slots, r.ref(of.Slots[i], i, false, false, "slots of a resident table", generation))
-		d.Words = append(d.Words, r.ref(of.Words[i], i, false, false, "words of a resident table", generation))
-	}
-	d.Only, d.Changes = of.Ranges.Now()
-	for n := range buddy.MaxRanges {
-		one := of.Ranges.Of(n)
-		if one == nil {
-			continue
-		}
-		to := wire.Range{Number: n, Target: one.Target, Slot: one.Slot, Overflow: one.Overflow}
-		for i := range of.Devices {
-			on, host := 0, one.Peers == nil
-			if !host {
-				on = one.Peers[i]
-			}
-			to.Buddy = append(to.Buddy, r.ref(one.Buddy[i], on, host, false, "buddy memory", generation))
-		}
-		d.Ranges = append(d.Ranges, to)
-	}
-	return d
 }
 
 // newLocked returns the regions that a guest has not been sent yet, with descriptors, in messages of at most wire.MaxFiles each. What it was sent

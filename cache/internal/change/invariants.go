@@ -1,5 +1,3 @@
-//go:build invariants
-
 package change
 
 import (
@@ -8,9 +6,23 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// checkWords panics unless place.Shared counts the location words of each slot that equal rows share, and every other slot has one word, and no bytes stay
-// reserved when nothing moves. REQUIRES: the cycle's lock is held, and no row is being admitted.
-func (w *Writer) checkWords() {
+// poison overwrites a freed slot, with the invariants tag: a batch that still reads it returns wrong rows.
+func poison(m *mirror, freed slot) error {
+	if !invariants {
+		return nil
+	}
+	if err := m.stream.Fill(m.owner.Slab.Slice(freed.offset, freed.offset+int64(freed.bytes)), 0xdb); err != nil {
+		return err
+	}
+	return m.stream.Synchronize()
+}
+
+// checkShared panics, with the invariants tag, if the books of shared slots are wrong. place.Shared counts the location words of each slot that equal rows
+// share, every other slot has one word, and no bytes stay reserved when nothing moves. REQUIRES: the cycle's lock is held, and no row is being admitted.
+func (w *Writer) checkShared() {
+	if !invariants {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.store.Shared.Any() || w.mu.err != nil {
