@@ -18,7 +18,7 @@ import (
 type kind interface {
 	// check returns what is wrong with a table.
 	check(t *Table) error
-	// checkAs returns an error if the elements of a table cannot be taken for those of another type.
+	// checkAs returns an error if the elements of a table cannot be read as another type.
 	checkAs(t *Table, of dtype.Type) error
 	// checkShared returns an error if a table cannot be one of a cache with Options.Shared, and checkResident one if it cannot be resident.
 	checkShared(t *Table) error
@@ -35,14 +35,14 @@ type kind interface {
 	// load loads a table into its host tier.
 	load(ctx context.Context, c *Cache, l loading) (*read.Table, error)
 
-	// stats adds the numbers of the kind to those of a table and of the cache.
+	// stats adds the numbers of the kind to the statistics of a table and of the cache.
 	stats(t *read.Table, done read.TableTotals, to *TableStats, all *Stats)
-	// taken returns the host memory that a table takes beside its host tier, and readBuffers that of the longest buffers of reads.
+	// taken returns the host memory that a table takes beside its host tier, and readBuffers the part that is the longest buffers of reads.
 	taken(t *read.Table, s *TableStats) int64
 	readBuffers(t *read.Table) int64
 	// merge does what Cache.MergeUpdates says.
 	merge(ctx context.Context, t *read.Table) error
-	// end makes reads that wait for something else than memory return. close closes what the rows were read from; if New has failed, it is the caller's again.
+	// end makes reads of pages return. close closes the pages and their log; if New has failed, the pages stay open: they are the caller's again.
 	end(t *read.Table)
 	close(t *read.Table, failed bool) error
 }
@@ -71,7 +71,7 @@ func (inHost) merge(context.Context, *read.Table) error                 { return
 func (inHost) end(*read.Table)                                          {}
 func (inHost) close(*read.Table, bool) error                            { return nil }
 func (inHost) checkTarget(t *read.Table, _ int) error {
-	return &optionsError{[]string{fmt.Sprintf("cache: table %s must be resident to be moved to a target", t.Name)}}
+	return badOption("cache: table %s must be resident to be moved to a target", t.Name)
 }
 
 // inMemory is a table all of whose rows are in host memory.

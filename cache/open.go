@@ -82,9 +82,9 @@ func (c *Cache) backend() ([]device.Device, error) {
 
 // chooseNodes chooses the memory nodes of the host tier.
 func (c *Cache) chooseNodes() error {
-	nodes, fault := place.ChooseNodes(c.tuning.sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
-	if fault != "" {
-		return &optionsError{[]string{fault}}
+	nodes, problem := place.ChooseNodes(c.tuning.sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
+	if problem != "" {
+		return badOption("%s", problem)
 	}
 	c.store.Nodes = nodes
 	return nil

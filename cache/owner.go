@@ -14,7 +14,7 @@ import (
 )
 
 // owner is who changes a cache, and knows where its rows are: this process (local), or the process to which an attached cache is attached (*remote). Cache has checked
-// arguments, but for what only the owner knows: the budget, and whether appended rows leave a gap.
+// arguments, except what only the owner knows: the budget, a target of Retarget, and whether appended rows leave a gap.
 type owner interface {
 	// update returns how many rows it has replaced: always the first ones. begun says whether it may have replaced some, and not only refused them.
 	update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, begun bool, err error)
@@ -74,7 +74,7 @@ func (l local) refresh(ctx context.Context) error { return l.writer.Refresh(ctx)
 
 func (l local) setBudget(ctx context.Context, bytes int64) error {
 	if bytes > maxBudget {
-		return &optionsError{[]string{fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", bytes)}}
+		return badOption("cache: Budget (%d B) must be at most 2^59 B", bytes)
 	}
 	return l.writer.SetBudget(ctx, bytes)
 }

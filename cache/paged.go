@@ -110,7 +110,7 @@ func (p inPages) close(t *read.Table, failed bool) error {
 // minLanding is how many bytes of rows may wait for a ring that is shorter.
 const minLanding = 8 << 20
 
-// Prefetch begins to read those of rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
+// Prefetch begins to read the rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
 // them soon find them in the host tier. Up to an eighth of Options.Host.Memory is for rows read so. Rows that are there already cost a lookup.
 // Rows that cannot be read are left to the batches that need them, whose errors say why. For row numbers outside the table the error wraps ErrRows.
 func (c *Cache) Prefetch(table int, rows []int64) error {
@@ -164,7 +164,7 @@ type TierStats struct {
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
 	UpdateBytes        int64 `kind:"counter"`
 	UpdateBytesWritten int64 `kind:"counter"`
-	// HeldRows are rows of which the log has the newest version, and HeldBytes is the length of its files, or of its rows in memory.
+	// HeldRows are rows whose newest version is in the log, and HeldBytes is the length of its files, or of its rows in memory.
 	HeldRows, HeldBytes int64
 	// FailedMerges is how often the log of updates could not be merged into the pages, or compacted: it grows until that succeeds. MergeWaiting says that a merge
 	// waits for the store now, such as a cluster with slots on their way between masters.

@@ -14,7 +14,7 @@ import (
 // The pages are the cache's once New has succeeded: Cache.Close closes them, and before that Table.Close.
 //
 // Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is closed; further updates return
-// an error. WithLog keeps them in files, from which those of a table whose only store is a pages.Rewritable, such as a cluster, are merged into its pages.
+// an error. WithLog keeps them in files. If the table's only store is a pages.Rewritable, such as a cluster, they are merged into its pages.
 func FromPages(t *pages.Table) (Table, error) {
 	return fromPages(t, false)
 }
@@ -53,7 +53,7 @@ func openPages(dir string) (Table, error) {
 // is made by the first update. With durable, Update returns when the rows are on the drive; without, a machine that fails may lose the latest
 // updates, a process that ends does not. For other tables it changes nothing. Open has a log in the folder delta of the directory of pages, not durable.
 //
-// The log is merged into the pages of [Open], and into those of FromPages if their only store is a pages.Rewritable. For other stores only its newest
+// The log is merged into the pages of [Open], and into pages of FromPages if their only store is a pages.Rewritable. For other stores only its newest
 // versions are kept. See [Cache.MergeUpdates].
 func (t Table) WithLog(dir string, durable bool) Table {
 	if p, ok := t.kind.(inPages); ok {
@@ -64,7 +64,7 @@ func (t Table) WithLog(dir string, durable bool) Table {
 }
 
 // MergeUpdates writes the updated rows of a table's log into the next generation of its pages, reads that from then on, and removes the rows from the
-// log. Gathers and updates go on meanwhile. The pages are those of a directory that was opened by [Open], or lie in one store that is a pages.Rewritable,
+// log. Gathers and updates go on meanwhile. The pages must lie in a directory that was opened by [Open], or in one store that is a pages.Rewritable,
 // such as a cluster: there it fails if another generation was committed since the pages were opened, and waits up to 30 s for reads of the old
 // generation, which is then deleted. The cache merges by itself when the log has more than an eighth of the table's stored bytes, and more than 64 MiB.
 //

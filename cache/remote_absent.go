@@ -35,12 +35,8 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 	defer stop()
 	n := a.rowBytes
 	fail := func(i int, err error) {
-		at := int(positions[i])
-		clear(out[at*stride:][:n])
-		o.FailedAt = append(o.FailedAt, at)
-		if o.Failed++; o.Err == nil || at < o.At {
-			o.At, o.Err = at, err
-		}
+		clear(out[int(positions[i])*stride:][:n])
+		o.Fail(int(positions[i]), err)
 	}
 	part := max(1, min(requestRows, wire.AbsentBytes/n))
 	var silent error // the owner is not asked again

@@ -23,7 +23,7 @@ type ResidentOptions struct {
 	MaxTarget int
 	// MaxOverflow is the largest share of rows, 0 to 1, that may be longer than a target that is chosen: of each range, if there are several. Default 0.3.
 	MaxOverflow float64
-	// Retarget has the table moved by itself to another target, or to several, when more rows than MaxOverflow, of all or of a range, are longer than the target.
+	// Retarget moves the table to another target, or to several, in the background when more rows than MaxOverflow, of all or of a range, are longer than the target.
 	Retarget bool
 	// Buddy says where what is longer than the slots lies. Default BuddyHost.
 	Buddy BuddyMemory
@@ -89,7 +89,7 @@ func (d inDevices) hostBytes(t *Table) (bytes int64, what string, part *hostPart
 
 func (d inDevices) terms(t *Table, to *registry.Terms) {
 	to.Resident = d.o.want().MaxOverflow
-	if d.o.Target > 0 { // whatever overflows
+	if d.o.Target > 0 { // any share may overflow
 		to.Resident, to.Budget = 1, int64(d.o.Target+buddy.WordBytes)*max(t.capacity, int64(t.Rows()))
 	}
 }
@@ -135,7 +135,7 @@ func (c *Cache) Retarget(ctx context.Context, table, target int) error {
 
 func (inDevices) checkTarget(t *read.Table, target int) error {
 	if target < 0 || target%buddy.MinTarget != 0 {
-		return &optionsError{[]string{fmt.Sprintf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)}}
+		return badOption("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)
 	}
 	return nil
 }

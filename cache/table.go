@@ -102,7 +102,7 @@ func (r reader) ReadFrom(row int64, dst []byte) error { return r.read(row, dst) 
 // Adopt is FromBytes without the copy: mem itself becomes the host tier of the table. New compresses the rows in their places, and page-locks
 // the memory for GPUs if it is not page-locked already. The rows keep their distance, so compression saves transfers, not memory.
 //
-// From New until Close the memory is the cache's: nobody may read or write it, nor unmap or unlock it. Close leaves whatever it then holds,
+// From New until Close the memory is the cache's: nobody may read or write it, nor unmap or unlock it. Close leaves what it then holds, compressed rows,
 // or the rows if RestoreOnClose is set. If New fails, the rows are as they were.
 //
 // mem must begin at a page, and be anonymous or shared memory outside the Go heap: of mmap, memfd_create, a file under /dev/shm, C's
@@ -162,7 +162,7 @@ func (s *sequential) Read(dst []byte) (rows int, err error) {
 
 func (s *sequential) Close() error { return s.File.Close() }
 
-// rewind has Read begin with the first row. It opens the file again if a New that has failed has read rows.
+// rewind makes Read begin with the first row. It opens the file again if a New that has failed has read rows.
 func (s *sequential) rewind() error {
 	if !s.read {
 		return nil
@@ -204,9 +204,9 @@ func (t Table) WithCodec(name Codec) Table {
 	return t
 }
 
-// WithDType returns the table with its elements taken for those of another type of the same length, such as the Uint8 of a file for
-// Float8E4M3FN, or its rows for rows of parts that are as long. The rows' bytes stay as they are. It returns an error for types of another
-// length, and for another type than that of page files.
+// WithDType returns the table with its elements read as another type of the same length, such as the Uint8 of a file as
+// Float8E4M3FN, or its rows as rows of parts that are as long. The rows' bytes stay as they are. It returns an error for types of another
+// length, and for page files unless it is their type.
 func (t Table) WithDType(of dtype.Type) (Table, error) {
 	if err := t.kind.checkAs(&t, of); err != nil {
 		return t, err

@@ -27,7 +27,7 @@ type demand struct {
 	drawn   []registry.Drawn // rows that stand for all, those looked up most often first; nil: nothing is known
 }
 
-// found returns the share of the lookups that the best so many rows get. If nothing is known, it is that of a power law, as for codecs.
+// found returns the share of the lookups that the best rows get, given their number. If nothing is known, lookups are taken to follow a power law, as for codecs.
 func (d *demand) found(rows float64) float64 {
 	if d.drawn == nil {
 		return math.Pow(min(1, max(0, rows)/max(1, d.rows)), unknownPower)
@@ -117,7 +117,7 @@ type hostPart struct {
 	bytes       int64
 }
 
-// saved returns the time that rows in the tier save if it has so many bytes.
+// saved returns the time that rows in the tier save if it has this number of bytes.
 func (p *hostPart) saved(bytes int64) float64 {
 	return p.weight * (p.d.found(p.slabs+float64(bytes-p.least)/p.slot) - p.d.found(p.slabs))
 }
@@ -157,7 +157,7 @@ func divideHost(memory int64, parts []*hostPart) {
 	parts[len(parts)-1].bytes += left
 }
 
-// divideByTime gives each part further steps of so many bytes, n in all, and returns how many it gave: fewer if all rows of all tables have room. What a part saves
+// divideByTime gives the parts n further steps of step bytes in all, and returns how many it gave: fewer if all rows of all tables have room. What a part saves
 // grows in leaps, as it is known from a sample. So it is judged by the best that any further number of steps saves, a step, and gets as many.
 func divideByTime(step int64, n int, parts []*hostPart) (given int64) {
 	saved := make([][]float64, len(parts))

@@ -85,9 +85,9 @@ func (u *Log) open(withTable bool) (*delta.Log, error) {
 	return l, nil
 }
 
-// Append writes versions of rows. sync returns when they are durable, if the log is. show has Find and Get find them, and must be called, unless sync has failed.
+// Append writes versions of rows. sync returns when they are durable, if the log is. apply makes Find and Get return them, and must be called, unless sync has failed.
 // stored must not change before.
-func (u *Log) Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, show func(), err error) {
+func (u *Log) Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, apply func(), err error) {
 	l, err := u.open(false)
 	if err != nil {
 		if u.o.OpenError != nil {

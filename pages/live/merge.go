@@ -23,7 +23,7 @@ const (
 	maxMergeWait   = 5 * time.Minute
 	// oldReads is how long a merge waits for reads of the generation before, to delete it.
 	oldReads = 30 * time.Second
-	// maxWritten is how many generations that a process has written are known, the latest ones: with maxMergeWait between them, those of three days.
+	// A log remembers the latest maxWritten generations that it has written: three days of them, with maxMergeWait between them.
 	maxWritten = 1024
 )
 
@@ -227,7 +227,7 @@ func (u *Log) settle(ctx context.Context, s pages.Rewritable) error {
 	return nil
 }
 
-// follow has reads go from generation g on to the current one, if this process has written that, and returns the number of the generation that is read then. A
+// follow makes reads go from generation g on to the current one, if this process has written that, and returns the number of the generation that is read then. A
 // merge that got no answer may have committed, or do so later, while the next one is under way: so any generation that this process has written may be the
 // current one. It is an error if another process has written it: it need not have the updates of the log. REQUIRES: u.merging is held.
 func (u *Log) follow(ctx context.Context, g *generation) (reads uint64, err error) {

@@ -23,7 +23,7 @@ type Table struct {
 	current    *generation
 }
 
-// New returns the table whose pages, opened, are those of t. Close closes them. With merged, pages that are those of a directory get the updates of a [Log].
+// New returns the table of pages that are open. Close closes them. With merged, a [Log] merges updates into the page files of the table's directory.
 func New(t *pages.Table, merged bool) *Table {
 	p := &Table{manifest: t.Manifest(), current: newGeneration(t)}
 	if stores := t.Stores(); len(stores) == 1 {

@@ -7,7 +7,7 @@ import (
 )
 
 // poison overwrites a freed slot, with the invariants tag: a batch that still reads it returns wrong rows.
-func poison(m *mirror, freed slot) error {
+func poison(m *deviceWriter, freed slot) error {
 	if !invariants {
 		return nil
 	}
@@ -25,21 +25,21 @@ func (w *Writer) checkShared() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.store.Shared.Any() || w.mu.err != nil {
+	if !w.store.SharedSlots.Any() || w.mu.err != nil {
 		return
 	}
 	live, words := w.store.Topology.Load().Live, map[slab.Location]int64{}
 	for key, first := range w.mu.index.m.All() {
 		for l := range w.mu.index.cachedAt(key, first).All() {
-			_, _, shared := w.store.Shared.Of(l)
+			_, _, shared := w.store.SharedSlots.Of(l)
 			if words[l]++; words[l] > 1 && !shared {
 				panic(fmt.Sprintf("change: slot %#x has several words and is not shared", uint64(l)))
 			}
 		}
 	}
 	moving := false
-	for l, n := range w.store.Shared.Words {
-		moving = moving || w.store.Shared.Moves(l)
+	for l, n := range w.store.SharedSlots.Words {
+		moving = moving || w.store.SharedSlots.Moves(l)
 		if live>>l.Slab()&1 != 0 && words[l] != n {
 			panic(fmt.Sprintf("change: shared slot %#x has %d words, %d are counted", uint64(l), words[l], n))
 		}

@@ -10,17 +10,17 @@ import (
 
 func (p *paged) start() { p.w.tasks.Go(p.insertPrefetched) }
 
-// insertPrefetched shows rows of flights in the ring of the host tier until the cache closes.
+// insertPrefetched puts rows of flights in the ring of the host tier until the cache closes.
 func (p *paged) insertPrefetched() {
 	w, t := p.w, p.t.Cold
-	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "land"))
+	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "insert"))
 	for {
 		select {
 		case <-w.life.Done():
 			return
-		case f := <-t.Landings():
+		case f := <-t.Completed():
 			err := p.insert(f)
-			t.Landed(f)
+			t.Release(f)
 			if err != nil {
 				return // the cache closes, or cannot be changed any more
 			}
@@ -28,7 +28,7 @@ func (p *paged) insertPrefetched() {
 	}
 }
 
-// insert shows the rows of a flight. Segments of the ring whose rows give way are used an epoch later.
+// insert puts the rows of a flight in the ring. Segments of the ring whose rows give way are used an epoch later.
 func (p *paged) insert(f *cold.Flight) error {
 	w, t, table := p.w, p.t, p.table
 	for from := 0; from < len(f.Rows); {
@@ -67,7 +67,7 @@ func (p *paged) insert(f *cold.Flight) error {
 	return nil
 }
 
-// insertPart shows rows of a flight from one on, and returns how many it has dealt with. full says that the ring has no room for the next one.
+// insertPart inserts rows of a flight from number from on, and returns how many it has dealt with. full says that the ring has no room for the next one.
 func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err error) {
 	w, t, table := p.w, p.t, p.table
 	err = w.change(func() error {

@@ -163,7 +163,7 @@ func asBytes(words []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 }
 
-// elementsOf returns the number that stands for a type in a snapshot: that of package dtype, or a hash of the names of a row of parts with the
+// elementsOf returns the number that stands for a type in a snapshot: package dtype's, or a hash of the names of a row of parts with the
 // highest bit set.
 func elementsOf(of dtype.Type) uint64 {
 	if !of.IsRow() {

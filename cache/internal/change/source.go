@@ -21,7 +21,7 @@ type source interface {
 	invalidateLocked(rows []int64)
 	// has says whether a batch that begins now hits a row.
 	has(row int64) bool
-	// whereLocked says where a row is. It is given a zero Where, but for Device, which is -1. measure then fills in the stored lengths that only reading the
+	// whereLocked says where a row is. It is given a Where that is zero except for Device, which is -1. measure then fills in the stored lengths that only reading the
 	// rows tells, without the lock.
 	whereLocked(row int64, to *Where)
 	measure(rows []int64, all []Where) error
@@ -79,7 +79,7 @@ func (c *cached) invalidateLocked(rows []int64) {
 				w.dropSlotLocked(f)
 				w.Counts.Invalidated.Add(1)
 			}
-		} else if p := w.mu.index.places(key); p.Valid() {
+		} else if p := w.mu.index.locations(key); p.Valid() {
 			w.evictLocked(key, p, slab.Invalidated)
 			w.Counts.Invalidated.Add(1)
 		}

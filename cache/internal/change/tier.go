@@ -24,8 +24,8 @@ type fetched struct {
 	version    uint32 // of cold.Table, before the row was read
 }
 
-// hiddenPlace is a place in a host tier whose row is withdrawn. It is freed an epoch later.
-type hiddenPlace struct {
+// demotedRow is the slot in a host tier of a row that was made absent. It is freed an epoch later.
+type demotedRow struct {
 	tier *transfer.Tier
 	at   slab.Location
 }
@@ -129,8 +129,8 @@ func (w *Writer) fetchUnread(ctx context.Context, device int, rows []wanted) err
 	return w.fetch(ctx, keys)
 }
 
-// showLocked has the devices store words of a host tier's index.
-func (w *Writer) showLocked(table int, words []transfer.Written) error {
+// storeWordsLocked stores words of a host tier's index on the devices.
+func (w *Writer) storeWordsLocked(table int, words []transfer.Written) error {
 	if len(words) == 0 {
 		return nil
 	}
@@ -138,17 +138,17 @@ func (w *Writer) showLocked(table int, words []transfer.Written) error {
 	for i, one := range words {
 		all[i] = word{one.Index, one.Value}
 	}
-	return w.mu.index.onMirrors(func(i int, m *mirror) error { return m.store(w.set.Devices[i].Table(table).Rows.Index, all) })
+	return w.mu.index.onDevices(func(i int, m *deviceWriter) error { return m.store(w.set.Devices[i].Table(table).Rows.Index, all) })
 }
 
-// publishWordsLocked has the devices store words of a host tier's index, and publishes.
+// publishWordsLocked stores words of a host tier's index on the devices, and publishes.
 func (w *Writer) publishWordsLocked(table int, words []transfer.Written) error {
-	w.failLocked(w.showLocked(table, words))
+	w.failLocked(w.storeWordsLocked(table, words))
 	return w.publishLocked()
 }
 
-// hide makes rows absent, and frees their places an epoch later.
-func (p *paged) hide(ctx context.Context, rows []int64) error {
+// demote makes rows absent, and frees their slots an epoch later.
+func (p *paged) demote(ctx context.Context, rows []int64) error {
 	w, t, table := p.w, p.t, p.table
 	for part := range slices.Chunk(rows, changedRows) {
 		err := w.change(func() error {
@@ -159,7 +159,7 @@ func (p *paged) hide(ctx context.Context, rows []int64) error {
 				}
 				word, at := t.Tier.Hide(row)
 				words = append(words, word)
-				w.cycle.hidden = append(w.cycle.hidden, hiddenPlace{t.Tier, at})
+				w.cycle.demoted = append(w.cycle.demoted, demotedRow{t.Tier, at})
 			}
 			t.Cold.Counts.Demoted.Add(int64(len(words)))
 			return w.publishWordsLocked(table, words)
@@ -168,22 +168,22 @@ func (p *paged) hide(ctx context.Context, rows []int64) error {
 			return err
 		}
 	}
-	return w.freeHidden(ctx)
+	return w.freeDemoted(ctx)
 }
 
-// freeHidden frees the places of rows that were made absent, also by a cycle that ended early.
-func (w *Writer) freeHidden(ctx context.Context) error {
-	if len(w.cycle.hidden) == 0 {
+// freeDemoted frees the slots of rows that were made absent, also by a cycle that ended early.
+func (w *Writer) freeDemoted(ctx context.Context) error {
+	if len(w.cycle.demoted) == 0 {
 		return nil
 	}
 	if err := w.waitEpoch(ctx); err != nil {
 		return err
 	}
 	return w.change(func() error {
-		for _, h := range w.cycle.hidden {
+		for _, h := range w.cycle.demoted {
 			h.tier.Free(h.at)
 		}
-		w.cycle.hidden = w.cycle.hidden[:0]
+		w.cycle.demoted = w.cycle.demoted[:0]
 		return nil
 	})
 }
@@ -283,13 +283,13 @@ func (p *paged) plan(r *ranking) *tierPlan {
 	return plan
 }
 
-// tierSpare: a cycle plans to fill a host tier but for one byte in so many, because slots of different lengths leave holes.
+// tierSpare: a cycle leaves one in tierSpare bytes of a host tier free, because slots of different lengths leave holes.
 const tierSpare = 64
 
 // refresh moves rows up to MaxBytes.
 func (p *paged) refresh(ctx context.Context, r *ranking, ranked read.Bitset) error {
 	w, t := p.w, p.t
-	if err := w.freeHidden(ctx); err != nil {
+	if err := w.freeDemoted(ctx); err != nil {
 		return err
 	}
 	plan := p.plan(r)
@@ -320,7 +320,7 @@ func (p *paged) refresh(ctx context.Context, r *ranking, ranked read.Bitset) err
 	return nil
 }
 
-// makeRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
+// makeRoom makes rows absent until this number of bytes of the main region is free: first those that a slab holds, then those that are not ranked,
 // then those ranked too low. A cycle looks at each row once for each of these.
 func (p *paged) makeRoom(ctx context.Context, plan *tierPlan, bytes int64, ranked read.Bitset) error {
 	w, t := p.w, p.t
@@ -345,5 +345,5 @@ func (p *paged) makeRoom(ctx context.Context, plan *tierPlan, bytes int64, ranke
 			chosen[row] = true
 		}
 	}
-	return p.hide(ctx, rows)
+	return p.demote(ctx, rows)
 }

@@ -140,7 +140,7 @@ type State struct {
 	OverlayRows  int64
 	MeanAge      time.Duration // of the cached rows
 	CopiedRows   int64
-	// Err is the error after which nothing can be changed, CycleErr that of the last cycle.
+	// Err is the error after which nothing can be changed, CycleErr the last cycle's error.
 	Err, CycleErr error
 }
 
@@ -181,7 +181,7 @@ func (w *Writer) held() State {
 	return s
 }
 
-// Cached returns the bytes of the slots that rows take on devices that are not lost, beyond so many bytes on each; ok is false before
+// Cached returns the bytes of the slots that rows take on devices that are not lost, without the first beyond bytes on each; ok is false before
 // Open.
 func (w *Writer) Cached(beyond int64) (used int64, ok bool) {
 	w.mu.Lock()

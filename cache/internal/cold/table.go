@@ -36,9 +36,9 @@ type StoreReads struct {
 
 // Log holds the newest versions of updated rows.
 type Log interface {
-	// Append takes new versions of rows. sync returns when they are durable, if the log is. show has Find and Get find them, each row in the version of the last Append
-	// that was shown. sync must be called once, and show as well when sync has returned nil. stored must not change before. Both are nil if there is an error.
-	Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, show func(), err error)
+	// Append takes new versions of rows. sync returns when they are durable, if the log is. apply makes Find and Get return them, each row in the version of the last Append
+	// that was applied. sync must be called once, and apply as well when sync has returned nil. stored must not change before. Both are nil if there is an error.
+	Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, apply func(), err error)
 	// Find says whether the log has a version of a row, and how many bytes it is stored in. It does not wait for a drive.
 	Find(row int64) (stored int, compressed, ok bool)
 	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later. It may take as long as a drive does.
@@ -73,7 +73,7 @@ type Options struct {
 	Timeout  time.Duration
 	Log      Log
 	Ahead    int64 // most rows that prefetches under way may have
-	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
+	Waiting  int64 // most bytes of flights that have been read and wait for the host tier; one flight may be longer
 	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
 	Taken  func(row int64)
 	PageOf func(row int64) uint32
@@ -84,17 +84,17 @@ type Options struct {
 type Table struct {
 	Counts Counts
 
-	o        Options
-	source   Source
-	life     context.Context
-	end      context.CancelCauseFunc
-	versions [versions]atomic.Uint32
-	flights  flights
-	landings chan *Flight
-	waiting  atomic.Int64  // bytes of the flights in landings
-	logReads chan struct{} // has room for the reads of the log that are under way
-	commits  commits
-	stores   struct {
+	o         Options
+	source    Source
+	life      context.Context
+	end       context.CancelCauseFunc
+	versions  [versions]atomic.Uint32
+	flights   flights
+	completed chan *Flight
+	waiting   atomic.Int64  // bytes of the flights in completed
+	logReads  chan struct{} // has room for the reads of the log that are under way
+	commits   commits
+	stores    struct {
 		sync.Mutex
 		all []StoreReads
 	}
@@ -139,7 +139,7 @@ func (t *Table) countStore(s pages.StoreStats) *throttle.Log {
 
 // Counts are the counters of a Table.
 type Counts struct {
-	Rows, Pages, Bytes, Nanos, Reads atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
+	Rows, Pages, Bytes, Nanos, Reads atomic.Int64 // read; Reads counts calls, each for one batch or one prefetch
 	FromLog, LogReads, LogNanos      atomic.Int64 // rows that the log had, reads that found some there, and how long these took
 	FromFlight                       atomic.Int64 // rows that were on their way
 	Prefetched, Unused, Dropped      atomic.Int64 // rows that Prefetch was asked for and that were not in flight; those that left unread; those for which there was no room
@@ -150,7 +150,7 @@ const versions = 1 << 14
 
 // New returns a table that reads from a source.
 func New(source Source, o Options) *Table {
-	t := &Table{o: o, source: source, landings: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
+	t := &Table{o: o, source: source, completed: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
 	t.life, t.end = context.WithCancelCause(context.Background())
 	t.flights.rows = map[int64]flightRow{}
 	t.commits.last = make(chan struct{})
@@ -167,9 +167,9 @@ func (t *Table) Life() context.Context { return t.life }
 // Close closes the log. REQUIRES: End, and no read is under way.
 func (t *Table) Close() error { return t.o.Log.Close() }
 
-// SetAhead sets Options.Ahead, Options.Landing and Options.Taken. No other call may be under way.
+// SetAhead sets Options.Ahead, Options.Waiting and Options.Taken. No other call may be under way.
 func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
-	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
+	t.o.Ahead, t.o.Waiting, t.o.Taken = rows, bytes, taken
 }
 
 // PageOf returns the page that a row lies in: rows of one page are best read together.
@@ -257,7 +257,15 @@ type Outcome struct {
 	Took         time.Duration
 }
 
-// Add adds what became of another batch's rows, but for FailedAt. At and Err stay those of the first batch with rows that failed.
+// Fail notes that the row at a position has failed.
+func (o *Outcome) Fail(at int, err error) {
+	o.FailedAt = append(o.FailedAt, at)
+	if o.Failed++; o.Err == nil || at < o.At {
+		o.At, o.Err = at, err
+	}
+}
+
+// Add adds what became of another batch's rows, except FailedAt. At and Err stay as the first batch with failed rows has set them.
 func (o *Outcome) Add(other *Outcome) {
 	if o.Failed == 0 {
 		o.At, o.Err = other.At, other.Err
@@ -265,8 +273,8 @@ func (o *Outcome) Add(other *Outcome) {
 	o.Rows, o.Failed, o.Took = o.Rows+other.Rows, o.Failed+other.Failed, o.Took+other.Took
 }
 
-// Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
-// what it reads shown in the host tier. stored is not changed later.
+// Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and hands
+// what it reads to the writer for the host tier. stored is not changed later.
 func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
 	rest, at := t.flights.take(ctx, t, rows, put)
 	if len(rest) == 0 {
@@ -280,7 +288,7 @@ func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, store
 		}
 		put(at[i], stored, compressed, err)
 	})
-	t.land(f)
+	t.complete(f)
 }
 
 // Longest is the longest time that Deliver takes: a row that is being prefetched may fail, and be read again.
@@ -305,10 +313,7 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 		clear(to)
 		mu.Lock()
 		defer mu.Unlock()
-		o.FailedAt = append(o.FailedAt, int(positions[i]))
-		if o.Failed++; o.Err == nil || int(positions[i]) < o.At {
-			o.At, o.Err = int(positions[i]), err
-		}
+		o.Fail(int(positions[i]), err)
 	}
 	t.Deliver(ctx, rows, put)
 	o.Took = time.Since(begun)

@@ -100,10 +100,10 @@ func TestTable_LogEnds(t *testing.T) {
 	}
 }
 
-// TestTable_LandingsAreBounded: rows that wait for the ring take so many bytes at most; one flight is let in also if it is longer.
-func TestTable_LandingsAreBounded(t *testing.T) {
+// TestTable_WaitingFlightsAreBounded: rows that wait for the ring take so many bytes at most; one flight is let in also if it is longer.
+func TestTable_WaitingFlightsAreBounded(t *testing.T) {
 	const flight = 20 // rows
-	table := New(rowsBelow{}, Options{Name: "x", RowBytes: testRowBytes, Timeout: time.Minute, Log: NewMemoryLog(0), Landing: 3*flight*testRowBytes + 10})
+	table := New(rowsBelow{}, Options{Name: "x", RowBytes: testRowBytes, Timeout: time.Minute, Log: NewMemoryLog(0), Waiting: 3*flight*testRowBytes + 10})
 	gather := func(n int) {
 		rows, at := make([]int64, n), make([]uint32, n)
 		for i := range rows {
@@ -116,8 +116,8 @@ func TestTable_LandingsAreBounded(t *testing.T) {
 	land := func() (flights int) {
 		for {
 			select {
-			case f := <-table.Landings():
-				table.Landed(f)
+			case f := <-table.Completed():
+				table.Release(f)
 				flights++
 			default:
 				return flights

@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 )
 
-// AheadLookups returns how many lookups of the training batches are read before the tables are loaded, which have so many bytes. Each takes 8
+// AheadLookups returns how many lookups of the training batches are read before the tables, which have this number of bytes, are loaded. Each takes 8
 // bytes until the policy has learnt from it, and while Draw runs about 50. With few of them, the rows of a large table are ranked worse than
 // admission will rank them: of 30 M rows, 2 M lookups of 9 M promised 38 % of hits where there were 48 %.
 func AheadLookups(bytes float64) int { return int(min(mostAhead, max(leastAhead, bytes/aheadShare))) }
@@ -63,9 +63,9 @@ const (
 	drawnBytes = 4 << 20 // of the rows that are drawn, unless leastDrawn take more
 	mostDrawn  = 4096
 	leastDrawn = 256
-	drawnShare = 8 // of a table, one row in so many is drawn at most, or smallDrawn rows
+	drawnShare = 8 // at most one in drawnShare rows of a table is drawn, or smallDrawn rows
 	smallDrawn = 64
-	// unseenShare of the draws, one in so many, are of rows that training did not look up.
+	// One in unseenShare draws is a row that training did not look up.
 	unseenShare = 8
 	// levelDraws are the fewest draws whose lookups are made to agree with what was counted.
 	levelDraws = 16
@@ -108,7 +108,7 @@ func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uin
 // sortedParts is how many parts for each processor a long list is divided into to be sorted.
 const sortedParts = 4
 
-// sorted returns the row numbers of a table of so many rows in order. All processors sort long lists.
+// sorted returns row numbers, which are below rows, in order. All processors sort long lists.
 func sorted(list []int64, rows int64) []int64 {
 	parts := int64(sortedParts * runtime.GOMAXPROCS(0))
 	if len(list) < 1<<16 || rows < parts {
@@ -175,7 +175,7 @@ type looked struct {
 	before, after int32
 }
 
-// count returns the rows of before, in order, and how many lookups of after are of them. Both slices are sorted.
+// count returns the rows of before, in order, and how many lookups of after ask for them. Both slices are sorted.
 func count(before, after []int64) (seen []looked, asked int) {
 	j := 0
 	for i := 0; i < len(before); {
@@ -194,14 +194,14 @@ func count(before, after []int64) (seen []looked, asked int) {
 	return seen, asked
 }
 
-// drawSeen draws n rows, half by their lookups and half alike, those that were looked up equally often in a random order. All are drawn if
+// drawSeen draws n rows, half by their lookups and half with equal chances, those that were looked up equally often in a random order. All are drawn if
 // there are no more.
 func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []registry.Drawn) {
 	order := byLookups(seen, r)
 	take := func(l looked, rows float64) {
 		drawn = append(drawn, registry.Drawn{Row: l.row, Rows: rows, Count: float64(l.before), Lookups: rows * float64(l.after) / float64(later)})
 	}
-	// Each draw is of the row at which the sum of the weights reaches the next step.
+	// Each draw takes the row at which the sum of the weights reaches the next step.
 	sum, next := 0.0, r.Float64()
 	from, fromDrawn := 0, 0
 	for i, l := range order {
@@ -228,28 +228,8 @@ func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []regis
 func byLookups(seen []looked, r *rand.Rand) []looked {
 	mixed := slices.Clone(seen)
 	r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-	most := int32(0)
-	for _, l := range mixed {
-		most = max(most, l.before)
-	}
-	if int(most) > len(mixed) {
-		slices.SortStableFunc(mixed, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
-		return mixed
-	}
-	// A counting sort, as there are up to a million rows: at is where the next row of each count goes.
-	at, order := make([]int32, most+2), make([]looked, len(mixed))
-	for _, l := range mixed {
-		at[most-l.before+1]++
-	}
-	for i := range at[1:] {
-		at[i+1] += at[i]
-	}
-	for _, l := range mixed {
-		to := &at[most-l.before]
-		order[*to] = l
-		*to++
-	}
-	return order
+	slices.SortStableFunc(mixed, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
+	return mixed
 }
 
 // agree scales draws of the rows so that they stand for as many rows and as many later lookups as there are.

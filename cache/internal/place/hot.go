@@ -66,7 +66,7 @@ func NewHot(o HotOptions, devices int) *Hot {
 // ranking.
 func DecideAt(cycles int64) bool { return bits.OnesCount64(uint64(cycles)) == 1 || cycles%64 == 0 }
 
-// Rows move to another split only if its predicted time is below betterBy times the present one.
+// Rows are copied or divided anew only if the predicted time is below betterBy times the present one.
 const betterBy = 0.97
 
 // Decide ranks the rows by the policy and predicts the load of each slab. If Mode is Auto, it then chooses which rows to copy. The

@@ -163,7 +163,7 @@ func cached(tables []*read.Table, share, mapBytes float64) (rows, bytes float64)
 	return rows, bytes
 }
 
-// share returns which share of the rows without equals the budgets hold, if all rows are used alike.
+// share returns which share of the rows without equals the budgets hold, if all rows are used equally often.
 func (s *Space) share(tables []*read.Table) float64 {
 	budget, mapBytes := 0.0, float64(len(s.Budgets))*hashmap.EntryBytes
 	for i, b := range s.Budgets {

@@ -1,4 +1,4 @@
-package share
+package clients
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
-// regions numbers the memory that guests map. Owner.mu guards it.
+// regions numbers the memory that clients map. Owner.mu guards it.
 //
 // A region is known by its address while a layout names it, or for ever. An address that is freed and used again cannot be
 // mistaken for the old region: memory is freed only after Owner.Wait has described a layout without it.
@@ -43,7 +43,7 @@ type region struct {
 
 const forever = ^uint64(0)
 
-// ref returns the number of memory of a device, 0 for none and for that of a device without rows. generation is that of the layout which names it.
+// ref returns the number of memory of a device, 0 if there is no memory or the device has no rows. generation is that of the layout which names it.
 func (r *regions) ref(b device.Buffer, of int, host, writable bool, what string, generation uint64) uint64 {
 	if b.Size() == 0 || !host && r.without[of] {
 		return 0
@@ -136,10 +136,10 @@ func (w *Owner) tableViewLocked(i int, t *read.TableView, generation uint64) wir
 	}
 }
 
-// newLocked returns the regions that a guest has not been sent yet, with descriptors, in messages of at most wire.MaxFiles each. What it was sent
+// newLocked returns the regions that a client has not been sent yet, with descriptors, in messages of at most wire.MaxFiles each. What it was sent
 // and is not known any more is forgotten. The caller closes the files.
-func (g *Guest) newLocked() (messages []*wire.Message, err error) {
-	r := &g.owner.mu.regions
+func (c *Client) newLocked() (messages []*wire.Message, err error) {
+	r := &c.owner.mu.regions
 	known := map[uint64]bool{}
 	var notice wire.MemoryNotice
 	var files []*os.File
@@ -150,7 +150,7 @@ func (g *Guest) newLocked() (messages []*wire.Message, err error) {
 		}
 	}
 	for _, one := range r.all {
-		if known[one.ID] = true; g.sent[one.ID] || one.guest() && one.ID != g.boardID {
+		if known[one.ID] = true; c.sent[one.ID] || one.client() && one.ID != c.boardID {
 			continue
 		}
 		f, err := r.export(one)
@@ -158,22 +158,22 @@ func (g *Guest) newLocked() (messages []*wire.Message, err error) {
 			flush()
 			return messages, err
 		}
-		g.sent[one.ID] = true
+		c.sent[one.ID] = true
 		notice.Regions, files = append(notice.Regions, one.Region), append(files, f)
 		if len(files) == wire.MaxFiles {
 			flush()
 		}
 	}
 	flush()
-	for id := range g.sent {
+	for id := range c.sent {
 		if !known[id] {
-			delete(g.sent, id)
+			delete(c.sent, id)
 		}
 	}
 	return messages, nil
 }
 
-// guest says whether a region is a board, which only its guest maps.
-func (r *region) guest() bool { return r.What == boardName }
+// client says whether a region is a board, which only its client maps.
+func (r *region) client() bool { return r.What == boardName }
 
 const boardName = "board"

@@ -1,4 +1,4 @@
-package share
+package clients
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // tableKind is what clients have to know of a table beside what all tables have, and how their boards count it.
 type tableKind interface {
-	// residentLocked says where the rows of a resident table lie, nil for other kinds. generation is that of the layout.
+	// residentLocked says where the rows of a resident table lie, nil for other kinds. generation is the layout's.
 	residentLocked(r *regions, generation uint64) *wire.Resident
 	// batches and replays turn what a board has of batches, and of replays of captured ones, to totals.
 	batches(t *board.Totals)
