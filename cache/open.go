@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/lookups"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -95,7 +96,7 @@ func (c *Cache) codecOf(t Table) Codec { return cmp.Or(t.codec, c.opts.Codec) }
 
 // loadTables reads, encodes and stores every table in the host tier.
 func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
-	var ahead []learn.TrainingBatch // read before the tables, to predict hit ratios for CodecAuto, and which rows lie in pages
+	var ahead []lookups.Batch // read before the tables, to predict hit ratios for CodecAuto, and which rows lie in pages
 	budget, raw := 0.0, 0.0
 	for _, b := range c.opts.budgets() {
 		budget += float64(b)
@@ -104,7 +105,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		raw += tableBytes(&t)
 	}
 	if c.weighsTiers(tables) || slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
-		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups(raw))
+		ahead, c.opts.Admission.Training, c.stopTraining = lookups.ReadAhead(c.opts.Admission.Training, lookups.AheadLookups(raw))
 	}
 	tiers := c.newTierCosts(ctx, tables, ahead, budget, raw)
 	memory, err := c.memoryOf(tables, tiers)
@@ -122,8 +123,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		share := budget * tableBytes(&t) / raw
 		cost := admission.GPUCost(t.RowBytes(), c.opts.Link)
 		terms := registry.Terms{
-			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: learn.BatchRows(ahead, i),
-			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
+			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: tiers.demands[i].Batch, Drawn: tiers.demands[i].Drawn,
 			Saved: cost.Saved,
 		}
 		t.kind.terms(&t, &terms)
@@ -134,7 +134,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			span.End(err)
 			return err
 		}
-		cost.Cold = c.coldCost(one, &tiers.demands[i], tiers.slabs[i], tiers.cold[i])
+		cost.Cold = c.coldCost(one, tiers.demands[i], tiers.slabs[i], tiers.cold[i])
 		loaded, c.kinds = append(loaded, one), append(c.kinds, t.kind)
 		c.store.Costs = append(c.store.Costs, cost)
 		total := one.Tier.Totals()

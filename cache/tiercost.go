@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/tensorcache/tensorcache/cache/internal/learn"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/lookups"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -19,50 +17,6 @@ import (
 // Tables of pages differ from others in what a miss costs: a row that is not in the host tier either is read from its page, which takes a thousand times as long. A
 // row of such a table in a slab leaves its place in the host tier to another row (unless HostOptions.Inclusive), so device memory saves reads of pages. Between
 // tables, admission and the division of host memory therefore weigh each table's misses by what they take in the mean.
-
-// demand is what is known, before a table is loaded, of how its rows will be looked up.
-type demand struct {
-	rows    float64
-	lookups float64          // of the training batches that were read
-	drawn   []registry.Drawn // rows that stand for all, those looked up most often first; nil: nothing is known
-}
-
-// found returns the share of the lookups that the best rows get, given their number. If nothing is known, lookups are taken to follow a power law, as for codecs.
-func (d *demand) found(rows float64) float64 {
-	if d.drawn == nil {
-		return math.Pow(min(1, max(0, rows)/max(1, d.rows)), unknownPower)
-	}
-	found := 0.0
-	for _, r := range d.drawn {
-		if rows <= r.Rows {
-			return min(1, found+r.Lookups*max(0, rows)/r.Rows)
-		}
-		found, rows = found+r.Lookups, rows-r.Rows
-	}
-	return min(1, found)
-}
-
-// unknownPower is the exponent of the hit ratio that is assumed if nothing is known of the lookups: 5 % of the rows get 40 % of them.
-const unknownPower = 0.3
-
-// absent returns the share of the misses of a table whose best rows lie in slabs and the next best in its host tier that the host tier does not have either.
-func (d *demand) absent(inSlabs, inHost float64) float64 {
-	misses := 1 - d.found(inSlabs)
-	if misses <= 0 {
-		return 0
-	}
-	return min(1, max(0, 1-d.found(inSlabs+inHost))/misses)
-}
-
-// learn has the demand of table i as training batches have it.
-func (d *demand) learn(batches []learn.TrainingBatch, i int, t *Table, seed uint64) {
-	for _, b := range batches {
-		if b.Table == i {
-			d.lookups += float64(len(b.Rows))
-		}
-	}
-	d.drawn = learn.Draw(batches, i, int64(t.Rows()), t.RowBytes(), seed)
-}
 
 // absentRow is HostOptions.ColdRow, or as measured.
 func (p inPages) absentRow(ctx context.Context, c *Cache, t *Table) float64 {
@@ -92,7 +46,7 @@ const (
 )
 
 // coldCost returns what rows that lie below the host tier add to a miss of a table, in the mean, in seconds. slabs is the table's share of the slabs, in bytes.
-func (c *Cache) coldCost(t *read.Table, d *demand, slabs, coldRow float64) float64 {
+func (c *Cache) coldCost(t *read.Table, d *lookups.Demand, slabs, coldRow float64) float64 {
 	if c.opts.Host.Inclusive || coldRow == 0 {
 		return 0
 	}
@@ -102,7 +56,7 @@ func (c *Cache) coldCost(t *read.Table, d *demand, slabs, coldRow float64) float
 		return 0
 	}
 	slot := float64(max(1, total.SlotBytes)) / float64(max(1, total.Rows))
-	return coldRow * d.absent(slabs/slot, float64(main+t.Tier.RingBytes())/slot)
+	return coldRow * d.Absent(slabs/slot, float64(main+t.Tier.RingBytes())/slot)
 }
 
 // hostPart is the host memory that a table of pages gets.
@@ -113,13 +67,13 @@ type hostPart struct {
 	slot        float64 // bytes of a row in the tier
 	slabs       float64 // rows that lie in slabs
 	weight      float64 // seconds that absent rows take together if all are absent
-	d           *demand
+	d           *lookups.Demand
 	bytes       int64
 }
 
 // saved returns the time that rows in the tier save if it has this number of bytes.
 func (p *hostPart) saved(bytes int64) float64 {
-	return p.weight * (p.d.found(p.slabs+float64(bytes-p.least)/p.slot) - p.d.found(p.slabs))
+	return p.weight * (p.d.Found(p.slabs+float64(bytes-p.least)/p.slot) - p.d.Found(p.slabs))
 }
 
 func (p inPages) hostBytes(t *Table) (bytes int64, what string, part *hostPart) {
@@ -135,7 +89,7 @@ func divideHost(memory int64, parts []*hostPart) {
 	known := len(parts) > 1
 	for _, p := range parts {
 		raw += p.raw
-		known = known && p.d.drawn != nil && p.weight > 0
+		known = known && p.d.Drawn != nil && p.weight > 0
 	}
 	sure := 1.0
 	if known {
@@ -215,7 +169,7 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 			}
 			continue
 		}
-		p.d, p.weight = &k.demands[i], k.demands[i].lookups*k.cold[i]
+		p.d, p.weight = k.demands[i], k.demands[i].Lookups*k.cold[i]
 		if !c.opts.Host.Inclusive {
 			p.slabs = k.slabs[i] / p.slot
 		}
@@ -229,7 +183,7 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 	}
 	if least > limit {
 		return nil, fmt.Errorf("cache: host memory (%d B) must be at least %d B: the indexes of the %d rows of table %s, and three rows",
-			c.opts.Host.Memory, least+c.opts.Host.Memory-limit, int64(largest.d.rows), largest.name)
+			c.opts.Host.Memory, least+c.opts.Host.Memory-limit, int64(largest.d.Rows), largest.name)
 	}
 	divideHost(limit, parts)
 	for i, p := range of {
@@ -254,22 +208,22 @@ const hostSpare = 1.2
 
 // tierCosts says what rows below the host tiers cost.
 type tierCosts struct {
-	demands     []demand
+	demands     []*lookups.Demand
 	cold, slabs []float64 // of each table: seconds of an absent row, 0 for tables that have none; bytes of slots in slabs
 }
 
 // newTierCosts finds out what rows below the host tiers cost, where that decides anything: between tables, or between copies on several devices.
-func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []learn.TrainingBatch, budget, raw float64) tierCosts {
-	k := tierCosts{make([]demand, len(tables)), make([]float64, len(tables)), make([]float64, len(tables))}
+func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []lookups.Batch, budget, raw float64) tierCosts {
+	k := tierCosts{cold: make([]float64, len(tables))}
 	weighs := c.weighsTiers(tables)
 	for i := range tables {
 		t := &tables[i]
-		k.demands[i].rows, k.slabs[i] = float64(t.Rows()), budget*tableBytes(t)/raw
+		k.demands = append(k.demands, lookups.DemandOf(batches, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed))
+		k.slabs = append(k.slabs, budget*tableBytes(t)/raw)
 		if !weighs {
 			continue
 		}
 		if k.cold[i] = t.kind.absentRow(ctx, c, t); k.cold[i] > 0 {
-			k.demands[i].learn(batches, i, t, c.opts.Seed)
 			c.watch.Log.Debug("rows below host memory", slog.String("table", t.name), slog.Duration("row", time.Duration(k.cold[i]*1e9)))
 		}
 	}

@@ -1,4 +1,6 @@
-package learn
+// Package lookups says from training batches how the rows of a table will be looked up: which rows, and how often. Choosing codecs and dividing host memory
+// among tables depend on it.
+package lookups
 
 import (
 	"cmp"
@@ -8,13 +10,12 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/host"
 )
 
 // AheadLookups returns how many lookups of the training batches are read before the tables, which have this number of bytes, are loaded. Each takes 8
-// bytes until the policy has learnt from it, and while Draw runs about 50. With few of them, the rows of a large table are ranked worse than
+// bytes until the policy has learnt from it, and while draw runs about 50. With few of them, the rows of a large table are ranked worse than
 // admission will rank them: of 30 M rows, 2 M lookups of 9 M promised 38 % of hits where there were 48 %.
 func AheadLookups(bytes float64) int { return int(min(mostAhead, max(leastAhead, bytes/aheadShare))) }
 
@@ -25,22 +26,22 @@ const (
 	popularLookups = 2048
 )
 
-// TrainingBatch is one batch of Options.Training.
-type TrainingBatch struct {
+// Batch is one batch of training.
+type Batch struct {
 	Table int
 	Rows  []int64
 }
 
 // ReadAhead reads training batches until they end or have lookups rows. all yields them again, once, and then the rest; stop ends the
 // reading, and has to be called.
-func ReadAhead(t admission.Training, lookups int) (read []TrainingBatch, all admission.Training, stop func()) {
+func ReadAhead(t iter.Seq2[int, []int64], lookups int) (read []Batch, all iter.Seq2[int, []int64], stop func()) {
 	next, stop := iter.Pull2(t)
 	for lookups > 0 {
 		table, rows, ok := next()
 		if !ok {
 			break
 		}
-		read = append(read, TrainingBatch{table, slices.Clone(rows)})
+		read = append(read, Batch{table, slices.Clone(rows)})
 		lookups -= len(rows)
 	}
 	return read, func(yield func(int, []int64) bool) {
@@ -75,24 +76,10 @@ const (
 	laterLookups          = 4096
 )
 
-// BatchRows returns the mean rows of a table's batches, 0 if it knows too few lookups.
-func BatchRows(batches []TrainingBatch, table int) float64 {
-	n, rows := 0, 0
-	for _, b := range batches {
-		if b.Table == table && len(b.Rows) > 0 {
-			n, rows = n+1, rows+len(b.Rows)
-		}
-	}
-	if rows < popularLookups {
-		return 0
-	}
-	return float64(rows) / float64(n)
-}
-
-// Draw draws rows of a table that stand for all of it, by how often the training batches look them up, and says how many later lookups
+// draw draws rows of a table that stand for all of it, by how often the training batches look them up, and says how many later lookups
 // they get; nil if it knows too few lookups. It counts the first batches, and what the last ones ask of the rows: counts of the
 // same lookups would promise rows that were looked up by chance to be so again. Equal batches and seeds give equal draws.
-func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uint64) []registry.Drawn {
+func draw(batches []Batch, table int, rows int64, rowBytes int, seed uint64) []registry.Drawn {
 	before, after := split(batches, table)
 	if len(before)+len(after) < popularLookups || len(before) == 0 || len(after) == 0 {
 		return nil
@@ -142,8 +129,8 @@ func sorted(list []int64, rows int64) []int64 {
 }
 
 // split returns a table's lookups in the first batches and in the last.
-func split(batches []TrainingBatch, table int) (before, after []int64) {
-	batches = slices.DeleteFunc(slices.Clone(batches), func(b TrainingBatch) bool { return b.Table != table })
+func split(batches []Batch, table int) (before, after []int64) {
+	batches = slices.DeleteFunc(slices.Clone(batches), func(b Batch) bool { return b.Table != table })
 	lookups := 0
 	for _, b := range batches {
 		lookups += len(b.Rows)
