@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/lookups"
+	"github.com/tensorcache/tensorcache/internal/snapshot"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -215,7 +216,7 @@ func (c *Cache) readSnapshot() []uint64 {
 	if path == "" {
 		return nil
 	}
-	keys, err := change.ReadSnapshot(path, c.set.Tables)
+	keys, err := snapshot.Read(path, change.SnapshotTables(c.set.Tables))
 	if err != nil {
 		c.restoredErr = fmt.Errorf("cache: snapshot: %w", err)
 	}

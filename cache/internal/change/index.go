@@ -31,15 +31,16 @@ type index struct {
 	log       redoLog // stores that the devices' maps have not seen yet
 	// reasonKeys are the keys without a location whose map slots hold the reason, oldest first.
 	reasonKeys []uint64
-	// rejected are, for each table, words of the rejected rows' bits that the devices do not have yet.
-	rejected []map[int64]uint64
+	// rejected are words of the rejected rows' bits that the devices do not have yet, and tiers words of host tiers that say where or in which form rows
+	// lie there; both by table and by index.
+	rejected, tiers []map[uint64]uint64
 }
 
 // newIndex reads the index from the first device's map. differing are the rows for which the devices' maps have different locations.
 func newIndex(store *place.Store, retire *retirement, differing []Entry) (*index, error) {
 	x := &index{set: store.Set, store: store, retire: retire, residents: residentWords{}}
 	for range x.set.Tables {
-		x.rejected = append(x.rejected, map[int64]uint64{})
+		x.rejected, x.tiers = append(x.rejected, map[uint64]uint64{}), append(x.tiers, map[uint64]uint64{})
 	}
 	first := x.set.Devices[0]
 	layout, image := first.Layout, first.Map.Bytes()
@@ -158,13 +159,18 @@ func (x *index) reject(key uint64) {
 	table, row := hashmap.SplitKey(key)
 	if t := x.set.Tables[table]; !t.Rejected.Has(row) {
 		t.Rejected.AddShared(row)
-		x.rejected[table][row>>6] = t.Rejected[row>>6]
+		x.rejected[table][uint64(row>>6)] = t.Rejected[row>>6]
 	}
 }
 
 // publish lets every device see the index: batches that begin after it returns do.
 func (x *index) publish() error {
-	var errs []error
+	errs := []error{x.storeWords(x.tiers, func(t *read.TableView) device.Buffer {
+		if t.Rows.Index.Size() == 0 { // rows lie in place
+			return t.Rows.Compressed
+		}
+		return t.Rows.Index
+	})}
 	for wave := range x.log.waves {
 		errs = append(errs, x.onDevices(func(i int, m *deviceWriter) error {
 			if !m.hasMap {
@@ -174,22 +180,32 @@ func (x *index) publish() error {
 		}))
 	}
 	x.log.clear()
-	for table, changed := range x.rejected {
+	errs = append(errs, x.storeWords(x.rejected, func(t *read.TableView) device.Buffer { return t.Rejected }))
+	errs = append(errs, x.publishResident(), x.onDevices(func(_ int, m *deviceWriter) error { return m.finish() }))
+	return errors.Join(errs...)
+}
+
+// storeWords stores words of tables, by index, where a device has them, and forgets them.
+func (x *index) storeWords(changed []map[uint64]uint64, where func(*read.TableView) device.Buffer) error {
+	var errs []error
+	for table, changed := range changed {
 		if len(changed) == 0 {
 			continue
 		}
 		words := make([]word, 0, len(changed))
 		for index, value := range changed {
-			words = append(words, word{uint64(index), value})
+			words = append(words, word{index, value})
 		}
 		clear(changed)
 		errs = append(errs, x.onDevices(func(i int, m *deviceWriter) error {
-			return m.store(x.set.Devices[i].Table(table).Rejected, words)
+			return m.store(where(x.set.Devices[i].Table(table)), words)
 		}))
 	}
-	errs = append(errs, x.publishResident(), x.onDevices(func(_ int, m *deviceWriter) error { return m.finish() }))
 	return errors.Join(errs...)
 }
+
+// tierWord notes a word of a host tier that has changed.
+func (x *index) tierWord(table int, w transfer.Written) { x.tiers[table][w.Index] = w.Value }
 
 // onDevices calls f for every device that is not lost. It ignores the error of a device that f finds lost, if another device is left.
 func (x *index) onDevices(f func(i int, m *deviceWriter) error) error {
@@ -221,15 +237,8 @@ func (x *index) put(l slab.Location, stored []byte) error {
 func (x *index) setHostRow(table int, row int64, stored []byte, compressed bool) error {
 	t := x.set.Tables[table]
 	written, changed, err := t.Tier.Write(row, stored, compressed)
-	if err != nil || !changed {
-		return err
+	if changed {
+		x.tierWord(table, written)
 	}
-	return x.onDevices(func(i int, m *deviceWriter) error {
-		rows := x.set.Devices[i].Table(table).Rows
-		target := rows.Index
-		if t.Tier.Mode() == transfer.InPlace {
-			target = rows.Compressed
-		}
-		return m.store(target, []word{{written.Index, written.Value}})
-	})
+	return err
 }

@@ -45,7 +45,10 @@ func (p *paged) insert(f *cold.Flight) error {
 			var unused int64
 			words, unused, some = t.Tier.Withdraw()
 			t.Cold.Counts.Unused.Add(unused)
-			return w.publishWordsLocked(table, words)
+			for _, word := range words {
+				w.mu.index.tierWord(table, word)
+			}
+			return w.publishLocked()
 		})
 		if err != nil {
 			return err
@@ -71,7 +74,6 @@ func (p *paged) insert(f *cold.Flight) error {
 func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err error) {
 	w, t, table := p.w, p.t, p.table
 	err = w.change(func() error {
-		var words []transfer.Written
 		for i := from; i < len(f.Rows) && n < changedRows; i++ {
 			row := f.Rows[i]
 			key := hashmap.Key(table, row)
@@ -82,14 +84,14 @@ func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err erro
 					break
 				}
 				unread := f.Unread(i)
-				words = append(words, t.Tier.Show(row, at, unread))
+				w.mu.index.tierWord(table, t.Tier.Show(row, at, unread))
 				if unread && !f.Unread(i) { // a batch took it meanwhile
 					t.Tier.AskedFor(row)
 				}
 			}
 			n++
 		}
-		return w.publishWordsLocked(table, words)
+		return w.publishLocked()
 	})
 	return n, full, err
 }

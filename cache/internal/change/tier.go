@@ -129,44 +129,20 @@ func (w *Writer) fetchUnread(ctx context.Context, device int, rows []wanted) err
 	return w.fetch(ctx, keys)
 }
 
-// storeWordsLocked stores words of a host tier's index on the devices.
-func (w *Writer) storeWordsLocked(table int, words []transfer.Written) error {
-	if len(words) == 0 {
-		return nil
-	}
-	all := make([]word, len(words))
-	for i, one := range words {
-		all[i] = word{one.Index, one.Value}
-	}
-	return w.mu.index.onDevices(func(i int, m *deviceWriter) error { return m.store(w.set.Devices[i].Table(table).Rows.Index, all) })
-}
-
-// publishWordsLocked stores words of a host tier's index on the devices, and publishes.
-func (w *Writer) publishWordsLocked(table int, words []transfer.Written) error {
-	w.failLocked(w.storeWordsLocked(table, words))
-	return w.publishLocked()
-}
-
 // demote makes rows absent, and frees their slots an epoch later.
 func (p *paged) demote(ctx context.Context, rows []int64) error {
-	w, t, table := p.w, p.t, p.table
-	for part := range slices.Chunk(rows, changedRows) {
-		err := w.change(func() error {
-			var words []transfer.Written
-			for _, row := range part {
-				if !t.Tier.InMain(row) { // an update has made it absent
-					continue
-				}
-				word, at := t.Tier.Hide(row)
-				words = append(words, word)
-				w.cycle.demoted = append(w.cycle.demoted, demotedRow{t.Tier, at})
-			}
-			t.Cold.Counts.Demoted.Add(int64(len(words)))
-			return w.publishWordsLocked(table, words)
-		})
-		if err != nil {
-			return err
+	w, t := p.w, p.t
+	err := inParts(w, nil, rows, func(row int64) {
+		if !t.Tier.InMain(row) { // an update has made it absent
+			return
 		}
+		word, at := t.Tier.Hide(row)
+		w.mu.index.tierWord(p.table, word)
+		w.cycle.demoted = append(w.cycle.demoted, demotedRow{t.Tier, at})
+		t.Cold.Counts.Demoted.Add(1)
+	})
+	if err != nil {
+		return err
 	}
 	return w.freeDemoted(ctx)
 }
@@ -197,52 +173,38 @@ func (p *paged) promote(ctx context.Context, rows []int64) (bytes int64, err err
 		version uint32
 	}
 	var puts []put
-	for part := range slices.Chunk(rows, changedRows) { // others wait for the lock
-		err := w.change(func() error {
-			for _, row := range part {
-				key := hashmap.Key(table, row)
-				if t.Tier.InMain(row) || w.mu.updated[key] != nil {
-					continue
-				}
-				version := t.Cold.Version(row)
-				stored, compressed, ok := p.storedLocked(row, w.mu.index.cached(key))
-				if !ok {
-					continue
-				}
-				if at, ok := t.Tier.Put(stored, compressed); ok {
-					puts = append(puts, put{row, at, version})
-					bytes += int64(len(stored))
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return bytes, err
+	err = inParts(w, nil, rows, func(row int64) {
+		key := hashmap.Key(table, row)
+		if t.Tier.InMain(row) || w.mu.updated[key] != nil {
+			return
 		}
-	}
-	if len(puts) == 0 {
-		return 0, nil
+		version := t.Cold.Version(row)
+		stored, compressed, ok := p.storedLocked(row, w.mu.index.cached(key))
+		if !ok {
+			return
+		}
+		if at, ok := t.Tier.Put(stored, compressed); ok {
+			puts = append(puts, put{row, at, version})
+			bytes += int64(len(stored))
+		}
+	})
+	if err != nil || len(puts) == 0 {
+		return bytes, err
 	}
 	waited := w.waitEpoch(ctx) // no kernel that runs has read the place before it had the row
-	for part := range slices.Chunk(puts, changedRows) {
-		err := w.change(func() error {
-			var words []transfer.Written
-			for _, p := range part {
-				if waited != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
-					t.Tier.Free(p.at) // nobody has seen it
-					continue
-				}
-				if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
-					t.Tier.Hide(p.row)
-				}
-				words = append(words, t.Tier.Show(p.row, p.at, false))
-			}
-			t.Cold.Counts.Promoted.Add(int64(len(words)))
-			return w.publishWordsLocked(table, words)
-		})
-		if err != nil {
-			return bytes, err
+	err = inParts(w, nil, puts, func(p put) {
+		if waited != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
+			t.Tier.Free(p.at) // nobody has seen it
+			return
 		}
+		if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
+			t.Tier.Hide(p.row)
+		}
+		w.mu.index.tierWord(table, t.Tier.Show(p.row, p.at, false))
+		t.Cold.Counts.Promoted.Add(1)
+	})
+	if err != nil {
+		return bytes, err
 	}
 	return bytes, waited
 }

@@ -352,6 +352,7 @@ func (w *Writer) repackLocked(i int) error {
 	if err != nil {
 		return err
 	}
+	clear(w.mu.index.tiers[i]) // the devices' new indexes have them
 	open := w.mu.retire.open
 	home := w.set.Devices[0].Device
 	open.buffers = append(open.buffers, retiredBuffer{home, old.Mem}, retiredBuffer{home, old.Index})
