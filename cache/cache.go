@@ -23,6 +23,7 @@ type Cache struct {
 	watch   *observe.Telemetry
 	set     *read.Set // the devices and tables that batches read; of an attached cache those of its first session, for their schema
 	owner   owner
+	kinds   []kind // of the tables; empty if the cache is attached
 	shares  shares
 	store   *place.Store
 	learner *learn.Learner
@@ -37,7 +38,6 @@ type Cache struct {
 	restored    int64 // rows that New admitted from a snapshot
 	restoredErr error // why New could not use the snapshot
 	gate        gate
-	below       []func() error // close the pages of tables
 	taken       []*atomic.Bool // Table.used of the tables that New has taken
 }
 
@@ -104,7 +104,7 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 // for that. A cache whose devices have failed can be closed too.
 func (c *Cache) Close() error {
 	c.watch.Close() // collections under way are calls too
-	c.endCold()     // calls under way may wait for it
+	c.endReads()    // calls under way may wait for it
 	if c.writer != nil {
 		c.writer.Interrupt()
 	}
@@ -127,7 +127,7 @@ func (c *Cache) release(failed bool) error {
 		r.close()
 		return nil
 	}
-	c.endCold()
+	c.endReads()
 	if c.writer != nil {
 		c.writer.End()
 	}
@@ -152,15 +152,23 @@ func (c *Cache) release(failed bool) error {
 	if c.store.Overlay != nil {
 		c.set.Devices[0].Device.Free(c.store.Overlay.Mem)
 	}
-	for _, t := range c.set.Tables {
+	for i, k := range c.kinds {
+		t := c.set.Tables[i]
 		t.Tier.Close()
 		t.Resident.Free()
+		errs = append(errs, k.close(t, failed))
 	}
-	errs = append(errs, c.closeCold(failed))
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// endReads makes reads of pages return.
+func (c *Cache) endReads() {
+	for i, k := range c.kinds {
+		k.end(c.set.Tables[i])
+	}
 }
 
 // Rows returns the number of rows of a table, including those that Update has inserted. It panics, with an error that wraps ErrTable, if the

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/cache/internal/share"
+	"github.com/tensorcache/tensorcache/cache/internal/clients"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
@@ -18,7 +18,7 @@ func init() {
 // shares is a cache's side towards processes that read its memory.
 type shares struct {
 	sync.Mutex
-	owner *share.Owner // nil until the first server
+	owner *clients.Owner // nil until the first server
 }
 
 // share returns the owner's side of the cache. Package serve calls it.
@@ -36,7 +36,7 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 	c.shares.Lock()
 	defer c.shares.Unlock()
 	if c.shares.owner == nil {
-		owner, err := share.New(c.set, share.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling), Misses: c.missed})
+		owner, err := clients.New(c.set, clients.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling), Misses: c.missed})
 		if err != nil {
 			return nil, err
 		}

@@ -151,7 +151,7 @@ func (w *Writer) withdrawSlab(lost int) error {
 		capacity = w.store.Capacity(w.store.Limits())
 		// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
 		for _, f := range w.mu.updated {
-			f.newPlaces, _ = f.newPlaces.Within(^gone)
+			f.newLocations, _ = f.newLocations.Within(^gone)
 		}
 		return nil
 	})
@@ -173,7 +173,7 @@ func (w *Writer) keysIn(slabs uint8) (keys []uint64) {
 	w.mu.index.swap.RLock()
 	defer w.mu.index.swap.RUnlock()
 	for key, l := range w.mu.index.m.All() {
-		if p := w.mu.index.placesAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&slabs != 0 {
+		if p := w.mu.index.locationsAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&slabs != 0 {
 			keys = append(keys, key)
 		}
 	}
@@ -182,7 +182,7 @@ func (w *Writer) keysIn(slabs uint8) (keys []uint64) {
 
 // withdrawCopyLocked withdraws a row's places in slabs that are lost.
 func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
-	p := w.mu.index.places(key)
+	p := w.mu.index.locations(key)
 	if !p.Valid() || w.store.Overlay.Has(p.First) || p.Slabs()&gone == 0 {
 		return
 	}

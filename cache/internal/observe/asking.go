@@ -24,7 +24,7 @@ type Miss struct {
 	Withdrawal Withdrawal // the zero value if none is recorded
 }
 
-// asking has the misses of sampled batches explained by the owner of an attached cache. Batches do not wait for it: their spans are ended when the
+// asking asks the owner of an attached cache about the misses of sampled batches. Batches do not wait for it: their spans are ended when the
 // answer is there, with the time at which the batch ended. Of batches that find too many others waiting, and those without an answer, the span
 // says so.
 type asking struct {
@@ -45,7 +45,7 @@ const (
 	askWait      = time.Second // how long an answer is waited for, and how long all are when the cache is closed
 )
 
-// Values of attribute tensorcache.miss.unexplained other than those of error.type.
+// Values of attribute tensorcache.miss.unexplained; the others are values of error.type.
 const (
 	unexplainedBusy   = "busy"   // too many batches wait for an answer
 	unexplainedClosed = "closed" // the cache has been closed
@@ -57,7 +57,7 @@ func newAsking(t *Telemetry) *asking {
 	return a
 }
 
-// add has a batch explained that has ended, at the given time or, if that is zero, now.
+// add asks the owner about a batch that has ended, at the given time or, if that is zero, now.
 func (a *asking) add(b *batchSpan, at time.Time) {
 	if b.ended = at; at.IsZero() {
 		b.ended = time.Now()

@@ -1,16 +1,18 @@
-// Package share is the owner's side of a cache that several processes read: it describes the memory, hands it to clients, and keeps account of
+// Package clients is the owner's side of a cache that several processes read: it describes the memory, hands it to clients, and keeps account of
 // their batches.
 //
-// Terms. A guest is a client that has been given memory. A region is memory of one allocation, with a number. A layout is which regions batches
-// read, and how; it is described as a whole, with a generation, which is that of the set's views.
+// Terms. A client is a client that has been given memory. A region is memory of one allocation, with a number. A layout says which regions batches
+// read, and how. It is described as a whole, with the generation of the set's views.
 //
-// Rules. A guest that is live runs batches. Before anything is withdrawn for good, [Owner.Wait] has every live guest read by the current layout
-// and waits for the batches that had begun by then. So memory of an older layout is freed, and places in memory of a newer one are named by
-// location words, only when no batch reads by an older layout. A guest that joins becomes live only when it reads by the current layout.
-package share
+// Rules. A client that is live runs batches. Before anything is withdrawn for good, [Owner.Wait] waits until every live client reads by the current
+// layout, and until the batches that had begun by then have ended. So memory of an older layout is freed, and places in memory of a newer one are named by
+// location words, only when no batch reads by an older layout. A client that joins becomes live only when it reads by the current layout.
+package clients
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -33,6 +35,7 @@ type Owner struct {
 	life    chan struct{} // closed by Close
 	tasks   sync.WaitGroup
 
+	kinds  []tableKind
 	tables []wire.Table
 	codecs device.Buffer
 	sheet  device.Buffer
@@ -40,12 +43,12 @@ type Owner struct {
 	mu struct {
 		sync.Mutex
 		closed  bool
-		guests  map[uint64]*Guest
-		last    uint64 // number of the last guest
+		clients map[uint64]*Client
+		last    uint64 // number of the last client
 		regions regions
 		// described is the generation of the last layout.
 		described uint64
-		// past and pastOn are what guests that have left had counted, by table and by device.
+		// past and pastOn are what clients that have left had counted, by table and by device.
 		past, pastOn []board.Totals
 	}
 }
@@ -66,7 +69,7 @@ func (w *Owner) Misses(table int, rows []int64) (*wire.Misses, error) { return w
 // New returns the owner's side of a set whose memory is shared.
 func New(set *read.Set, o Options) (_ *Owner, err error) {
 	w := &Owner{set: set, sampled: o.Sampled, o: o, life: make(chan struct{})}
-	w.mu.guests, w.mu.last = map[uint64]*Guest{}, rand.Uint64()>>1 // numbers that no other owner has given
+	w.mu.clients, w.mu.last = map[uint64]*Client{}, rand.Uint64()>>1 // numbers that no other owner has given
 	w.mu.regions = regions{owner: w, all: map[place]*region{}, without: make([]bool, len(set.Devices))}
 	w.mu.past, w.mu.pastOn = make([]board.Totals, len(set.Tables)), make([]board.Totals, len(set.Devices))
 	defer func() {
@@ -106,13 +109,14 @@ func (w *Owner) Configure(o sharing.Options) {
 // describeTables sets w.tables and returns the metadata of their codecs.
 func (w *Owner) describeTables() (metadata []byte, err error) {
 	for _, t := range w.set.Tables {
-		d := wire.Table{Name: t.Name, DType: t.DType.String(), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial(), Resident: t.Resident != nil}
-		if c := t.Tier.Codec(); c != nil {
-			meta, err := c.MarshalBinary()
+		w.kinds = append(w.kinds, kindOf(t))
+		d := wire.Table{Name: t.Name, DType: t.DType.String(), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial(), Resident: t.WantResident != nil}
+		if k := t.Tier.Codec(); k != nil {
+			meta, err := k.MarshalBinary()
 			if err != nil {
 				return nil, err
 			}
-			d.Codec, d.MetaFrom, d.MetaBytes = c.Name(), int64(len(metadata)), int64(len(meta))
+			d.Codec, d.MetaFrom, d.MetaBytes = k.Name(), int64(len(metadata)), int64(len(meta))
 			metadata = append(metadata, meta...)
 		}
 		w.tables = append(w.tables, d)
@@ -120,8 +124,8 @@ func (w *Owner) describeTables() (metadata []byte, err error) {
 	return metadata, nil
 }
 
-// Lengthened implements read.Readers. The writer calls it under its lock. Replays of captured batches do not read the sheet: their processes show
-// them the length with the next layout.
+// Lengthened implements read.Readers. The writer calls it under its lock. Replays of captured batches do not read the sheet: they
+// get the length with the next layout.
 func (w *Owner) Lengthened(table int, rows int64) {
 	words := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(w.sheet.Bytes()))), len(w.set.Tables))
 	atomic.StoreInt64(&words[table], rows)
@@ -132,12 +136,12 @@ func (w *Owner) Lengthened(table int, rows int64) {
 	}
 }
 
-// Guest implements sharing.Owner.
-func (w *Owner) Guest(number uint64) sharing.Guest {
+// Client implements sharing.Owner.
+func (w *Owner) Client(number uint64) sharing.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g := w.mu.guests[number]; g != nil {
-		return g
+	if c := w.mu.clients[number]; c != nil {
+		return c
 	}
 	return nil
 }
@@ -146,15 +150,15 @@ func (w *Owner) Guest(number uint64) sharing.Guest {
 func (w *Owner) Disconnected() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, g := range w.mu.guests {
-		if g.lost {
+	for _, c := range w.mu.clients {
+		if c.lost {
 			n++
 		}
 	}
 	return n
 }
 
-// Close frees the memory of boards and tables of contents. Guests go on reading what they have mapped. No change may be made any more.
+// Close frees the memory of boards and tables of contents. Clients go on reading what they have mapped. No change may be made any more.
 func (w *Owner) Close() {
 	if !w.leaveAll() {
 		return
@@ -165,7 +169,7 @@ func (w *Owner) Close() {
 	home.Free(w.sheet)
 }
 
-// leaveAll has all guests leave, and lets no other in. It returns false if it has been called before.
+// leaveAll has all clients leave, and lets no other in. It returns false if it has been called before.
 func (w *Owner) leaveAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,10 +178,18 @@ func (w *Owner) leaveAll() bool {
 	}
 	w.mu.closed = true
 	close(w.life)
-	for _, g := range w.mu.guests {
-		g.leaveLocked()
+	for _, c := range w.mu.clients {
+		c.leaveLocked()
 	}
 	return true
+}
+
+// ReadAbsent implements sharing.Owner.
+func (w *Owner) ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.AbsentRows, error) {
+	if table < 0 || table >= len(w.kinds) {
+		return nil, fmt.Errorf("cache: table (%d) must be one with absent rows", table)
+	}
+	return w.kinds[table].readAbsent(ctx, rows)
 }
 
 // TableTotals implements read.Readers.
@@ -185,10 +197,9 @@ func (w *Owner) TableTotals(table int) board.Totals {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.mu.past[table]
-	for _, g := range w.mu.guests {
+	for _, c := range w.mu.clients {
 		for d := range w.set.Devices {
-			one := g.countsLocked(d, table)
-			t.Add(&one)
+			c.addCountsLocked(&t, d, table)
 		}
 	}
 	return t
@@ -199,10 +210,9 @@ func (w *Owner) DeviceTotals(device int) board.Totals {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.mu.pastOn[device]
-	for _, g := range w.mu.guests {
+	for _, c := range w.mu.clients {
 		for table := range w.set.Tables {
-			one := g.countsLocked(device, table)
-			t.Add(&one)
+			c.addCountsLocked(&t, device, table)
 		}
 	}
 	return t
@@ -211,5 +221,5 @@ func (w *Owner) DeviceTotals(device int) board.Totals {
 // errClosed is returned to clients of a cache that is being closed.
 var errClosed = errors.New("cache: closed")
 
-// poll is how often waiting for guests looks at their boards.
+// poll is how often waiting for clients looks at their boards.
 const poll = 50 * time.Microsecond

@@ -1,4 +1,4 @@
-package learn
+package lookups
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,6 @@
-package learn
+// Package lookups says from training batches how the rows of a table will be looked up: which rows, and how often. Choosing codecs and dividing host memory
+// among tables depend on it.
+package lookups
 
 import (
 	"cmp"
@@ -8,13 +10,12 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/host"
 )
 
-// AheadLookups returns how many lookups of the training batches are read before the tables are loaded, which have so many bytes. Each takes 8
-// bytes until the policy has learnt from it, and while Draw runs about 50. With few of them, the rows of a large table are ranked worse than
+// AheadLookups returns how many lookups of the training batches are read before the tables, which have this number of bytes, are loaded. Each takes 8
+// bytes until the policy has learnt from it, and while draw runs about 50. With few of them, the rows of a large table are ranked worse than
 // admission will rank them: of 30 M rows, 2 M lookups of 9 M promised 38 % of hits where there were 48 %.
 func AheadLookups(bytes float64) int { return int(min(mostAhead, max(leastAhead, bytes/aheadShare))) }
 
@@ -25,22 +26,22 @@ const (
 	popularLookups = 2048
 )
 
-// TrainingBatch is one batch of Options.Training.
-type TrainingBatch struct {
+// Batch is one batch of training.
+type Batch struct {
 	Table int
 	Rows  []int64
 }
 
 // ReadAhead reads training batches until they end or have lookups rows. all yields them again, once, and then the rest; stop ends the
 // reading, and has to be called.
-func ReadAhead(t admission.Training, lookups int) (read []TrainingBatch, all admission.Training, stop func()) {
+func ReadAhead(t iter.Seq2[int, []int64], lookups int) (read []Batch, all iter.Seq2[int, []int64], stop func()) {
 	next, stop := iter.Pull2(t)
 	for lookups > 0 {
 		table, rows, ok := next()
 		if !ok {
 			break
 		}
-		read = append(read, TrainingBatch{table, slices.Clone(rows)})
+		read = append(read, Batch{table, slices.Clone(rows)})
 		lookups -= len(rows)
 	}
 	return read, func(yield func(int, []int64) bool) {
@@ -63,9 +64,9 @@ const (
 	drawnBytes = 4 << 20 // of the rows that are drawn, unless leastDrawn take more
 	mostDrawn  = 4096
 	leastDrawn = 256
-	drawnShare = 8 // of a table, one row in so many is drawn at most, or smallDrawn rows
+	drawnShare = 8 // at most one in drawnShare rows of a table is drawn, or smallDrawn rows
 	smallDrawn = 64
-	// unseenShare of the draws, one in so many, are of rows that training did not look up.
+	// One in unseenShare draws is a row that training did not look up.
 	unseenShare = 8
 	// levelDraws are the fewest draws whose lookups are made to agree with what was counted.
 	levelDraws = 16
@@ -75,24 +76,10 @@ const (
 	laterLookups          = 4096
 )
 
-// BatchRows returns the mean rows of a table's batches, 0 if it knows too few lookups.
-func BatchRows(batches []TrainingBatch, table int) float64 {
-	n, rows := 0, 0
-	for _, b := range batches {
-		if b.Table == table && len(b.Rows) > 0 {
-			n, rows = n+1, rows+len(b.Rows)
-		}
-	}
-	if rows < popularLookups {
-		return 0
-	}
-	return float64(rows) / float64(n)
-}
-
-// Draw draws rows of a table that stand for all of it, by how often the training batches look them up, and says how many later lookups
+// draw draws rows of a table that stand for all of it, by how often the training batches look them up, and says how many later lookups
 // they get; nil if it knows too few lookups. It counts the first batches, and what the last ones ask of the rows: counts of the
 // same lookups would promise rows that were looked up by chance to be so again. Equal batches and seeds give equal draws.
-func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uint64) []registry.Drawn {
+func draw(batches []Batch, table int, rows int64, rowBytes int, seed uint64) []registry.Drawn {
 	before, after := split(batches, table)
 	if len(before)+len(after) < popularLookups || len(before) == 0 || len(after) == 0 {
 		return nil
@@ -108,7 +95,7 @@ func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uin
 // sortedParts is how many parts for each processor a long list is divided into to be sorted.
 const sortedParts = 4
 
-// sorted returns the row numbers of a table of so many rows in order. All processors sort long lists.
+// sorted returns row numbers, which are below rows, in order. All processors sort long lists.
 func sorted(list []int64, rows int64) []int64 {
 	parts := int64(sortedParts * runtime.GOMAXPROCS(0))
 	if len(list) < 1<<16 || rows < parts {
@@ -142,8 +129,8 @@ func sorted(list []int64, rows int64) []int64 {
 }
 
 // split returns a table's lookups in the first batches and in the last.
-func split(batches []TrainingBatch, table int) (before, after []int64) {
-	batches = slices.DeleteFunc(slices.Clone(batches), func(b TrainingBatch) bool { return b.Table != table })
+func split(batches []Batch, table int) (before, after []int64) {
+	batches = slices.DeleteFunc(slices.Clone(batches), func(b Batch) bool { return b.Table != table })
 	lookups := 0
 	for _, b := range batches {
 		lookups += len(b.Rows)
@@ -175,7 +162,7 @@ type looked struct {
 	before, after int32
 }
 
-// count returns the rows of before, in order, and how many lookups of after are of them. Both slices are sorted.
+// count returns the rows of before, in order, and how many lookups of after ask for them. Both slices are sorted.
 func count(before, after []int64) (seen []looked, asked int) {
 	j := 0
 	for i := 0; i < len(before); {
@@ -194,14 +181,14 @@ func count(before, after []int64) (seen []looked, asked int) {
 	return seen, asked
 }
 
-// drawSeen draws n rows, half by their lookups and half alike, those that were looked up equally often in a random order. All are drawn if
+// drawSeen draws n rows, half by their lookups and half with equal chances, those that were looked up equally often in a random order. All are drawn if
 // there are no more.
 func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []registry.Drawn) {
 	order := byLookups(seen, r)
 	take := func(l looked, rows float64) {
 		drawn = append(drawn, registry.Drawn{Row: l.row, Rows: rows, Count: float64(l.before), Lookups: rows * float64(l.after) / float64(later)})
 	}
-	// Each draw is of the row at which the sum of the weights reaches the next step.
+	// Each draw takes the row at which the sum of the weights reaches the next step.
 	sum, next := 0.0, r.Float64()
 	from, fromDrawn := 0, 0
 	for i, l := range order {
@@ -228,28 +215,8 @@ func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []regis
 func byLookups(seen []looked, r *rand.Rand) []looked {
 	mixed := slices.Clone(seen)
 	r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-	most := int32(0)
-	for _, l := range mixed {
-		most = max(most, l.before)
-	}
-	if int(most) > len(mixed) {
-		slices.SortStableFunc(mixed, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
-		return mixed
-	}
-	// A counting sort, as there are up to a million rows: at is where the next row of each count goes.
-	at, order := make([]int32, most+2), make([]looked, len(mixed))
-	for _, l := range mixed {
-		at[most-l.before+1]++
-	}
-	for i := range at[1:] {
-		at[i+1] += at[i]
-	}
-	for _, l := range mixed {
-		to := &at[most-l.before]
-		order[*to] = l
-		*to++
-	}
-	return order
+	slices.SortStableFunc(mixed, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
+	return mixed
 }
 
 // agree scales draws of the rows so that they stand for as many rows and as many later lookups as there are.

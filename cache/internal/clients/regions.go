@@ -1,4 +1,4 @@
-package share
+package clients
 
 import (
 	"fmt"
@@ -8,11 +8,9 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/wire"
-	"github.com/tensorcache/tensorcache/kernels"
-	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// regions numbers the memory that guests map. Owner.mu guards it.
+// regions numbers the memory that clients map. Owner.mu guards it.
 //
 // A region is known by its address while a layout names it, or for ever. An address that is freed and used again cannot be
 // mistaken for the old region: memory is freed only after Owner.Wait has described a layout without it.
@@ -45,7 +43,7 @@ type region struct {
 
 const forever = ^uint64(0)
 
-// ref returns the number of memory of a device, 0 for none and for that of a device without rows. generation is that of the layout which names it.
+// ref returns the number of memory of a device, 0 if there is no memory or the device has no rows. generation is that of the layout which names it.
 func (r *regions) ref(b device.Buffer, of int, host, writable bool, what string, generation uint64) uint64 {
 	if b.Size() == 0 || !host && r.without[of] {
 		return 0
@@ -113,12 +111,12 @@ func (w *Owner) layoutLocked() wire.Layout {
 		}
 		l.Devices = append(l.Devices, one)
 	}
-	for t, of := range w.set.Tables {
-		if of.Resident != nil {
+	for t, kind := range w.kinds {
+		if one := kind.residentLocked(r, l.Generation); one != nil {
 			if l.Residents == nil {
-				l.Residents = make([]*wire.Resident, len(w.set.Tables))
+				l.Residents = make([]*wire.Resident, len(w.kinds))
 			}
-			l.Residents[t] = w.residentLocked(of.Resident.Rows, l.Generation)
+			l.Residents[t] = one
 		}
 	}
 	r.forget(l.Generation)
@@ -138,37 +136,10 @@ func (w *Owner) tableViewLocked(i int, t *read.TableView, generation uint64) wir
 	}
 }
 
-// residentLocked describes where the rows of a resident table lie. Ranges may change meanwhile, by the rules of kernels.Ranges: then there is a later layout,
-// for which the writer waits before it goes on.
-func (w *Owner) residentLocked(of *kernels.Resident, generation uint64) *wire.Resident {
-	r, d := &w.mu.regions, &wire.Resident{}
-	for i := range of.Devices {
-		d.Slots = append(d.Slots, r.ref(of.Slots[i], i, false, false, "slots of a resident table", generation))
-		d.Words = append(d.Words, r.ref(of.Words[i], i, false, false, "words of a resident table", generation))
-	}
-	d.Only, d.Changes = of.Ranges.Now()
-	for n := range buddy.MaxRanges {
-		one := of.Ranges.Of(n)
-		if one == nil {
-			continue
-		}
-		to := wire.Range{Number: n, Target: one.Target, Slot: one.Slot, Overflow: one.Overflow}
-		for i := range of.Devices {
-			on, host := 0, one.Peers == nil
-			if !host {
-				on = one.Peers[i]
-			}
-			to.Buddy = append(to.Buddy, r.ref(one.Buddy[i], on, host, false, "buddy memory", generation))
-		}
-		d.Ranges = append(d.Ranges, to)
-	}
-	return d
-}
-
-// newLocked returns the regions that a guest has not been sent yet, with descriptors, in messages of at most wire.MaxFiles each. What it was sent
+// newLocked returns the regions that a client has not been sent yet, with descriptors, in messages of at most wire.MaxFiles each. What it was sent
 // and is not known any more is forgotten. The caller closes the files.
-func (g *Guest) newLocked() (messages []*wire.Message, err error) {
-	r := &g.owner.mu.regions
+func (c *Client) newLocked() (messages []*wire.Message, err error) {
+	r := &c.owner.mu.regions
 	known := map[uint64]bool{}
 	var notice wire.MemoryNotice
 	var files []*os.File
@@ -179,7 +150,7 @@ func (g *Guest) newLocked() (messages []*wire.Message, err error) {
 		}
 	}
 	for _, one := range r.all {
-		if known[one.ID] = true; g.sent[one.ID] || one.guest() && one.ID != g.boardID {
+		if known[one.ID] = true; c.sent[one.ID] || one.client() && one.ID != c.boardID {
 			continue
 		}
 		f, err := r.export(one)
@@ -187,22 +158,22 @@ func (g *Guest) newLocked() (messages []*wire.Message, err error) {
 			flush()
 			return messages, err
 		}
-		g.sent[one.ID] = true
+		c.sent[one.ID] = true
 		notice.Regions, files = append(notice.Regions, one.Region), append(files, f)
 		if len(files) == wire.MaxFiles {
 			flush()
 		}
 	}
 	flush()
-	for id := range g.sent {
+	for id := range c.sent {
 		if !known[id] {
-			delete(g.sent, id)
+			delete(c.sent, id)
 		}
 	}
 	return messages, nil
 }
 
-// guest says whether a region is a board, which only its guest maps.
-func (r *region) guest() bool { return r.What == boardName }
+// client says whether a region is a board, which only its client maps.
+func (r *region) client() bool { return r.What == boardName }
 
 const boardName = "board"

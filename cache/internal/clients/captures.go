@@ -1,4 +1,4 @@
-package share
+package clients
 
 import (
 	"fmt"
@@ -9,31 +9,30 @@ import (
 // captures is how many places a client's board has for captured batches of a device: 384 KiB.
 const captures = 1024
 
-// placeOf returns a device's place on the guest's board.
-func (g *Guest) placeOf(device, i int) *board.Capture { return g.board.Capture(device*captures + i) }
+// placeOf returns a device's place on the client's board.
+func (c *Client) placeOf(device, i int) *board.Capture { return c.board.Capture(device*captures + i) }
 
 // counted returns the table of the captured batch that has a place, and what its replays have counted. ok is false if the place has changed all the time.
-func (w *Owner) counted(c *board.Capture) (table uint64, t board.Totals, ok bool) {
-	if table, t, ok = c.Load(); table < uint64(len(w.set.Tables)) && w.set.Tables[table].Resident != nil {
-		t.Hits += t.Misses()
-		t.OfResident()
+func (w *Owner) counted(p *board.Capture) (table uint64, t board.Totals, ok bool) {
+	if table, t, ok = p.Load(); table < uint64(len(w.kinds)) {
+		w.kinds[table].replays(&t)
 	}
 	t.PeerHits = min(t.PeerHits, t.Hits)
 	return table, t, ok
 }
 
 // replaysLocked calls f for each place of a device that has been used.
-func (g *Guest) replaysLocked(device int, f func(*board.Capture)) {
-	for i := range g.board.Used(device, captures) {
-		f(g.placeOf(device, i))
+func (c *Client) replaysLocked(device int, f func(*board.Capture)) {
+	for i := range c.board.Used(device, captures) {
+		f(c.placeOf(device, i))
 	}
 }
 
 // capturedLocked returns what captured batches of a table have counted on a device. ok is false if a place has changed all the time.
-func (g *Guest) capturedLocked(device, table int) (t board.Totals, ok bool) {
-	t, ok = g.vacated[device][table], true
-	g.replaysLocked(device, func(c *board.Capture) {
-		of, one, whole := g.owner.counted(c)
+func (c *Client) capturedLocked(device, table int) (t board.Totals, ok bool) {
+	t, ok = c.freed[device][table], true
+	c.replaysLocked(device, func(p *board.Capture) {
+		of, one, whole := c.owner.counted(p)
 		if ok = ok && whole; of == uint64(table) {
 			t.Add(&one)
 		}
@@ -41,11 +40,11 @@ func (g *Guest) capturedLocked(device, table int) (t board.Totals, ok bool) {
 	return t, ok
 }
 
-// capturesLocked says whether any guest has captured batches. REQUIRES: Owner.mu is locked.
+// capturesLocked says whether any client has captured batches. REQUIRES: Owner.mu is locked.
 func (w *Owner) capturesLocked() bool {
-	for _, g := range w.mu.guests {
+	for _, c := range w.mu.clients {
 		for d := range w.set.Devices {
-			if g.board.Used(d, captures) > 0 {
+			if c.board.Used(d, captures) > 0 {
 				return true
 			}
 		}
@@ -53,31 +52,31 @@ func (w *Owner) capturesLocked() bool {
 	return false
 }
 
-// Vacate implements sharing.Guest.
-func (g *Guest) Vacate(device, from, count int) error {
-	w := g.owner
+// FreeCaptures implements sharing.Client.
+func (c *Client) FreeCaptures(device, from, count int) error {
+	w := c.owner
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.gone {
-		return fmt.Errorf("cache: client %s has left", g.name)
+	if c.gone {
+		return fmt.Errorf("cache: client %s has left", c.name)
 	}
 	if device < 0 || device >= len(w.set.Devices) || from < 0 || count < 0 || from > captures-count {
 		return fmt.Errorf("cache: places (%d from %d on, of device %d) must be among the %d of each of %d devices", count, from, device, captures, len(w.set.Devices))
 	}
 	counted := make([]board.Totals, len(w.set.Tables))
 	for i := from; i < from+count; i++ {
-		c := g.placeOf(device, i)
-		table, t, ok := w.counted(c)
-		if !ok || c.Running() != 0 || table >= uint64(len(counted)) {
+		p := c.placeOf(device, i)
+		table, t, ok := w.counted(p)
+		if !ok || p.Running() != 0 || table >= uint64(len(counted)) {
 			return fmt.Errorf("cache: place (%d of device %d) must be of a captured batch none of whose replays runs", i, device)
 		}
 		counted[table].Add(&t)
 	}
 	for i := from; i < from+count; i++ {
-		g.placeOf(device, i).Clear()
+		c.placeOf(device, i).Clear()
 	}
 	for table := range counted {
-		g.vacated[device][table].Add(&counted[table])
+		c.freed[device][table].Add(&counted[table])
 	}
 	return nil
 }

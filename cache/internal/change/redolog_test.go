@@ -9,16 +9,16 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// TestStoreLog_WavesMakeACopy: the waves of any number of operations, each wave's stores in any order, make a copy equal;
+// TestRedoLog_WavesMakeACopy: the waves of any number of operations, each wave's stores in any order, make a copy equal;
 // and in between, a key that the copy has never has another's location.
-func TestStoreLog_WavesMakeACopy(t *testing.T) {
+func TestRedoLog_WavesMakeACopy(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	l := hashmap.LayoutFor(300)
 	mem, replica := make([]byte, l.Bytes()), make([]byte, l.Bytes())
 	m, copied := hashmap.View(mem, l), hashmap.View(replica, l)
 	m.Clear()
 	copied.Clear()
-	var log storeLog
+	var log redoLog
 	m.OnStore(log.add)
 	owner := map[slab.Location]uint64{} // which key a location was ever given to
 	at := int64(0)

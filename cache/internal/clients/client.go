@@ -1,4 +1,4 @@
-package share
+package clients
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
-// Guest implements sharing.Guest. Owner.mu guards the fields without another rule.
-type Guest struct {
+// Client implements sharing.Client. Owner.mu guards the fields without another rule.
+type Client struct {
 	owner   *Owner
 	number  uint64
 	process sharing.Process
@@ -29,24 +29,24 @@ type Guest struct {
 	board   *board.Board // readable until gone
 	boardID uint64
 
-	sent map[uint64]bool // regions that the guest has been sent
+	sent map[uint64]bool // regions that the client has been sent
 	told uint64          // generation of the last layout that it was sent
 	live bool            // its batches may run
 	lost bool            // its connection has ended
 	gone bool
-	kick chan struct{} // has the sender look for a newer layout
+	kick chan struct{} // wakes the sender, which looks for a newer layout
 
 	stall  stall
 	killed bool
 
 	since   time.Time
 	counted [][]board.Totals // by device and table, as read last
-	vacated [][]board.Totals // by device and table: of captured batches that have given up their places
+	freed   [][]board.Totals // by device and table: of captured batches that have given up their places
 	doubted bool             // its counters have been nonsense
 }
 
 // Admit implements sharing.Owner. It closes p, after an error too.
-func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send func(*wire.Message) error) (sharing.Guest, *wire.Welcome, error) {
+func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send func(*wire.Message) error) (sharing.Client, *wire.Welcome, error) {
 	if err := w.settled(ctx); err != nil {
 		p.Close()
 		return nil, nil, err
@@ -67,14 +67,14 @@ func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send fu
 		p.Close()
 		return nil, nil, err
 	}
-	g := &Guest{
+	c := &Client{
 		owner: w, process: p, name: p.String(), lanes: lanes, home: home, memory: memory, board: board.New(memory.Bytes(), shape), sent: map[uint64]bool{},
 		kick: make(chan struct{}, 1), since: time.Now(),
 	}
 	for range w.set.Devices {
-		g.counted, g.vacated = append(g.counted, make([]board.Totals, len(w.set.Tables))), append(g.vacated, make([]board.Totals, len(w.set.Tables)))
+		c.counted, c.freed = append(c.counted, make([]board.Totals, len(w.set.Tables))), append(c.freed, make([]board.Totals, len(w.set.Tables)))
 	}
-	welcome, messages, err := w.enter(g)
+	welcome, messages, err := w.enter(c)
 	defer closeFiles(messages)
 	for _, m := range messages {
 		if err == nil {
@@ -82,16 +82,16 @@ func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send fu
 		}
 	}
 	if err != nil {
-		g.Leave()
+		c.Leave()
 		return nil, nil, err
 	}
-	w.tasks.Go(func() { g.send(send) })
+	w.tasks.Go(func() { c.send(send) })
 	go func() { // not a task: it waits for a process that may outlive the cache
 		if p.Wait() {
-			g.Leave()
+			c.Leave()
 		}
 	}()
-	return g, welcome, nil
+	return c, welcome, nil
 }
 
 // settled waits while rows of a lost device are withdrawn: the layout names the device's memory until then, which may not be exported any more.
@@ -108,23 +108,23 @@ func (w *Owner) settled(ctx context.Context) error {
 	return nil
 }
 
-// enter makes a guest known, and returns its welcome with the messages that bring the memory.
-func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
+// enter makes a client known, and returns its welcome with the messages that bring the memory.
+func (w *Owner) enter(c *Client) (*wire.Welcome, []*wire.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.closed {
-		w.set.Devices[g.home].Device.Free(g.memory)
-		g.process.Close()
-		g.gone = true
+		w.set.Devices[c.home].Device.Free(c.memory)
+		c.process.Close()
+		c.gone = true
 		return nil, nil, errClosed
 	}
 	w.mu.last++
-	g.number = w.mu.last
-	w.mu.guests[g.number] = g
+	c.number = w.mu.last
+	w.mu.clients[c.number] = c
 	r := &w.mu.regions
-	g.boardID = r.ref(g.memory, g.home, true, true, boardName, forever)
+	c.boardID = r.ref(c.memory, c.home, true, true, boardName, forever)
 	welcome := &wire.Welcome{
-		Client: g.number, Tables: w.tables, Lanes: g.lanes, Captures: captures, Sampled: w.sampled, Views: w.layoutLocked(), Board: g.boardID,
+		Client: c.number, Tables: w.tables, Lanes: c.lanes, Captures: captures, Sampled: w.sampled, Views: w.layoutLocked(), Board: c.boardID,
 		Sheet:  r.ref(w.sheet, 0, true, false, "lengths of tables", forever),
 		Codecs: r.ref(w.codecs, 0, true, false, "codec metadata", forever),
 	}
@@ -138,45 +138,45 @@ func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
 			})
 		}
 	}
-	g.told = welcome.Views.Generation
-	messages, err := g.newLocked()
+	c.told = welcome.Views.Generation
+	messages, err := c.newLocked()
 	return welcome, messages, err
 }
 
-// Ready implements sharing.Guest.
-func (g *Guest) Ready() bool {
-	w := g.owner
+// Ready implements sharing.Client.
+func (c *Client) Ready() bool {
+	w := c.owner
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.gone {
+	if c.gone {
 		return false
 	}
-	if g.board.Generation() == w.set.Generation() {
-		g.live = true
+	if c.board.Generation() == w.set.Generation() {
+		c.live = true
 		return true
 	}
-	g.wake()
+	c.wake()
 	return false
 }
 
-// wake has the guest sent the current layout.
-func (g *Guest) wake() {
+// wake wakes the sender, which sends the client the current layout.
+func (c *Client) wake() {
 	select {
-	case g.kick <- struct{}{}:
+	case c.kick <- struct{}{}:
 	default:
 	}
 }
 
-// send sends layouts until the guest is gone or cannot be reached.
-func (g *Guest) send(send func(*wire.Message) error) {
-	w := g.owner
+// send sends layouts until the client is gone or cannot be reached.
+func (c *Client) send(send func(*wire.Message) error) {
+	w := c.owner
 	for {
 		select {
-		case <-g.kick:
+		case <-c.kick:
 		case <-w.life:
 			return
 		}
-		messages, gone, err := g.news()
+		messages, gone, err := c.news()
 		if gone {
 			return
 		}
@@ -187,66 +187,66 @@ func (g *Guest) send(send func(*wire.Message) error) {
 		}
 		closeFiles(messages)
 		if err != nil {
-			w.o.Log.Warn("client cannot be told of new memory", slog.String("client", g.name), slog.Any("error", err))
+			w.o.Log.Warn("client cannot be told of new memory", slog.String("client", c.name), slog.Any("error", err))
 			return
 		}
 	}
 }
 
-// news returns the messages that bring the current layout, none if the guest has it. gone says that the guest needs none any more.
-func (g *Guest) news() (messages []*wire.Message, gone bool, err error) {
-	w := g.owner
+// news returns the messages that bring the current layout, none if the client has it. gone says that the client needs none any more.
+func (c *Client) news() (messages []*wire.Message, gone bool, err error) {
+	w := c.owner
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.gone {
+	if c.gone {
 		return nil, true, nil
 	}
-	if generation := w.set.Generation(); g.told < generation {
+	if generation := w.set.Generation(); c.told < generation {
 		layout := w.layoutLocked()
-		messages, err = g.newLocked()
+		messages, err = c.newLocked()
 		messages = append(messages, notification(wire.Views, layout, nil))
-		g.told = layout.Generation
+		c.told = layout.Generation
 	}
 	return messages, false, err
 }
 
-// Leave implements sharing.Guest.
-func (g *Guest) Leave() {
-	w := g.owner
+// Leave implements sharing.Client.
+func (c *Client) Leave() {
+	w := c.owner
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g.leaveLocked()
+	c.leaveLocked()
 }
 
-func (g *Guest) leaveLocked() {
-	if g.gone {
+func (c *Client) leaveLocked() {
+	if c.gone {
 		return
 	}
-	w := g.owner
+	w := c.owner
 	for d := range w.mu.pastOn {
 		for t := range w.mu.past {
-			one := g.countsLocked(d, t)
+			one := c.countsLocked(d, t)
 			w.mu.past[t].Add(&one)
 			w.mu.pastOn[d].Add(&one)
 		}
 	}
-	g.gone, g.live = true, false
-	delete(w.mu.guests, g.number)
-	delete(w.mu.regions.all, placeOf(g.memory))
-	w.set.Devices[g.home].Device.Free(g.memory)
-	g.wake() // ends send
-	g.process.Close()
-	w.o.Log.Info("client has left", slog.String("client", g.name))
+	c.gone, c.live = true, false
+	delete(w.mu.clients, c.number)
+	delete(w.mu.regions.all, placeOf(c.memory))
+	w.set.Devices[c.home].Device.Free(c.memory)
+	c.wake() // ends send
+	c.process.Close()
+	w.o.Log.Info("client has left", slog.String("client", c.name))
 }
 
-// Lost implements sharing.Guest. Where the system cannot say when the process ends, its connection's end is taken for that.
-func (g *Guest) Lost() {
-	w := g.owner
+// Lost implements sharing.Client. Where the system cannot say when the process ends, its connection's end is taken for that.
+func (c *Client) Lost() {
+	w := c.owner
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g.lost = true
-	if !g.live || !g.process.Visible() || !g.gone && g.board.Left() {
-		g.leaveLocked()
+	c.lost = true
+	if !c.live || !c.process.Visible() || !c.gone && c.board.Left() {
+		c.leaveLocked()
 	}
 }
 
@@ -255,11 +255,11 @@ func (w *Owner) Describe() []sharing.Description {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := []sharing.Description{}
-	for _, g := range w.mu.guests {
-		d := sharing.Description{Number: g.number, Name: g.name, Live: g.live}
-		counted := g.totalsLocked()
+	for _, c := range w.mu.clients {
+		d := sharing.Description{Number: c.number, Name: c.name, Live: c.live}
+		counted := c.totalsLocked()
 		d.Gathers, d.Lookups, d.Hits = counted.Gathers, counted.Hits+counted.Misses(), counted.Hits
-		d.HoldsFor = g.holdsLocked()
+		d.HoldsFor = c.holdsLocked()
 		all = append(all, d)
 	}
 	slices.SortFunc(all, func(a, b sharing.Description) int { return cmp.Compare(a.Number, b.Number) })
@@ -270,7 +270,7 @@ func (w *Owner) Describe() []sharing.Description {
 func notification(method string, body any, files []*os.File) *wire.Message {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		panic(fmt.Sprintf("share: notice %s: %v", method, err)) // of plain structures
+		panic(fmt.Sprintf("clients: notice %s: %v", method, err)) // of plain structures
 	}
 	return &wire.Message{Method: method, Body: raw, Files: files}
 }

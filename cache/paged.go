@@ -1,67 +1,81 @@
 package cache
 
 import (
+	"context"
 	"errors"
-	"sync/atomic"
+	"fmt"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages/live"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// below is what has all rows of a table, in the form in which tiers store them, and what is known of them.
-type below struct {
-	source  cold.Source
-	name    Codec       // of codec
+// inPages is a table whose rows lie in pages. Its host tier holds those that batches use most.
+type inPages struct {
+	table   *live.Table
 	codec   codec.Codec // nil if all rows are raw
 	mean    int         // stored length of a row
-	memory  int64       // host memory that finding rows takes
+	finding int64       // host memory that finding rows takes
 	buffers int64       // most host memory that buffers of reads take
-	pageOf  func(row int64) uint32
-	// The log of updates is in the folder logDir; "": in memory.
-	paged   *paged
-	logDir  string
-	durable bool
-	close   func() error
+	logDir  string      // folder of the log of updates; "": it is in memory
+	durable bool        // the log is
 }
 
-// belowError is an error of the log of a table of pages, or of its generations, as it was given: it wraps ErrCold beside what it wraps.
-type belowError struct{ error }
+// pagesError is an error of the log of a table of pages, or of its generations, as it was given: it wraps ErrCold beside what it wraps.
+type pagesError struct{ error }
 
-func (e belowError) Unwrap() []error { return []error{e.error, ErrCold} }
+func (e pagesError) Unwrap() []error { return []error{e.error, ErrCold} }
 
-// fromBelow returns a table whose rows are read from below the host tier when they are needed.
-func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (Table, error) {
-	t, err := FromReader(name, of, rows, rowBytes, func(int64, []byte) error { return errors.ErrUnsupported }, nil)
-	if err != nil {
-		return Table{}, err
+func (p inPages) codecName() Codec { return Codec(p.table.Manifest().Codec) }
+
+func (p inPages) check(t *Table) error {
+	if t.codec != "" && t.codec != CodecAuto && t.codec != p.codecName() {
+		return fmt.Errorf("cache: table %s: codec (%s) must be %s, with which its pages were packed", t.name, t.codec, p.codecName())
 	}
-	t.below, t.used = &b, new(atomic.Bool)
-	t.close = func() error {
-		if t.used.Load() { // by a cache, which closes it
-			return nil
-		}
-		return b.close()
+	if t.capacity > int64(t.Rows()) {
+		return fmt.Errorf("cache: table %s: capacity (%d) must not exceed the %d rows of its pages", t.name, t.capacity, t.Rows())
 	}
-	return t, nil
+	return nil
 }
 
-// loadBelow makes the host tier of a table of pages, empty, of at most so many bytes.
-func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
-	b := t.below
-	c.below = append(c.below, b.close)
+func (inPages) checkAs(t *Table, of dtype.Type) error {
+	if of != t.dtype {
+		return fmt.Errorf("cache: table %s: element type (%v) must be the %v that its pages were packed as", t.name, of, t.dtype)
+	}
+	return nil
+}
+
+func (inPages) checkShared(*Table) error { return nil }
+
+func (inPages) checkResident(t *Table) error {
+	return fmt.Errorf("cache: table %s: must not be of pages to be resident", t.name)
+}
+
+func (inPages) checkTarget(t *read.Table, target int) error { return inHost{}.checkTarget(t, target) }
+
+func (inPages) terms(*Table, *registry.Terms) {}
+
+// load makes the host tier of a table of pages, empty.
+func (p inPages) load(_ context.Context, c *Cache, l loading) (*read.Table, error) {
+	t := l.table
 	log := cold.NewMemoryLog(c.opts.Host.Overlay)
-	if b.logDir != "" {
+	if p.logDir != "" {
 		var err error
-		if log, err = openUpdates(c.tuning, b.paged, b.logDir, b.durable, c.opts.Telemetry.Logger); err != nil {
-			return nil, belowError{err}
+		log, err = live.OpenLog(p.table, live.LogOptions{
+			Dir: p.logDir, Durable: p.durable, Logger: c.opts.Telemetry.Logger, MergeBytes: c.tuning.mergeBytes, MergeWait: c.tuning.mergeWait,
+			OpenError: func(err error) error { return pagesError{err} },
+		})
+		if err != nil {
+			return nil, pagesError{err}
 		}
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory, Buffers: b.buffers, Restored: b.paged.restored, Logger: c.watch.Log})
+	below := cold.New(p.table, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: p.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: p.table.PageOf, Logger: c.watch.Log})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
-		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
+		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: p.codec, Mean: p.mean, Memory: l.memory - p.finding, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
 	})
 	if err != nil {
 		return nil, errors.Join(err, below.Close())
@@ -70,10 +84,33 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below, Absent: below}, nil
 }
 
+func (inPages) merge(ctx context.Context, t *read.Table) error {
+	log, ok := t.Cold.Log().(*live.Log)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(t.Cold.Life(), func() { cancel(ErrClosed) })()
+	return log.Shorten(ctx, false)
+}
+
+func (inPages) end(t *read.Table) { t.Cold.End() }
+
+// close closes the log and, unless New has failed, the pages.
+func (p inPages) close(t *read.Table, failed bool) error {
+	t.Cold.End()
+	err := t.Cold.Close()
+	if !failed {
+		err = errors.Join(err, p.table.Close())
+	}
+	return err
+}
+
 // minLanding is how many bytes of rows may wait for a ring that is shorter.
 const minLanding = 8 << 20
 
-// Prefetch begins to read those of rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
+// Prefetch begins to read the rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
 // them soon find them in the host tier. Up to an eighth of Options.Host.Memory is for rows read so. Rows that are there already cost a lookup.
 // Rows that cannot be read are left to the batches that need them, whose errors say why. For row numbers outside the table the error wraps ErrRows.
 func (c *Cache) Prefetch(table int, rows []int64) error {
@@ -81,8 +118,7 @@ func (c *Cache) Prefetch(table int, rows []int64) error {
 		return err
 	}
 	defer c.leave()
-	t, err := c.tableFor(table, rows, false)
-	if err != nil || t.Absent == nil {
+	if _, err := c.tableFor(table, rows, false); err != nil {
 		return err
 	}
 	return c.owner.prefetch(table, rows)
@@ -128,7 +164,7 @@ type TierStats struct {
 	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
 	UpdateBytes        int64 `kind:"counter"`
 	UpdateBytesWritten int64 `kind:"counter"`
-	// HeldRows are rows of which the log has the newest version, and HeldBytes is the length of its files, or of its rows in memory.
+	// HeldRows are rows whose newest version is in the log, and HeldBytes is the length of its files, or of its rows in memory.
 	HeldRows, HeldBytes int64
 	// FailedMerges is how often the log of updates could not be merged into the pages, or compacted: it grows until that succeeds. MergeWaiting says that a merge
 	// waits for the store now, such as a cluster with slots on their way between masters.
@@ -148,61 +184,36 @@ type StoreStats struct {
 	Fault       string
 }
 
-// tierStats returns the statistics of a table's tiers.
-func tierStats(t *read.Table) (s TierStats) {
+// hostStats returns the statistics of a host tier.
+func hostStats(t *read.Table) (s TierStats) {
 	s.HostRows, s.HostBytes, s.HostCapacity = t.Tier.Held()
 	s.HostMemory = t.Tier.HostBytes() + t.Tier.IndexBytes()
-	if t.Cold == nil {
-		return s
-	}
-	s.Restored = t.Cold.Restored()
-	s.Paged, s.HostMemory = true, t.Tier.MemoryBytes()+t.Cold.MemoryBytes()
-	n := &t.Cold.Counts
-	done := t.Counts.Totals()
+	return s
+}
+
+func (p inPages) stats(t *read.Table, done read.TableTotals, to *TableStats, _ *Stats) {
+	s, n, log := &to.Tiers, &t.Cold.Counts, t.Cold.Log()
+	s.Paged, s.Restored, s.HostMemory = true, p.table.Restored(), t.Tier.MemoryBytes()+p.finding
 	s.AbsentRows, s.FailedRows = done.Absent, done.Failed
 	s.RowsRead, s.PagesRead, s.BytesRead, s.Reads, s.ReadNanos = n.Rows.Load(), n.Pages.Load(), n.Bytes.Load(), n.Reads.Load(), n.Nanos.Load()
 	s.LogRows, s.LogReads, s.LogNanos, s.FlightRows = n.FromLog.Load(), n.LogReads.Load(), n.LogNanos.Load(), n.FromFlight.Load()
 	for _, one := range t.Cold.Stores() {
 		of := StoreStats{Name: one.Name, Reads: one.Reads, PagesRead: one.Pages, BytesRead: one.Bytes, FailedPages: one.Failed, Nanos: int64(one.Took)}
-		if one.Fault != nil {
-			of.Fault = one.Fault.Error()
-		}
+		of.Fault = text(one.Fault)
 		s.Stores = append(s.Stores, of)
 	}
 	s.PrefetchedRows, s.UsedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), t.Tier.UsedAhead(), n.Unused.Load(), n.Dropped.Load()
 	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
-	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()
-	s.HeldRows, s.HeldBytes = t.Cold.Log().Held()
-	s.FailedMerges, s.MergeWaiting = t.Cold.Log().Merges()
-	return s
+	s.UpdateBytes, s.UpdateBytesWritten = log.Bytes()
+	s.HeldRows, s.HeldBytes = log.Held()
+	s.FailedMerges, s.MergeWaiting = log.Merges()
 }
 
-// endCold makes reads from below the host tiers return.
-func (c *Cache) endCold() {
-	if c.set == nil {
-		return
-	}
-	for _, t := range c.set.Tables {
-		if t.Cold != nil {
-			t.Cold.End()
-		}
-	}
+// heapShare: the Go heap, where buffers of reads lie, keeps about as much memory free as is in use.
+const heapShare = 2
+
+func (p inPages) taken(t *read.Table, s *TableStats) int64 {
+	return s.Tiers.HostMemory - t.Tier.HostBytes() + heapShare*t.Tier.ListBytes() + p.readBuffers(t)
 }
 
-// closeCold closes what has the rows below the host tiers, once nothing reads them. If New has failed, the pages stay open: they are the caller's again.
-func (c *Cache) closeCold(failed bool) error {
-	var errs []error
-	for _, t := range c.set.Tables {
-		if t.Cold != nil {
-			t.Cold.End()
-			errs = append(errs, t.Cold.Close())
-		}
-	}
-	if !failed {
-		for _, close := range c.below {
-			errs = append(errs, close())
-		}
-	}
-	c.below = nil
-	return errors.Join(errs...)
-}
+func (p inPages) readBuffers(*read.Table) int64 { return heapShare * p.buffers }

@@ -1,4 +1,4 @@
-package learn
+package lookups
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ func promised(drawn []registry.Drawn, cached float64) (share float64) {
 // TestDraw_ForetellsHits: by a few rows, what any number of cached rows will get of later lookups.
 func TestDraw_ForetellsHits(t *testing.T) {
 	const rows, batches, size = 20_000, 40, 4000
-	for name, draw := range map[string]func(r *rand.Rand) int64{
+	for name, next := range map[string]func(r *rand.Rand) int64{
 		"uniform": func(r *rand.Rand) int64 { return r.Int64N(rows) },
 		// The inverse of a cumulative law: a fifth of the rows get half of the lookups, whatever their numbers.
 		"skewed": func(r *rand.Rand) int64 {
@@ -34,21 +34,21 @@ func TestDraw_ForetellsHits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			var read []TrainingBatch
+			var read []Batch
 			for range batches {
-				b := TrainingBatch{Table: 1}
+				b := Batch{Table: 1}
 				for range size {
-					b.Rows = append(b.Rows, draw(r))
+					b.Rows = append(b.Rows, next(r))
 				}
 				slices.Sort(b.Rows)
-				read = append(read, b, TrainingBatch{0, []int64{5, 5, 5}})
+				read = append(read, b, Batch{0, []int64{5, 5, 5}})
 			}
-			if got := BatchRows(read, 1); got != size {
+			if got := DemandOf(read, 1, rows, 1024, 3).Batch; got != size {
 				t.Errorf("batches of %v rows, want %d", got, size)
 			}
 			// Rows of a kilobyte: few are drawn.
-			drawn := Draw(read, 1, rows, 1024, 3)
-			if again := Draw(read, 1, rows, 1024, 3); !slices.Equal(drawn, again) {
+			drawn := draw(read, 1, rows, 1024, 3)
+			if again := draw(read, 1, rows, 1024, 3); !slices.Equal(drawn, again) {
 				t.Error("another draw with the same seed")
 			}
 			if len(drawn) < 500 || len(drawn) > 6000 {
@@ -86,7 +86,7 @@ func TestDraw_ForetellsHits(t *testing.T) {
 				}
 				hits := 0
 				for range 100_000 {
-					if cached[draw(r)] {
+					if cached[next(r)] {
 						hits++
 					}
 				}
@@ -101,11 +101,11 @@ func TestDraw_ForetellsHits(t *testing.T) {
 
 // TestDraw_OneBatch: a single sorted batch is parted by turns; too few lookups say nothing.
 func TestDraw_OneBatch(t *testing.T) {
-	b := TrainingBatch{Rows: make([]int64, popularLookups)}
+	b := Batch{Rows: make([]int64, popularLookups)}
 	for i := range b.Rows {
 		b.Rows[i] = int64(i) * 100 / popularLookups
 	}
-	drawn := Draw([]TrainingBatch{b}, 0, 200, 8, 1)
+	drawn := draw([]Batch{b}, 0, 200, 8, 1)
 	if got := promised(drawn, 50); math.Abs(got-0.5) > 0.02 {
 		t.Errorf("half of what is looked up: %v", got)
 	}
@@ -113,18 +113,18 @@ func TestDraw_OneBatch(t *testing.T) {
 		t.Errorf("all of it: %v", got)
 	}
 	b.Rows = b.Rows[1:]
-	if drawn := Draw([]TrainingBatch{b}, 0, 200, 8, 1); drawn != nil {
+	if drawn := draw([]Batch{b}, 0, 200, 8, 1); drawn != nil {
 		t.Errorf("%d lookups: %v", len(b.Rows), drawn)
 	}
 }
 
 // TestDraw_RowsThatTrainingDoesNotKnow: draws of them are rows that no batch looked up, all over the table.
 func TestDraw_RowsThatTrainingDoesNotKnow(t *testing.T) {
-	b := TrainingBatch{Rows: make([]int64, popularLookups)}
+	b := Batch{Rows: make([]int64, popularLookups)}
 	for i := range b.Rows {
 		b.Rows[i] = 3 * int64(i%100)
 	}
-	drawn, unseen, last := Draw([]TrainingBatch{b, b}, 0, 1000, 8, 1), 0.0, int64(0)
+	drawn, unseen, last := draw([]Batch{b, b}, 0, 1000, 8, 1), 0.0, int64(0)
 	for _, d := range drawn {
 		if known := d.Row < 300 && d.Row%3 == 0; known != (d.Count > 0) {
 			t.Errorf("%+v", d)

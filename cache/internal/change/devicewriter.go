@@ -12,21 +12,21 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// mirror writes changes to one device while batches run there. It has a stream of its own, and page-locked memory for the data. Writer.mu
+// deviceWriter writes changes to one device while batches run there. It has a stream of its own, and page-locked memory for the data. Writer.mu
 // guards it.
-type mirror struct {
+type deviceWriter struct {
 	owner  *read.Device
 	hasMap bool // the device's map is a copy of the index, not the index itself
 	stream device.Stream
 	// Page-locked memory: rows to be written, their destinations, and words to be stored. It is allocated with the first change.
 	stage, items, words                device.Buffer
-	rows                               [][]byte // of put, not in stage yet; items are those of these rows, or of scatter
+	rows                               [][]byte // of put, not in stage yet; items describe these rows, or what scatter copies
 	stageUsed, itemsUsed, wordsUsed    int64
 	stageBytes, itemsBytes, wordsBytes int64
 }
 
-func newMirror(d *read.Device, tables []*read.Table, hasMap bool) (*mirror, error) {
-	m := &mirror{owner: d, hasMap: hasMap}
+func newDeviceWriter(d *read.Device, tables []*read.Table, hasMap bool) (*deviceWriter, error) {
+	m := &deviceWriter{owner: d, hasMap: hasMap}
 	var longest, rows, bytes int64 // of a slot, and of all tables
 	for _, t := range tables {
 		slot := int64(slab.SlotBytes(t.Tier.RowBytes()))
@@ -40,7 +40,7 @@ func newMirror(d *read.Device, tables []*read.Table, hasMap bool) (*mirror, erro
 	return m, err
 }
 
-func (m *mirror) close() {
+func (m *deviceWriter) close() {
 	m.stream.Close()
 	for _, b := range []device.Buffer{m.stage, m.items, m.words} {
 		m.owner.Device.Free(b)
@@ -48,7 +48,7 @@ func (m *mirror) close() {
 }
 
 // open allocates the page-locked memory, unless it is allocated.
-func (m *mirror) open() error {
+func (m *deviceWriter) open() error {
 	for _, b := range []struct {
 		buffer *device.Buffer
 		bytes  int64
@@ -65,7 +65,7 @@ func (m *mirror) open() error {
 }
 
 // store enqueues stores of words, at distinct indices, to target. finish waits for them.
-func (m *mirror) store(target device.Buffer, words []word) error {
+func (m *deviceWriter) store(target device.Buffer, words []word) error {
 	for len(words) > 0 {
 		if err := m.open(); err != nil {
 			return err
@@ -87,8 +87,8 @@ func (m *mirror) store(target device.Buffer, words []word) error {
 	return nil
 }
 
-// put has finish write a row to its slot in the slab. No batch may read the slot, and the row must not change until finish returns.
-func (m *mirror) put(offset int64, stored []byte) error {
+// put adds a row, which finish writes to its slot in the slab. No batch may read the slot, and the row must not change until finish returns.
+func (m *deviceWriter) put(offset int64, stored []byte) error {
 	n := int64(slab.SlotBytes(len(stored)))
 	if len(m.rows) == 0 || m.stageUsed+n > m.stage.Size() {
 		if err := m.finish(); err != nil { // items of scatter, too
@@ -106,7 +106,7 @@ func (m *mirror) put(offset int64, stored []byte) error {
 }
 
 // scatter enqueues copies of parts of stage, page-locked memory, to places in target that no batch reads. finish waits for them.
-func (m *mirror) scatter(target, stage device.Buffer, items []kernels.ScatterItem) error {
+func (m *deviceWriter) scatter(target, stage device.Buffer, items []kernels.ScatterItem) error {
 	if len(m.rows) > 0 {
 		if err := m.finish(); err != nil {
 			return err
@@ -126,7 +126,7 @@ func (m *mirror) scatter(target, stage device.Buffer, items []kernels.ScatterIte
 }
 
 // room returns page-locked memory for 1 to n items.
-func (m *mirror) room(n int) (items device.Buffer, err error) {
+func (m *deviceWriter) room(n int) (items device.Buffer, err error) {
 	if err := m.open(); err != nil {
 		return items, err
 	}
@@ -141,7 +141,7 @@ func (m *mirror) room(n int) (items device.Buffer, err error) {
 }
 
 // finish writes the rows of put, and waits for all that has been enqueued.
-func (m *mirror) finish() error {
+func (m *deviceWriter) finish() error {
 	if m.itemsUsed == 0 && m.wordsUsed == 0 {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (m *mirror) finish() error {
 }
 
 // copyRows copies the rows of put to stage. They lie all over the host tier, so most of this is waiting for memory, and all processors do it.
-func (m *mirror) copyRows() {
+func (m *deviceWriter) copyRows() {
 	items, stage := kernels.ScatterItemsView(m.items), m.stage.Bytes()
 	host.Workers(0).For(len(m.rows), 128, func(from, to int) {
 		for i := from; i < to; i++ {

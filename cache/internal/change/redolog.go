@@ -10,10 +10,10 @@ type word struct{ index, value uint64 }
 
 const wordBytes = 16
 
-// storeLog collects the stores of the index, to be repeated on the devices' maps. Stores of one operation must be made in order, so they go
+// redoLog collects the stores to the index, which are then repeated on the devices' maps. Stores of one operation must be made in order, so they go
 // to successive waves. The stores of a wave may be made in any order, because different keys do not depend on each other. Of several stores
 // to one word in a wave, only the last is kept.
-type storeLog struct {
+type redoLog struct {
 	waves [][]word
 	last  lastStores
 	next  int // first wave that may have the next store
@@ -24,9 +24,9 @@ type storeLog struct {
 }
 
 // operation starts a new operation: its stores do not depend on earlier ones.
-func (l *storeLog) operation() { l.next = 0 }
+func (l *redoLog) operation() { l.next = 0 }
 
-func (l *storeLog) add(index int64, value uint64) {
+func (l *redoLog) add(index int64, value uint64) {
 	wave := l.next
 	last := l.last.of(index)
 	if int(last.wave) > wave {
@@ -46,7 +46,7 @@ func (l *storeLog) add(index int64, value uint64) {
 }
 
 // differ sets or clears the views of the word at a position of a wave. Only locations have views; they are the odd words of a map.
-func (l *storeLog) differ(index int64, wave, place int) {
+func (l *redoLog) differ(index int64, wave, place int) {
 	if l.views == nil || index%2 == 0 {
 		if wave < len(l.differing) {
 			delete(l.differing[wave], place)
@@ -60,7 +60,7 @@ func (l *storeLog) differ(index int64, wave, place int) {
 }
 
 // wave returns the words of wave n for device i. They are valid until the next call.
-func (l *storeLog) wave(n, i int) []word {
+func (l *redoLog) wave(n, i int) []word {
 	if n < len(l.differing) {
 		for place, views := range l.differing[n] {
 			l.waves[n][place].value = uint64(views[i])
@@ -69,7 +69,7 @@ func (l *storeLog) wave(n, i int) []word {
 	return l.waves[n]
 }
 
-func (l *storeLog) clear() {
+func (l *redoLog) clear() {
 	for i := range l.waves {
 		l.waves[i] = l.waves[i][:0]
 	}
@@ -83,7 +83,7 @@ func (l *storeLog) clear() {
 // lastStores says where the log has the last store of each word. It is a hash table that is emptied at once: a cycle stores millions of words, a few
 // ten thousand between two calls of clear.
 type lastStores struct {
-	all   []lastStore // a power of two of them, at most half of which are taken
+	all   []lastStore // their number is a power of two, and at most half are taken
 	taken int
 	round uint32 // entries of other rounds are free
 }

@@ -7,29 +7,29 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// finder finds numbers by hashes: a table with open addressing, at most three quarters full. The hash of a number is asked for when the table grows. The zero
+// hashTable finds numbers by hashes: a table with open addressing, at most three quarters full. The hash of a number is asked for when the table grows. The zero
 // value has no numbers.
-type finder struct {
+type hashTable struct {
 	numbers []uint32 // 1 + each number; 0: free. Those of one hash follow each other from its home on
 	n       int
 }
 
 const (
-	finderLeast = 64 // places
-	finderGrain = 1 << 14
+	leastSize = 64 // places
+	loadGrain = 1 << 14
 )
 
-// placesFor returns how many places a finder of n numbers has: a power of two of which n are at most three quarters.
-func placesFor(n int) int { return max(finderLeast, 1<<bits.Len(uint(n+n/3))) }
+// sizeFor returns the size of a hashTable of n numbers: a power of two, at most three quarters of which n takes.
+func sizeFor(n int) int { return max(leastSize, 1<<bits.Len(uint(n+n/3))) }
 
 // home returns the first place of a hash.
-func (f *finder) home(hash uint64) int { return int(hash & uint64(len(f.numbers)-1)) }
+func (f *hashTable) home(hash uint64) int { return int(hash & uint64(len(f.numbers)-1)) }
 
 // next returns the place behind one.
-func (f *finder) next(i int) int { return (i + 1) & (len(f.numbers) - 1) }
+func (f *hashTable) next(i int) int { return (i + 1) & (len(f.numbers) - 1) }
 
 // find returns the number with a hash for which is returns true.
-func (f *finder) find(hash uint64, is func(n uint32) bool) (n uint32, ok bool) {
+func (f *hashTable) find(hash uint64, is func(n uint32) bool) (n uint32, ok bool) {
 	if f.n == 0 {
 		return 0, false
 	}
@@ -41,10 +41,10 @@ func (f *finder) find(hash uint64, is func(n uint32) bool) (n uint32, ok bool) {
 	return 0, false
 }
 
-// load makes a finder of the numbers below n.
-func (f *finder) load(w device.Workers, n int, hashOf func(n uint32) uint64) {
-	f.numbers, f.n = make([]uint32, placesFor(n)), n
-	w.For(n, finderGrain, func(from, to int) {
+// load makes a hashTable of the numbers below n.
+func (f *hashTable) load(w device.Workers, n int, hashOf func(n uint32) uint64) {
+	f.numbers, f.n = make([]uint32, sizeFor(n)), n
+	w.For(n, loadGrain, func(from, to int) {
 		for k := from; k < to; k++ {
 			i := f.home(hashOf(uint32(k)))
 			for !atomic.CompareAndSwapUint32(&f.numbers[i], 0, uint32(k+1)) {
@@ -55,10 +55,10 @@ func (f *finder) load(w device.Workers, n int, hashOf func(n uint32) uint64) {
 }
 
 // add adds a number, which must not be there.
-func (f *finder) add(n uint32, hashOf func(n uint32) uint64) {
+func (f *hashTable) add(n uint32, hashOf func(n uint32) uint64) {
 	if f.n++; 4*f.n > 3*len(f.numbers) {
 		old := f.numbers
-		f.numbers = make([]uint32, placesFor(2*f.n))
+		f.numbers = make([]uint32, sizeFor(2*f.n))
 		for _, x := range old {
 			if x != 0 {
 				f.put(x, hashOf)
@@ -68,7 +68,7 @@ func (f *finder) add(n uint32, hashOf func(n uint32) uint64) {
 	f.put(n+1, hashOf)
 }
 
-func (f *finder) put(x uint32, hashOf func(n uint32) uint64) {
+func (f *hashTable) put(x uint32, hashOf func(n uint32) uint64) {
 	i := f.home(hashOf(x - 1))
 	for f.numbers[i] != 0 {
 		i = f.next(i)
@@ -77,7 +77,7 @@ func (f *finder) put(x uint32, hashOf func(n uint32) uint64) {
 }
 
 // remove removes a number, which must be there. Those behind it that are not at home move up.
-func (f *finder) remove(n uint32, hashOf func(n uint32) uint64) {
+func (f *hashTable) remove(n uint32, hashOf func(n uint32) uint64) {
 	i := f.home(hashOf(n))
 	for f.numbers[i] != n+1 {
 		i = f.next(i)

@@ -1,4 +1,4 @@
-package share
+package clients
 
 import (
 	"log/slog"
@@ -14,41 +14,41 @@ const (
 	mostBytes = 1 << 44
 )
 
-// countsLocked returns what the guest's batches on a device have counted of a table. REQUIRES: Owner.mu is locked, and the guest is not gone.
-func (g *Guest) countsLocked(device, table int) board.Totals {
-	was := &g.counted[device][table]
-	if g.doubted {
+// countsLocked returns what the client's batches on a device have counted of a table. REQUIRES: Owner.mu is locked, and the client is not gone.
+func (c *Client) countsLocked(device, table int) board.Totals {
+	was := &c.counted[device][table]
+	if c.doubted {
 		return *was
 	}
-	now, ok := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
-	if g.owner.set.Tables[table].Resident != nil {
-		now.OfResident()
-	}
-	replays, whole := g.capturedLocked(device, table)
+	now, ok := c.board.Sum(table, device*c.lanes, (device+1)*c.lanes)
+	kind := c.owner.kinds[table]
+	kind.batches(&now)
+	replays, whole := c.capturedLocked(device, table)
 	now.Add(&replays)
 	switch {
 	case !ok, !whole: // the client writes all the time
 		return *was
-	case !plausible(was, &now, time.Since(g.since)):
-		g.doubted = true
-		g.owner.o.Log.Warn("counters of a client are out of range: it is not counted any more", slog.String("client", g.name))
+	case !plausible(was, &now, time.Since(c.since)):
+		c.doubted = true
+		c.owner.o.Log.Warn("counters of a client are out of range: it is not counted any more", slog.String("client", c.name))
 		return *was
 	}
-	if r := g.owner.set.Tables[table].Resident; r != nil { // what was read since it was counted last is taken for read from where overflow places lie now
-		if now.PeerBytes = was.PeerBytes; r.Rows.OnPeers() {
-			now.PeerBytes += now.HostBytes - was.HostBytes
-		}
-	}
+	kind.peerBytes(was, &now)
 	*was = now
 	return now
 }
 
+// addCountsLocked adds what countsLocked returns.
+func (c *Client) addCountsLocked(to *board.Totals, device, table int) {
+	counts := c.countsLocked(device, table)
+	to.Add(&counts)
+}
+
 // totalsLocked returns the sum of all tables and devices. REQUIRES: as countsLocked.
-func (g *Guest) totalsLocked() (t board.Totals) {
-	for d := range g.counted {
-		for table := range g.counted[d] {
-			one := g.countsLocked(d, table)
-			t.Add(&one)
+func (c *Client) totalsLocked() (t board.Totals) {
+	for d := range c.counted {
+		for table := range c.counted[d] {
+			c.addCountsLocked(&t, d, table)
 		}
 	}
 	return t
