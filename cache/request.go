@@ -310,7 +310,7 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 //
 // A replay of a table of [FromPages] waits for rows that neither slab nor host tier holds, as other batches do, while the host reads them. Those that
 // cannot be read are zeros, and Wait returns an error that wraps ErrCold. [Cache.Prefetch] before the replay is the way to have none. The batch has
-// page-locked memory of its own for such rows. To add up rows of such tables, GPUs gather them to device memory first, up to 256 MiB and 262,144 rows at a time; a captured batch has
+// page-locked memory of its own for such rows. To add up rows of such tables, GPUs write them to device memory first, up to 128 MiB and 262,144 rows at a time; a captured batch has
 // memory for all of its rows, at most 1 GiB: for more the error wraps ErrPooling.
 //
 // With Stride, rows that are copied as they are pass through device memory, up to 32 MiB at a time, each part counting as a Gather; a captured batch has memory for all of its rows.

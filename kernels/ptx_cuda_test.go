@@ -67,7 +67,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, lookupKernel)
 	name(want, absentListKernel)
 	name(want, absentWaitKernel, absentEndKernel)
-	name(want, poolRowsKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
 	name(want, buildSums[:]...)

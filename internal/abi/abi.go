@@ -557,9 +557,11 @@ type AbsentState struct {
 }
 
 // AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
-// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for count rows.
+// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for
+// count rows. The row of number padding is not listed where it is absent.
 type AbsentListArgs struct {
 	Misses, Counters, Index, Resolved, Words, List, Host, State, AheadFrom uint64
+	Padding                                                                int64
 	Batch, Count                                                           uint32
 }
 
@@ -570,14 +572,6 @@ type AbsentWaitArgs struct {
 	End                                 BatchEnd
 	Replay                              uint64
 	Batch, Round                        uint32
-}
-
-// PoolRowsArgs are the row numbers of a pooled batch, of which those of padding are left out, and what becomes of them: numbers for a batch that gathers the
-// rows, and places of the rows that it gathers. Limit is the table's length; narrow says that the rows are int32.
-type PoolRowsArgs struct {
-	Rows, Numbers, Places uint64
-	Padding, Limit        int64
-	Count, Narrow         uint32
 }
 
 // ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
@@ -708,9 +702,8 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]
 	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-48]
-	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-80]
+	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-88]
 	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-72]
-	_ = [1]int{}[unsafe.Sizeof(PoolRowsArgs{})-48]
 	_ = [1]int{}[unsafe.Sizeof(ReplayAbsent{})-40]
 	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
 	_ = [1]int{}[unsafe.Sizeof(BuddyRange{})-144]
