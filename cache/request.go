@@ -313,7 +313,7 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 // page-locked memory of its own for such rows. To add up rows of such tables, GPUs write them to device memory first, up to 128 MiB and 262,144 rows at a time; a captured batch has
 // memory for all of its rows, at most 1 GiB: for more the error wraps ErrPooling.
 //
-// With Stride, rows that are copied as they are pass through device memory, up to 32 MiB at a time, each part counting as a Gather; a captured batch has memory for all of its rows.
+// With Stride, rows that are copied as they are pass through device memory, up to 32 MiB at a time; a captured batch has memory for all of its rows.
 //
 // If a table is resident, is read from pages or has rows of 8 KiB or more, the call waits for the stream to know the bags that Pooling.Bags chooses. In a graph such
 // bags are an error that wraps ErrCapturing, for these tables and in an attached cache.
