@@ -6,9 +6,9 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// mayBeAbsent prepares the lane for a batch of a table whose host tier may lack rows. For other tables it does
+// prepareAbsent prepares the lane for a batch of a table whose host tier may lack rows. For other tables it does
 // nothing.
-func (l *lane) mayBeAbsent(ctx context.Context, table int) {
+func (l *lane) prepareAbsent(ctx context.Context, table int) {
 	if l.owner.set.Tables[table].Absent == nil {
 		return
 	}

@@ -21,7 +21,7 @@ const (
 	watchDevice = 10 * time.Millisecond
 )
 
-// answer reads the absent rows of list number, stages them for the GPU, and returns what became of them. tierRead, if
+// answer reads the absent rows of list number, stages them for the GPU, and returns their outcome. tierRead, if
 // not nil, is called when the batch has read slabs and host tier.
 func (r *rounds) answer(ctx context.Context, number uint32, rows []int64, positions []uint32, tierRead func()) cold.Outcome {
 	begun, n := time.Now(), len(rows)
@@ -194,9 +194,9 @@ func (a *answer) stage(d *delivered) {
 	switch {
 	case err != nil:
 	case d.compressed && g.table.Codec.Codec == nil:
-		err = errors.New("the row is compressed, and its table has no codec")
+		err = errors.New("the row is compressed, but its table has no codec")
 	case d.compressed && (len(d.stored) == 0 || len(d.stored) > rowBytes) || !d.compressed && len(d.stored) != rowBytes:
-		err = fmt.Errorf("the row is stored in %d bytes, and has %d", len(d.stored), rowBytes)
+		err = fmt.Errorf("stored length (%d bytes) does not fit a row of %d bytes", len(d.stored), rowBytes)
 	}
 	to, at := h.rows.Bytes()[offset:][:g.slot], slab.Raw(0, offset)
 	if err != nil {

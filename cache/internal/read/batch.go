@@ -68,11 +68,11 @@ func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool
 	}
 	switch {
 	case n == 0:
-		return ended(w), nil
+		return emptyBatch(w), nil
 	case capturing:
 		return d.capture(s, table, rows, out, stride, nil, w)
 	case !d.Device.NeedsStaging() && (stride != 0 || d.set.Tables[table].Absent != nil):
-		return d.gatherHere(ctx, s, table, rows, out, stride, w, trace)
+		return d.gatherOnHost(ctx, s, table, rows, out, stride, w, trace)
 	}
 	r, planned := d.decide(table, n, trace != nil)
 	if stride != 0 {
@@ -81,9 +81,9 @@ func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool
 	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
 }
 
-// gatherHere is GatherDevice on the host backend for tables with absent rows and for rows that do not lie back to
+// gatherOnHost is GatherDevice on the host backend for tables with absent rows and for rows that do not lie back to
 // back. The batch has ended when it returns.
-func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, to device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
+func (d *Device) gatherOnHost(ctx context.Context, s device.Stream, table int, rows RowNumbers, to device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	n := int(rows.Len())
 	if err := s.Synchronize(); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
@@ -93,11 +93,11 @@ func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, row
 	if err != nil {
 		return nil, err
 	}
-	return d.over(table, n, done.finish(ctx, d, table, n, out, trace), w), nil
+	return d.endedBatch(table, n, done.finish(ctx, d, table, n, out, trace), w), nil
 }
 
-// over returns a batch that has ended with err, and notifies w.
-func (d *Device) over(table, rows int, err error, w Watcher) *Batch {
+// endedBatch returns a batch that has ended with err, and notifies w.
+func (d *Device) endedBatch(table, rows int, err error, w Watcher) *Batch {
 	b := &Batch{table: table, rows: rows}
 	b.mu.settled, b.mu.err = true, err
 	d.set.faults.add(err)
@@ -130,8 +130,8 @@ func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned L
 	return d.track(l, table, n, w), nil
 }
 
-// ended returns a batch without rows, and notifies w.
-func ended(w Watcher) *Batch {
+// emptyBatch returns a batch without rows, and notifies w.
+func emptyBatch(w Watcher) *Batch {
 	b := &Batch{}
 	b.mu.settled = true
 	if w != nil {
@@ -255,7 +255,7 @@ func (b *Batch) Done() (bool, error) {
 func join(batches []*Batch) *Batch {
 	switch len(batches) {
 	case 0:
-		return ended(nil)
+		return emptyBatch(nil)
 	case 1:
 		return batches[0]
 	}
@@ -275,7 +275,7 @@ func (b *Batch) Wait() error {
 	}
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
-		below := l.answered()
+		absent := l.answered()
 		b.mu.Lock()
 		first, at := !b.mu.settled, time.Time{}
 		var ends []partEnd
@@ -289,9 +289,9 @@ func (b *Batch) Wait() error {
 			} else if failure == nil {
 				var o Outcome
 				o.add(kernels.CountersView(l.result), 0)
-				o.addAbsent(&below, 0)
+				o.addAbsent(&absent, 0)
 				b.mu.err = o.report(l, b.table, b.rows)
-				at = l.tracePart(0, &below)
+				at = l.tracePart(0, &absent)
 			}
 		}
 		err := b.mu.err
@@ -367,22 +367,22 @@ func (d *Device) SettleEnqueued(stop <-chan struct{}) {
 			return
 		case <-d.enqueued:
 		}
-		for pause := pollEpoch; d.batches.Load() > 0; pause = min(pause*5/4, lastSettle) {
+		for pause := pollEpoch; d.batches.Load() > 0; pause = min(pause*5/4, maxSettlePause) {
 			select {
 			case <-stop:
 				return
 			case <-time.After(pause):
 			}
 			d.SettleFinished()
-			if pause == lastSettle {
+			if pause == maxSettlePause {
 				d.settleFailed()
 			}
 		}
 	}
 }
 
-// lastSettle is the longest pause of SettleEnqueued.
-const lastSettle = 2 * time.Millisecond
+// maxSettlePause is the longest pause of SettleEnqueued.
+const maxSettlePause = 2 * time.Millisecond
 
 // published reports whether the batch has published its counters but is not settled. It makes no driver call.
 func (b *Batch) published() bool {

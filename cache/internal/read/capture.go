@@ -32,7 +32,7 @@ type capture struct {
 	// The device's captures.mu guards the fields below.
 	hold     device.Hold // nil where the driver does not report when a graph is destroyed
 	released bool        // the caller will not replay it again
-	gone     bool        // its memory is given back
+	freed    bool        // its memory is given back
 	// Numbers of replays, as of the last look: of the latest that has begun, and of the latest that no longer reads
 	// anything a change may withdraw.
 	begun, ended uint64
@@ -83,8 +83,8 @@ func (d *Device) checkCapture(table int, pool *reduce.Batch) error {
 	if t.long() && t.Resident == nil {
 		return fmt.Errorf("%w: row length (%d) must be below %d for a batch of a cached table in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}
-	if size := int64(t.Rows.RowBytes); pool != nil && d.capturesWritten(table, pool) && int64(pool.Rows)*size > capturedPooledBytes {
-		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, pool.Rows, size, d.set.Tables[table].Name, capturedPooledBytes)
+	if size := int64(t.Rows.RowBytes); pool != nil && d.capturePoolsInScratch(table, pool) && int64(pool.Rows)*size > maxCapturedPoolBytes {
+		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, pool.Rows, size, d.set.Tables[table].Name, maxCapturedPoolBytes)
 	}
 	return nil
 }
@@ -124,8 +124,8 @@ func (c *capture) settle() {
 		o.Hits, c.settled.hits = int64(c.hits-c.settled.hits), c.hits
 	}
 	if c.absent != nil {
-		below := c.absent.outcomeOfReplays()
-		o.addAbsent(&below, 0)
+		absent := c.absent.outcomeOfReplays()
+		o.addAbsent(&absent, 0)
 	}
 	o.pooled = c.pool != nil
 	if c.kernel.Serve.Resident != nil { // rows of resident tables are counted by reason, but are hits
@@ -195,7 +195,7 @@ func (c *capture) poll() (done bool, err error) {
 	err = s.look(c.owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !c.gone && (err != nil || !c.quiet()) {
+	if !c.freed && (err != nil || !c.quiet()) {
 		return false, c.owner.orLost(err)
 	}
 	return true, c.verdict(nil)
@@ -207,13 +207,13 @@ func (c *capture) verdict(err error) error {
 	s := &c.owner.captures
 	var first error // over all tables
 	for _, of := range append([]*capture{c}, c.followers...) {
-		if !c.gone {
+		if !c.freed {
 			of.settle()
 		}
 		if first == nil {
 			first = of.err
 		}
-		if of.err = nil; err == nil && !c.gone {
+		if of.err = nil; err == nil && !c.freed {
 			err = s.published[of.table].err
 		}
 	}
@@ -237,7 +237,7 @@ func (c *capture) await() error {
 		err := s.look(c.owner)
 		s.mu.Lock()
 		until = min(until, c.begun)
-		over := c.gone || err == nil && c.over >= until
+		over := c.freed || err == nil && c.over >= until
 		s.mu.Unlock()
 		if over {
 			return nil
@@ -254,15 +254,15 @@ func (c *capture) done() (bool, error) {
 	err := s.look(c.owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.gone || err == nil {
-		return c.gone || c.quiet(), nil
+	if c.freed || err == nil {
+		return c.freed || c.quiet(), nil
 	}
 	return false, c.owner.orLost(err)
 }
 
-// mayBeAbsent gives a captured batch of a table of pages what it needs for absent rows. No host code runs before a
+// prepareAbsent gives a captured batch of a table of pages what it needs for absent rows. No host code runs before a
 // replay, so the replay itself lists its absent rows and waits for them.
-func (c *capture) mayBeAbsent(table, n int) (err error) {
+func (c *capture) prepareAbsent(table, n int) (err error) {
 	d := c.owner
 	if n == 0 || !d.readsAbsent(table) {
 		return nil

@@ -109,7 +109,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 	if err := c.giveScratch(rows); err != nil {
 		return err
 	}
-	return c.mayBeAbsent(c.table, int(rows.Len()))
+	return c.prepareAbsent(c.table, int(rows.Len()))
 }
 
 // open creates what all captures of a device share. REQUIRES: s.publishing is locked.
@@ -218,13 +218,13 @@ func (s *captures) join(c *capture, hold device.Hold) {
 // remove frees the memory of captures. REQUIRES: none of their replays runs or will run.
 func (s *captures) remove(d *Device, of []*capture) {
 	s.publishing.Lock()
-	dead := s.drop(of...)
+	garbage := s.drop(of...)
 	s.publishing.Unlock()
-	s.free(d, dead)
+	s.free(d, garbage)
 }
 
-// dead is memory and objects that nobody uses any more.
-type dead struct {
+// garbage is memory and objects that nobody uses any more.
+type garbage struct {
 	buffers []device.Buffer
 	blocks  []int // of places on a board
 	absent  []*rounds
@@ -234,7 +234,7 @@ type dead struct {
 
 // drop removes captures and returns what is to be freed. The caller frees it without holding the locks, as freeing
 // waits for the device. REQUIRES: s.publishing is locked.
-func (s *captures) drop(of ...*capture) (x dead) {
+func (s *captures) drop(of ...*capture) (x garbage) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	s.mu.Lock()
@@ -243,11 +243,11 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		of = append(of, leader.followers...)
 	}
 	for _, c := range of {
-		if c.gone {
+		if c.freed {
 			continue
 		}
 		c.settle()
-		c.gone = true
+		c.freed = true
 		if c.absent != nil {
 			c.owner.lists.remove(c.absent)
 			c.absent.leave()
@@ -307,7 +307,7 @@ func (s *captures) drop(of ...*capture) (x dead) {
 	return x
 }
 
-func (s *captures) free(d *Device, x dead) {
+func (s *captures) free(d *Device, x garbage) {
 	for _, a := range x.absent {
 		a.close(d)
 	}

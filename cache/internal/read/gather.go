@@ -86,13 +86,13 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 		}
 		defer func() { d.stagings <- area }()
 	case out.stride != out.row:
-		part = max(1, min(part, packedBytes/out.row))
-		p := takePacked(part * out.row)
-		defer packed.Put(p)
+		part = max(1, min(part, contiguousBytes/out.row))
+		p := takeContiguous(part * out.row)
+		defer contiguous.Put(p)
 		mem = *p
 	}
 	r, planned := d.decide(table, int64(part), trace != nil)
-	r.left = r.absent
+	r.deferred = r.absent
 	l, err := d.acquire(ctx, r, part)
 	if err != nil {
 		return done, d.orLost(err)
@@ -130,10 +130,10 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 // its error.
 func (o *Outcome) finish(ctx context.Context, d *Device, table, n int, out output, trace *Trace) error {
 	if o.absent != nil {
-		below := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out.mem, out.stride)
-		o.addAbsent(&below, 0)
+		absent := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out.mem, out.stride)
+		o.addAbsent(&absent, 0)
 		if trace != nil {
-			trace.Done.addAbsent(&below, 0)
+			trace.Done.addAbsent(&absent, 0)
 		}
 	}
 	return o.reportReplays(d, table, n, 1)

@@ -76,7 +76,7 @@ func (d *Device) openLane() (*lane, error) {
 	if err := l.open(); err != nil {
 		l.close()
 		d.mu.Lock()
-		all := d.mu.opened >= d.mostLanes()
+		all := d.mu.opened >= d.laneLimit()
 		d.mu.opened--
 		d.mu.Unlock()
 		if all { // callers that were refused a lane may open one now
@@ -127,9 +127,9 @@ func (l *lane) open() (err error) {
 	return err
 }
 
-// mostLanes returns how many lanes there may be now. Each batch that waits for absent rows allows one more, up to
+// laneLimit returns how many lanes there may be now. Each batch that waits for absent rows allows one more, up to
 // d.spare.
-func (d *Device) mostLanes() int {
+func (d *Device) laneLimit() int {
 	return len(d.lanes) - d.spare + min(d.spare, int(d.waiting.Load()))
 }
 
@@ -144,7 +144,7 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	for l == nil {
 		changed := d.progress.wait() // before looking for a lane, so that no release is missed
 		d.mu.Lock()
-		opening := d.mu.opened < d.mostLanes()
+		opening := d.mu.opened < d.laneLimit()
 		if opening {
 			d.mu.opened++
 		}
@@ -224,7 +224,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			d.progress.notify()
 		case l.route.tables != nil:
 			return fmt.Errorf("cache: %w", err)
-		case l.route.takeLess():
+		case l.route.shrinkLists():
 			if bytes = l.route.lists(0); bytes == 0 {
 				return nil
 			}
@@ -287,7 +287,7 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.end()
 		return err
 	}
-	l.mayBeAbsent(ctx, table)
+	l.prepareAbsent(ctx, table)
 	l.firstPart = l.batch + 1
 	return nil
 }
@@ -303,7 +303,7 @@ func (l *lane) announce(ctx context.Context, table int) error {
 		if l.route.tables != nil {
 			l.tables.loadViews(d)
 		} else {
-			l.route.readBy(d.Table(table))
+			l.route.setTable(d.Table(table))
 		}
 		if d.set.paused.Load() == nil && d.view.Load() == l.view {
 			break

@@ -81,18 +81,18 @@ func TestLane_OneMoreForEachThatWaits(t *testing.T) {
 	for d.progress.waiting.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	first.waitsBelow()
+	first.countAbsentWait()
 	if l := <-second; l == first {
 		t.Error("two batches have the same lane")
 	} else {
-		l.waitsBelow()
-		l.waitsBelow() // for the rows of its next part
+		l.countAbsentWait()
+		l.countAbsentWait() // for the rows of its next part
 	}
-	if n := d.mostLanes(); n != 3 {
+	if n := d.laneLimit(); n != 3 {
 		t.Errorf("%d lanes while two batches wait, want 3", n)
 	}
 	d.release(first, nil)
-	if n := d.mostLanes(); n != 2 {
+	if n := d.laneLimit(); n != 2 {
 		t.Errorf("%d lanes while one batch waits, want 2", n)
 	}
 	cancel()
@@ -110,7 +110,7 @@ func TestPauseAfter_BacksOff(t *testing.T) {
 	looks := 0
 	for waited := spinLists; waited < time.Second; looks++ {
 		pause := pauseAfter(waited)
-		if pause > max(pauseLists, waited/8) {
+		if pause > max(minListPause, waited/8) {
 			t.Errorf("a pause of %v after %v", pause, waited)
 		}
 		waited += pause

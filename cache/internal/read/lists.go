@@ -27,26 +27,26 @@ type listReader struct {
 
 const (
 	// After a list, the host polls for spinLists without pauses, because batches often follow each other closely. Then
-	// it pauses for at least pauseLists between polls.
-	spinLists  = 100 * time.Microsecond
-	pauseLists = 20 * time.Microsecond
-	// longestListPause also bounds how late the host sees a list of a captured batch that was idle for some time.
-	longestListPause = time.Millisecond
+	// it pauses for at least minListPause between polls.
+	spinLists    = 100 * time.Microsecond
+	minListPause = 20 * time.Microsecond
+	// maxListPause also bounds how late the host sees a list of a captured batch that was idle for some time.
+	maxListPause = time.Millisecond
 )
 
 // pauseAfter returns the pause before the next poll, after the host has waited for a list this long. It is about an
 // eighth of that time. So a batch queued behind much other work takes little of a processor, and is seen hardly
 // later.
 func pauseAfter(waited time.Duration) time.Duration {
-	return min(max(waited/8, pauseLists), longestListPause)
+	return min(max(waited/8, minListPause), maxListPause)
 }
 
 // errGaveUp is the error of rows for which the GPU has waited too long.
 var errGaveUp = errors.New("the GPU has waited too long for the host")
 
-// errUnseen is the error of a list that the GPU replaced by the next one before the host saw it. The number of its
+// errListLost is the error of a list that the GPU replaced by the next one before the host saw it. The number of its
 // rows is not known.
-var errUnseen = fmt.Errorf("%w, which has not seen which rows were absent: there may be more", errGaveUp)
+var errListLost = fmt.Errorf("%w, and has replaced the list of absent rows before the host saw it: more rows may have failed", errGaveUp)
 
 // add starts polling for the lists of a batch.
 func (q *listReader) add(r *rounds) {
@@ -133,7 +133,7 @@ func (r *rounds) expect(l *lane) {
 	s.Lock()
 	s.ctx, s.lane, s.ahead = l.ctx, l, l.route.table.Rows.ReadAhead
 	s.taken, s.last, s.step = uint32(l.batch-1), uint32(l.batch)+uint32(l.route.parts()-1), l.route.part
-	s.gone, s.below = false, cold.Outcome{}
+	s.closed, s.outcome = false, cold.Outcome{}
 	atomic.StoreUint64(&r.batch.HostView().GaveUp, uint64(s.taken)) // no list of this batch has this number
 	s.Unlock()
 	r.owner.lists.add(r)
@@ -164,7 +164,7 @@ func (r *rounds) take() (taken, last bool) {
 	s := &r.lists
 	s.Lock()
 	defer s.Unlock()
-	if s.gone {
+	if s.closed {
 		return false, true
 	}
 	number, n := r.listed()
@@ -177,7 +177,7 @@ func (r *rounds) take() (taken, last bool) {
 		return false, false
 	}
 	if gaveUp := uint32(atomic.LoadUint64(&r.batch.HostView().GaveUp)); int32(gaveUp-s.taken) > 0 && int32(number-gaveUp) > 0 {
-		s.below.Add(&cold.Outcome{Rows: 1, Failed: 1, Err: errUnseen})
+		s.outcome.Add(&cold.Outcome{Rows: 1, Failed: 1, Err: errListLost})
 	}
 	s.taken = number
 	if s.lane != nil {
@@ -187,14 +187,15 @@ func (r *rounds) take() (taken, last bool) {
 	if n > 0 {
 		s.busy = true
 		if s.lane != nil {
-			s.lane.waitsBelow()
+			s.lane.countAbsentWait()
 		}
 		s.answered.Go(func() { r.reply(number, n) })
 	}
 	return true, last
 }
 
-// reply reads the rows of a list, unless the GPU has given up waiting for them, and adds up what became of them.
+// reply reads the rows of a list and records the outcome. If the GPU has given up waiting for them, they fail without
+// being read.
 func (r *rounds) reply(number uint32, n int) {
 	s := &r.lists
 	ctx, tierRead, at := context.Background(), (func())(nil), 0
@@ -213,14 +214,14 @@ func (r *rounds) reply(number uint32, n int) {
 	o.At += at
 	s.Lock()
 	defer s.Unlock()
-	s.below.Add(&o)
+	s.outcome.Add(&o)
 	s.busy = false
 }
 
 // leave makes take ignore further lists. The rows of lists already taken may still be read.
 func (r *rounds) leave() {
 	r.lists.Lock()
-	r.lists.gone = true
+	r.lists.closed = true
 	r.lists.Unlock()
 }
 
@@ -268,20 +269,20 @@ func (r *rounds) replayed() uint64 {
 	return ended
 }
 
-// outcomeOfReplays returns what became of absent rows since the last call.
+// outcomeOfReplays returns the outcome of reading absent rows since the last call.
 func (r *rounds) outcomeOfReplays() cold.Outcome {
 	s := &r.lists
 	s.Lock()
 	defer s.Unlock()
 	r.useAheadOfReplays()
-	o := s.below
-	s.below = cold.Outcome{}
+	o := s.outcome
+	s.outcome = cold.Outcome{}
 	return o
 }
 
-// waitsBelow counts the lane's batch as one that waits for absent rows, until the lane is released. It allows the
+// countAbsentWait counts the lane's batch as one that waits for absent rows, until the lane is released. It allows the
 // other batches one more lane.
-func (l *lane) waitsBelow() {
+func (l *lane) countAbsentWait() {
 	if !l.waits {
 		l.waits = true
 		l.owner.waiting.Add(1)
@@ -289,29 +290,29 @@ func (l *lane) waitsBelow() {
 	}
 }
 
-// answered returns what became of the absent rows of the lane's batch. It waits until nothing reads any of them.
-// REQUIRES: the GPU has ended the batch, or has failed.
+// answered returns the outcome of reading the absent rows of the lane's batch. It waits until nothing reads any of
+// them. REQUIRES: the GPU has ended the batch, or has failed.
 func (l *lane) answered() cold.Outcome {
-	if !l.route.absent || l.route.left || l.rounds == nil {
+	if !l.route.absent || l.route.deferred || l.rounds == nil {
 		return cold.Outcome{}
 	}
 	r := l.rounds
 	l.owner.lists.remove(r)
 	s := &r.lists
 	s.Lock()
-	if s.lane != nil && !s.gone { // a last list that was not taken will not be read any more
+	if s.lane != nil && !s.closed { // a last list that was not taken will not be read any more
 		if number, n := r.listed(); number != s.taken && number-s.taken <= s.last-s.taken && n > 0 {
 			r.useAhead()
 			at := int(number-uint32(l.firstPart))*s.step + int(kernels.FoundView(r.batch.Rows)[0].Position)
-			s.below.Add(&cold.Outcome{Rows: int64(n), Failed: int64(n), At: at, Err: errGaveUp})
+			s.outcome.Add(&cold.Outcome{Rows: int64(n), Failed: int64(n), At: at, Err: errGaveUp})
 		}
-		s.gone = true
+		s.closed = true
 	}
 	s.Unlock()
 	s.answered.Wait()
 	s.Lock()
 	defer s.Unlock()
-	return s.below
+	return s.outcome
 }
 
 // abandonRounds tells the GPU not to wait for the rows of a batch that was only enqueued in part. The caller calls
@@ -332,7 +333,7 @@ func (l *lane) abandonRounds() (end func()) {
 			select {
 			case <-ended:
 				return
-			case <-time.After(pauseLists):
+			case <-time.After(minListPause):
 			}
 		}
 	})

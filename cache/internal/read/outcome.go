@@ -55,17 +55,17 @@ func (o *Outcome) add(c *kernels.Counters, from int) {
 	}
 }
 
-// addAbsent adds what became of the absent rows of a part that begins at position from.
-func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
-	if below.Rows == 0 {
+// addAbsent adds the outcome of reading the absent rows of a part that begins at position from.
+func (o *Outcome) addAbsent(absent *cold.Outcome, from int) {
+	if absent.Rows == 0 {
 		return
 	}
-	o.Absent += below.Rows
-	o.Cold += below.Took
-	if below.Failed > 0 && o.Failed == 0 {
-		o.failedAt, o.failure = from+below.At, below.Err
+	o.Absent += absent.Rows
+	o.Cold += absent.Took
+	if absent.Failed > 0 && o.Failed == 0 {
+		o.failedAt, o.failure = from+absent.At, absent.Err
 	}
-	o.Failed += below.Failed
+	o.Failed += absent.Failed
 }
 
 // report counts a finished batch of n rows on a lane and returns its error.
@@ -105,7 +105,7 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 func (o *Outcome) verdict(t *Table, n int64) error {
 	switch {
 	case o.corrupt != 0:
-		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
+		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, including the one at position %d", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
 	case o.Failed != 0 && errors.Is(o.failure, ErrClosed): // nothing is wrong with the rows
 		return ErrClosed
 	case o.Failed != 0:

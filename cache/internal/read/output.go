@@ -4,9 +4,9 @@ import (
 	"sync"
 )
 
-// packedBytes is the most bytes of rows that are gathered back to back before they are copied apart, unless one row
+// contiguousBytes is the most bytes of rows that are gathered back to back before they are copied apart, unless one row
 // is longer.
-const packedBytes = 4 << 20
+const contiguousBytes = 4 << 20
 
 // output is Go memory for rows of row bytes each. Each row begins stride bytes behind the one before.
 type output struct {
@@ -39,12 +39,12 @@ func (o output) put(at int, src []byte) {
 	}
 }
 
-// packed holds memory for rows back to back, for reuse by later batches.
-var packed = sync.Pool{New: func() any { return new([]byte) }}
+// contiguous holds memory for rows back to back, for reuse by later batches.
+var contiguous = sync.Pool{New: func() any { return new([]byte) }}
 
-// takePacked returns memory of the given bytes. The caller returns it to packed.
-func takePacked(bytes int) *[]byte {
-	p := packed.Get().(*[]byte)
+// takeContiguous returns memory of the given bytes. The caller returns it to contiguous.
+func takeContiguous(bytes int) *[]byte {
+	p := contiguous.Get().(*[]byte)
 	if cap(*p) < bytes {
 		*p = make([]byte, bytes)
 	}

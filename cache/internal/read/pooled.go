@@ -204,11 +204,11 @@ func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bo
 	b := &p.Pool
 	switch {
 	case b.Bags == 0:
-		return ended(p.Watcher), nil
+		return emptyBatch(p.Watcher), nil
 	case capturing:
 		return d.capture(s, p.Table, p.Rows, p.Out, 0, b, p.Watcher)
 	case d.set.Tables[p.Table].Absent != nil && !d.Device.NeedsStaging():
-		return d.gatherThenPoolHere(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher)
+		return d.gatherThenPoolOnHost(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher)
 	}
 	r, planned := d.pooledRoute(p.Table, b, p.Trace != nil)
 	return d.gather(ctx, s, r, planned, p.Table, p.Rows, p.Out, p.Watcher, p.Trace)

@@ -154,14 +154,14 @@ func (d *Device) checkPooledMemory(p *Part) error {
 func (d *Device) fused(p *Part, capturing bool) bool {
 	t := d.Table(p.Table)
 	switch {
-	case d.set.Tables[p.Table].Absent != nil || !t.sumsAsDecoded():
+	case d.set.Tables[p.Table].Absent != nil || !t.fusable():
 		return false
 	case capturing: // a client must tell the owner the number of rows of each replay, which is unknown for a window
 		return d.places == nil || p.Pool.Whole.Size() == 0
 	case p.Pool.Whole.Size() > 0: // a window: only the device knows its number of rows
 		return true
 	}
-	return !d.sumsWritten(p.Table, &p.Pool)
+	return !d.poolsInScratch(p.Table, &p.Pool)
 }
 
 // ownWindow makes a window a batch of its own. It reads the window's bounds from the offsets, which may be in device
@@ -172,7 +172,7 @@ func (d *Device) ownWindow(s device.Stream, capturing bool, p *Part) error {
 		return nil
 	}
 	if capturing {
-		return fmt.Errorf("%w: bags of table %s, which are some of those that offsets describe, cannot be added up in a graph", ErrCapturing, d.set.Tables[p.Table].Name)
+		return fmt.Errorf("%w: a window of the bags of table %s cannot be added up in a graph", ErrCapturing, d.set.Tables[p.Table].Name)
 	}
 	width := b.OffsetBytes()
 	ends := make([]byte, 2*width)

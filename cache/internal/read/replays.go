@@ -15,7 +15,7 @@ type replay struct {
 }
 
 // passed says whether the replay had ended as of the last look. REQUIRES: captures.mu is locked.
-func (r *replay) passed() bool { return r.of.gone || r.of.ended >= r.n }
+func (r *replay) passed() bool { return r.of.freed || r.of.ended >= r.n }
 
 // look updates the replay numbers and counts of all captures. A kernel copies their states to the host.
 func (s *captures) look(d *Device) error {
@@ -50,7 +50,7 @@ func (s *captures) look(d *Device) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range all {
-		if c.gone {
+		if c.freed {
 			continue
 		}
 		state := c.place.of(c.place.in.stage).Bytes()
@@ -166,9 +166,9 @@ func (d *Device) SettleReplays() {
 	over = slices.DeleteFunc(over, func(c *capture) bool { return err == nil && !c.quiet() })
 	s.mu.Unlock()
 	if len(over) > 0 && s.publishing.TryLock() { // else the lock's holder may wait for replays, and a later call frees them
-		dead := s.drop(over...)
+		garbage := s.drop(over...)
 		s.publishing.Unlock()
-		s.free(d, dead)
+		s.free(d, garbage)
 	}
 }
 

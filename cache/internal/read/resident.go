@@ -35,8 +35,8 @@ type Resident struct {
 	// targets.
 	MaxOverflow float64
 	// rows has 32 bits for each row up to the capacity. The lower 20 are the row's stored length, which for raw rows
-	// is the row length. The upper 12 are the number of the batch of updates that has the row's newest version in the
-	// overlay, or 0 if the row lies in its own places.
+	// is the row length. The upper 12 number the batch of updates that has the row's newest version in the overlay.
+	// They are 0 if the row lies in its own places.
 	rows   []uint32
 	memory *numa.Memory
 	owned  []ownedBuffer

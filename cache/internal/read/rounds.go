@@ -15,14 +15,14 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// mostRounds bounds the rounds of a batch, so that few of its launches can have nothing to do.
+// maxRounds bounds the rounds of a batch, so that few of its launches can have nothing to do.
 //
 // On a GPU the absent rows of a batch pass through page-locked staging memory in rounds (kernels.AbsentBatch).
 // Everything is enqueued at once, with as many rounds as if all rows were absent, and the batch's stream waits for
 // each round. When the stream reaches the batch, the GPU lists the absent rows. The host reads them while the GPU
 // reads the host tier. The staging memory has two halves: the host fills one while the GPU copies the rows of the
 // other.
-const mostRounds = 16
+const maxRounds = 16
 
 // rounds is what a lane of a GPU, or a captured batch, has for absent rows. A lane's batch makes one list of absent
 // rows for each of its parts. A captured batch makes one for each replay that has absent rows. Lists are numbered.
@@ -54,10 +54,10 @@ type rounds struct {
 		ahead    *kernels.Ahead // rows of the tier that were read ahead; nil: none
 		last     uint32         // number of the last list of a lane's batch
 		step     int            // rows of a part but the last; part i of a batch, from 0 on, begins at position i*step
-		gone     bool           // further lists are ignored
+		closed   bool           // further lists are ignored
 		taken    uint32         // number of the last list taken
 		busy     bool           // that list's rows are being read
-		below    cold.Outcome   // what became of absent rows
+		outcome  cold.Outcome // of reading the absent rows so far
 		read     uint64         // for a captured batch: how many rows read ahead are marked as used
 		answered sync.WaitGroup
 	}
@@ -88,7 +88,7 @@ func (l *lane) reserve(n int64) (err error) {
 		}
 	}
 	least := d.set.Tuning.RoundBytes
-	if l.route.left {
+	if l.route.deferred {
 		least = 0
 	}
 	return r.reserve(d, l.route.table.Rows.RowBytes, n, least)
@@ -98,7 +98,7 @@ func (l *lane) reserve(n int64) (err error) {
 func (r *rounds) reserve(d *Device, rowBytes int, n, least int64) error {
 	r.owner = d
 	slot := int64(slab.SlotBytes(rowBytes))
-	rows := max(1, min(n, max(least/slot, (n+mostRounds-1)/mostRounds)))
+	rows := max(1, min(n, max(least/slot, (n+maxRounds-1)/maxRounds)))
 	r.rows, r.slot, r.count = int(rows), int(slot), int((n+rows-1)/rows)
 	if least == 0 {
 		r.count = 0
@@ -192,7 +192,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
 	b.Pool = r.pool
-	if first := l.batch == l.firstPart; r.left {
+	if first := l.batch == l.firstPart; r.deferred {
 		g.lists.ahead = r.table.Rows.ReadAhead
 		g.ready(uint32(l.batch), 0, true)
 	} else if first {
@@ -223,7 +223,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	if err := l.enqueueDecode(s, second); err != nil {
 		return err
 	}
-	if r.left { // the first wait also saves a counter that End publishes
+	if r.deferred { // the first wait also saves a counter that End publishes
 		if err := s.Launch(b.Wait(0)); err != nil {
 			return err
 		}

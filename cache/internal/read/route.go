@@ -34,13 +34,13 @@ func (l Launches) String() string {
 
 // Thresholds of routes, measured on an H200.
 const (
-	// togetherRows is the most rows of a batch that one launch serves. One launch saves about 25 µs. But it decodes
+	// oneLaunchRows is the most rows of a batch that one launch serves. One launch saves about 25 µs. But it decodes
 	// hits more slowly, and reads misses unordered from too many multiprocessors at once. Measured with 200,000 rows
-	// of 256 bytes of a 2 GiB table: with 4,000 misses it took 92 µs (side by side 115 µs), with 20,000 misses 308 µs
-	// (side by side 195 µs).
-	togetherRows = 8192
-	// fewMisses is the most expected misses that are read after the hits instead of beside them.
-	fewMisses = 4096
+	// of 256 bytes of a 2 GiB table: 4,000 misses took 92 µs (side by side 115 µs). 20,000 misses took 308 µs (side by
+	// side 195 µs).
+	oneLaunchRows = 8192
+	// hitsFirstMisses is the most expected misses that are read after the hits instead of beside them.
+	hitsFirstMisses = 4096
 	// Misses are read in the order of their host addresses in batches of at least orderedRows rows of tables of at
 	// least orderedTier bytes. The device's address translation covers smaller tables. In smaller batches the launch
 	// costs more than address translation does.
@@ -64,8 +64,8 @@ type route struct {
 	misses   transfer.Reading // side by side only
 	absent   bool             // on a GPU, and rows may be absent from the host tier
 	// With absent: the GPU does not wait for absent rows. The host reads them after the batch, on its own.
-	left   bool
-	tables []Part // not nil: a batch of several tables, and table is not used
+	deferred bool
+	tables   []Part // not nil: a batch of several tables, and table is not used
 	sink
 }
 
@@ -77,9 +77,9 @@ func decide(t *TableView, n int64, traced bool, only Launches) (r route, planned
 	case t.Resident != nil:
 		return route{table: t, launches: OneLaunch}, OneLaunch
 	case planned != 0:
-	case !t.long() && n <= togetherRows:
+	case !t.long() && n <= oneLaunchRows:
 		planned = OneLaunch
-	case float64(n)*t.missShare() <= fewMisses:
+	case float64(n)*t.missShare() <= hitsFirstMisses:
 		planned = HitsFirst
 	default:
 		planned = SideBySide
@@ -111,9 +111,9 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 	return r, planned
 }
 
-// readBy sets the view by which the batch reads its table. It may be newer than the view that the route was decided
+// setTable sets the view by which the batch reads its table. It may be newer than the view that the route was decided
 // by. Host threads that share the misses must read the same memory.
-func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
+func (r *route) setTable(t *TableView) { r.table, r.misses.Share = t, t.Share }
 
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
@@ -123,7 +123,7 @@ func (r *route) lists(n int) int64 {
 	case r.tables != nil:
 		return kernels.PooledPartialBytes(len(r.tables), func(i int) *reduce.Batch { return &r.tables[i].Pool })
 	case r.part > 0:
-		return r.written().bytes
+		return r.scratchLayout().bytes
 	case r.pool != nil && r.partials:
 		return r.pool.PartialBytes()
 	}

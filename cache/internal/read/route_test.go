@@ -15,8 +15,8 @@ func TestDecide_Launches(t *testing.T) {
 		hits, misses int64 // of the last batch
 		want         Launches
 	}{
-		{512, togetherRows, 0, 1, OneLaunch},
-		{512, togetherRows + 1, 0, 1, SideBySide},
+		{512, oneLaunchRows, 0, 1, OneLaunch},
+		{512, oneLaunchRows + 1, 0, 1, SideBySide},
 		{512, 200_000, 99, 1, HitsFirst},
 		{512, 200_000, 97, 3, SideBySide},
 		{512, 200_000, 0, 0, SideBySide}, // no batch has ended yet
@@ -87,7 +87,7 @@ func TestLane_BeginSharesByTheViewItReads(t *testing.T) {
 	before, after := &TableView{Share: new(transfer.ShareTable)}, &TableView{Share: new(transfer.ShareTable)}
 	d.SetTable(0, before)
 	l := d.lanes[0].Load()
-	l.route, _ = decide(d.Table(0), togetherRows+1, false, 0)
+	l.route, _ = decide(d.Table(0), oneLaunchRows+1, false, 0)
 	d.SetTable(0, after)
 	if err := l.begin(t.Context(), 0); err != nil {
 		t.Fatal(err)

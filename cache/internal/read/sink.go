@@ -8,7 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// sink says what becomes of the rows of a batch: they are copied, or summed and converted.
+// sink says how the rows of a batch reach its output: copied, or summed and converted.
 //
 // The kernels that read rows may write the output themselves. They write rows back to back, or add rows up as they
 // decode them (kernels.Serve.Pooled).
@@ -27,26 +27,26 @@ type sink struct {
 const (
 	// The last rows of a part may belong to runs that go on in the next part. So up to keptRows rows are kept for the
 	// next part.
-	keptRows        = reduce.Run - 1
-	leastPooledRows = 2 * reduce.Run
-	// mostListed is the most rows of a part that may have absent rows. Lists of more rows would not fit beside the
+	keptRows      = reduce.Run - 1
+	minPooledRows = 2 * reduce.Run
+	// maxListedRows is the most rows of a part that may have absent rows. Lists of more rows would not fit beside the
 	// memory for the rows.
-	mostListed = 256 << 10
+	maxListedRows = 256 << 10
 	// stridedBytes is the most bytes of rows that are written to scratch memory before they are copied apart, unless
 	// one row is longer.
 	stridedBytes = 32 << 20
-	// capturedPooledBytes is the most bytes of rows that a captured batch may write to scratch memory to add them up.
-	capturedPooledBytes = 1 << 30
+	// maxCapturedPoolBytes is the most bytes of rows that a captured batch may write to scratch memory to add them up.
+	maxCapturedPoolBytes = 1 << 30
 )
 
 // pooledRoute returns the route of a batch whose rows are summed or converted.
 func (d *Device) pooledRoute(table int, b *reduce.Batch, traced bool) (r route, planned Launches) {
-	if !d.sumsWritten(table, b) {
+	if !d.poolsInScratch(table, b) {
 		return d.fusedRoute(table, b), OneLaunch
 	}
-	part := max(leastPooledRows, d.set.Tuning.WrittenBytes/d.Table(table).Rows.RowBytes)
+	part := max(minPooledRows, d.set.Tuning.WrittenBytes/d.Table(table).Rows.RowBytes)
 	if d.readsAbsent(table) {
-		part = min(part, mostListed)
+		part = min(part, maxListedRows)
 	}
 	part = max(1, min(part, b.Rows))
 	r, planned = d.decide(table, int64(part), traced)
@@ -67,26 +67,26 @@ func (d *Device) stridedRoute(table, n int, stride int64, traced bool) (r route,
 	return r, planned
 }
 
-// sumsWritten says whether the rows of a pooled batch are written to scratch memory before they are added up. The
+// poolsInScratch says whether the rows of a pooled batch are written to scratch memory before they are added up. The
 // alternative is one launch, which has limits. It has no kernels for resident tables, for long rows and for absent
 // rows. It has no lists of misses, so host threads cannot share them. In large batches, codecs that decode to shared
 // memory first are slower in it (docs/notebook/pooled.md).
-func (d *Device) sumsWritten(table int, b *reduce.Batch) bool {
+func (d *Device) poolsInScratch(table int, b *reduce.Batch) bool {
 	t := d.Table(table)
 	switch {
 	case !d.Device.NeedsStaging():
 		return false
-	case d.readsAbsent(table) || !t.sumsAsDecoded() || d.set.Tuning.WriteAlways:
+	case d.readsAbsent(table) || !t.fusable() || d.set.Tuning.WriteAlways:
 		return true
-	case b.Rows <= togetherRows:
+	case b.Rows <= oneLaunchRows:
 		return false
 	}
-	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
+	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > hitsFirstMisses
 }
 
-// sumsAsDecoded says whether there are kernels that add up the table's rows as they decode them. There are none for
+// fusable says whether there are kernels that add up the table's rows as they decode them. There are none for
 // resident tables and for long rows.
-func (t *TableView) sumsAsDecoded() bool { return t.Resident == nil && !t.long() }
+func (t *TableView) fusable() bool { return t.Resident == nil && !t.long() }
 
 // parts returns the number of parts in which a batch is enqueued.
 func (k *sink) parts() int {
@@ -99,17 +99,17 @@ func (k *sink) parts() int {
 // countsParts says whether a kernel adds up the counters of the batch's parts.
 func (k *sink) countsParts() bool { return k.part > 0 && (k.pool != nil || k.parts() > 1) }
 
-// takeLess changes the route to one that needs less memory for lists. A pooled batch takes one launch, if that can
+// shrinkLists changes the route to one that needs less memory for lists. A pooled batch takes one launch, if that can
 // serve it. Others get shorter parts. It returns false if the route cannot need less.
-func (r *route) takeLess() bool {
+func (r *route) shrinkLists() bool {
 	least := 1
 	if r.pool != nil {
-		least = leastPooledRows
+		least = minPooledRows
 	}
 	switch {
 	case r.part == 0:
 		return false
-	case r.pool != nil && !r.absent && r.table.sumsAsDecoded():
+	case r.pool != nil && !r.absent && r.table.fusable():
 		*r = route{table: r.table, launches: OneLaunch, sink: sink{pool: r.pool, partials: true}}
 	case r.part <= least:
 		return false
@@ -119,15 +119,15 @@ func (r *route) takeLess() bool {
 	return true
 }
 
-// written is the layout of the lists of a batch in parts: the lists of one part, rows kept from the part before, the
+// scratchLayout is the layout of the lists of a batch in parts: the lists of one part, rows kept from the part before, the
 // part's rows, and partial sums.
-type written struct {
+type scratchLayout struct {
 	rows     int64 // offset of the part's rows; those that are kept lie before it
 	partials int64
 	bytes    int64
 }
 
-func (r *route) written() (w written) {
+func (r *route) scratchLayout() (w scratchLayout) {
 	up := func(n int64) int64 { return (n + 127) &^ 127 }
 	rowBytes := int64(r.table.Rows.RowBytes)
 	part := *r
@@ -159,7 +159,7 @@ func (l *lane) enqueueAny(s device.Stream, table int, rows RowNumbers, out devic
 // enqueueParts enqueues a batch part by part. Each part's rows are written to the lane's scratch memory and used from
 // there.
 func (l *lane) enqueueParts(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
-	r, w := &l.route, l.route.written()
+	r, w := &l.route, l.route.scratchLayout()
 	rowBytes, width := r.table.Rows.RowBytes, rows.bytes()
 	mem := func(from, to int) device.Buffer { // positions in the part; kept rows have negative ones
 		return l.lists.Slice(w.rows+int64(from*rowBytes), w.rows+int64(to*rowBytes))
@@ -194,7 +194,7 @@ func (l *lane) enqueueParts(s device.Stream, table int, rows RowNumbers, out dev
 
 // usePart enqueues what uses the n rows of a part, and what adds up the part's counters. at is the position in the
 // batch at which the part begins.
-func (l *lane) usePart(s device.Stream, w written, at, n int, rows RowNumbers, out device.Buffer) error {
+func (l *lane) usePart(s device.Stream, w scratchLayout, at, n int, rows RowNumbers, out device.Buffer) error {
 	r, rowBytes := &l.route, l.route.table.Rows.RowBytes
 	round := l.part
 	if n == 0 {
@@ -235,15 +235,15 @@ func copyRows(s device.Stream, to device.Buffer, stride int64, from device.Buffe
 // one part.
 func (d *Device) capturedSink(table, n int, pool *reduce.Batch, stride int64) (k sink) {
 	k = sink{pool: pool, stride: stride}
-	if stride != 0 || pool != nil && d.capturesWritten(table, pool) {
+	if stride != 0 || pool != nil && d.capturePoolsInScratch(table, pool) {
 		k.part, k.rows = max(1, n), n
 	}
 	return k
 }
 
-// capturesWritten says whether the rows of a captured pooled batch are written to scratch memory before they are
+// capturePoolsInScratch says whether the rows of a captured pooled batch are written to scratch memory before they are
 // added up.
-func (d *Device) capturesWritten(table int, b *reduce.Batch) bool {
+func (d *Device) capturePoolsInScratch(table int, b *reduce.Batch) bool {
 	return d.Device.NeedsStaging() && (d.Table(table).Resident != nil || b.Rows > 0 && d.readsAbsent(table))
 }
 

@@ -77,16 +77,16 @@ func (l *lane) mark(s device.Stream, p Point) {
 	}
 }
 
-// tracePart adds a finished part of a traced batch to its Trace. The part begins at position from of the batch. below
-// says what became of its absent rows. tracePart returns the time at which the part finished, or the zero time if
-// that is not known.
-func (l *lane) tracePart(from int, below *cold.Outcome) (at time.Time) {
+// tracePart adds a finished part of a traced batch to its Trace. The part begins at position from of the batch.
+// absent is the outcome of reading its absent rows. tracePart returns the time at which the part finished, or the
+// zero time if that is not known.
+func (l *lane) tracePart(from int, absent *cold.Outcome) (at time.Time) {
 	t, d := l.trace, l.owner
 	if t == nil {
 		return at
 	}
 	t.Done.add(kernels.CountersView(l.result), from)
-	t.Done.addAbsent(below, from)
+	t.Done.addAbsent(absent, from)
 	part := t.parts
 	t.parts++
 	l.takeMisses(t)

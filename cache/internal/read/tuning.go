@@ -14,7 +14,7 @@ type Tuning struct {
 	Launches Launches
 
 	// RoundBytes is the least size of a round of absent rows of a GPU batch, and CapturedRoundBytes that of a captured
-	// batch. Rounds are longer if mostRounds of them would not hold all rows. Shorter rounds would mean more launches,
+	// batch. Rounds are longer if maxRounds of them would not hold all rows. Shorter rounds would mean more launches,
 	// which take time in each replay even if they have nothing to do.
 	RoundBytes, CapturedRoundBytes int64
 	// OrderMisses makes batches with absent rows read their misses in the order of their addresses, even if the table
@@ -22,7 +22,7 @@ type Tuning struct {
 	OrderMisses bool
 
 	// WrittenBytes is the scratch memory for rows of a pooled batch that are written before they are added up. It is
-	// at least leastPooledRows rows. Measured on an H200: each further part costs a batch 16 µs, and parts of 32 MiB,
+	// at least minPooledRows rows. Measured on an H200: each further part costs a batch 16 µs, and parts of 32 MiB,
 	// which fit the L2 cache, gain nothing.
 	WrittenBytes int
 	// WriteAlways makes all pooled GPU batches write their rows before they are added up.
