@@ -57,7 +57,7 @@ type rounds struct {
 		closed   bool           // further lists are ignored
 		taken    uint32         // number of the last list taken
 		busy     bool           // that list's rows are being read
-		outcome  cold.Outcome // of reading the absent rows so far
+		outcome  cold.Outcome   // of reading the absent rows so far
 		read     uint64         // for a captured batch: how many rows read ahead are marked as used
 		answered sync.WaitGroup
 	}
