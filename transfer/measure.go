@@ -58,17 +58,17 @@ const (
 // errTooSlow says that a device did not finish measuring within measureLimit.
 var errTooSlow = errors.New("transfer: measuring takes too long")
 
-// measuring measures how long hits, misses, lookups and launches take on the table's device, with each of the given codecs. It uses the kernels
-// that serve batches, on the sample's encoded rows:
+// measuring measures how long hits, misses, lookups and launches take on the table's device, with each of the given
+// codecs. It uses the kernels that serve batches, on the sample's encoded rows:
 //
 //   - Hits are decoded from device memory that is filled with copies of these rows.
-//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from probe rows: encoded rows in the places of rows all over the
-//     table, which get their contents back afterwards.
-//   - Misses of other tables are read in two ways, and the longer time counts: from 16 MiB of encoded rows in other page-locked memory,
-//     which shows how fast they are decoded; and from rows all over the table, as many bytes as the codec stores, not decoded, which shows
-//     how fast they arrive.
-//   - Adopted memory is not written to. If the host helps with its misses, the time of the second way counts, and what a hit takes longer
-//     than one of an uncompressed row.
+//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from probe rows. These are encoded
+//     rows in the places of rows all over the table, whose contents are restored afterwards.
+//   - Misses of other tables are read in two ways, and the longer time counts. The first way reads 16 MiB of encoded rows
+//     from other page-locked memory, which shows how fast they are decoded. The second way reads rows all over the table,
+//     as many bytes as the codec stores, without decoding, which shows how fast they arrive.
+//   - Adopted memory is not written to. If host threads share its misses, the time of the second way counts. What a hit
+//     takes longer than a hit of an uncompressed row is added.
 //
 // Lookups and launches do not depend on the codec.
 type measuring struct {

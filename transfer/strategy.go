@@ -321,8 +321,9 @@ func (t *ShareTable) learnLocked() {
 	t.mu.fraction = t.mu.split.fraction()
 }
 
-// movingMean returns an exponential moving average. A value above twice the mean counts as twice the mean: a single batch of 10 ms,
-// in which the system had preempted a thread, once stopped sharing that took less than half the time without.
+// movingMean returns an exponential moving average. A value above twice the mean counts as twice the mean. Without
+// this, a single batch of 10 ms, in which the system had preempted a thread, once stopped sharing. Sharing then took
+// less than half the time without.
 func movingMean(mean, x float64) float64 {
 	if mean == 0 {
 		return x
