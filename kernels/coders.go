@@ -9,7 +9,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// coder describes the kernels of a KERNELS line (gen/codecs), by which rows of a codec are decoded and encoded: see coder.h.
+// coder describes the kernels of a KERNELS line (gen/codecs), by which rows of a codec are decoded and encoded: see coder.h. tuning.h says which coders have
+// what of it, and why.
 type coder struct {
 	// lanes is the narrowest tile that can decode a row: 8, 16 or 32. The C++ struct says the same.
 	lanes int
@@ -34,8 +35,12 @@ type coder struct {
 	built bool
 	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
 	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
-	// and decodes in one launch. For the other coders that is slower than two launches (docs/notebook/hits.md).
+	// and decodes in one launch.
 	pairs bool
+	// single says that pooled.cu is compiled for one batch in no graph, too. Batches of other coders are launches of one table.
+	single bool
+	// peers says that lists with rows of other devices have decoders of their own.
+	peers bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
 	// shifts says that pooled batches of tables the bits of whose chunks move by at most so many distances (Params[2]) have kernels of their own. Only with pairs.
@@ -78,6 +83,9 @@ func (h hitKernel) name() string { return h.op + h.form + h.shape }
 // hits returns the kernel for hits of such rows. Its op is "decode" where the coder has no kernel of the given op.
 func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	rowBytes := int(row.RowBytes)
+	if op == "decodePeers" && !c.peers {
+		op = "decode"
+	}
 	if c.pairs {
 		return c.pairHits(row, op)
 	}
@@ -208,6 +216,9 @@ func (c coder) hitKernels() (all []kernelName) {
 		return all
 	}
 	for _, op := range []string{"decode", "decodePeers", "buddy"} {
+		if op == "decodePeers" && !c.peers {
+			continue
+		}
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
 			shape := fmt.Sprint(lanes)
 			if c.built && op != "buddy" {

@@ -23,11 +23,10 @@ var (
 	_ = [1]int{}[abi.PoolMax-int(reduce.Max)]
 )
 
-// pooledKernels are the kernels of a coder for pooled batches, by their names.
+// pooledKernels are the kernels of a coder for pooled batches, by their names: those for one batch that is in no graph, and for all batches.
 type pooledKernels struct {
 	serve  map[string]*cuda.Function[abi.PooledArgs]
-	float8 map[string]*cuda.Function[abi.PooledFloat8Args]
-	tables map[string]*cuda.Function[abi.PooledTablesArgs] // of both
+	tables map[string]*cuda.Function[abi.PooledTablesArgs]
 }
 
 var (
@@ -42,9 +41,7 @@ func init() {
 }
 
 func newPooledKernels(name string, c coder) *pooledKernels {
-	k := &pooledKernels{
-		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledTablesArgs]{},
-	}
+	k := &pooledKernels{map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledTablesArgs]{}}
 	for _, element := range []int{4, 2} {
 		if c.floats&element == 0 {
 			continue
@@ -53,16 +50,17 @@ func newPooledKernels(name string, c coder) *pooledKernels {
 			serve, tables := module("pooled"+form.name+"_"+name), module("pooled"+form.name+"Tables_"+name)
 			for _, shape := range form.shapes {
 				function := pooledName(shape, element)
-				k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
+				if form.name != "" || c.single {
+					k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
+				}
 				k.tables[form.name+function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 			}
 		}
 	}
 	if c.floats&1 != 0 {
-		serve, tables := module("pooledFloat8_"+name), module("pooledFloat8Tables_"+name)
+		tables := module("pooledFloat8Tables_" + name)
 		for _, shape := range c.pooledShapes(max(c.lanes, leastFloat8Lanes)) {
 			function := pooledName(shape, 1)
-			k.float8[function] = cuda.NewFunction[abi.PooledFloat8Args](serve, function)
 			k.tables[function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
 		}
 	}
@@ -178,7 +176,7 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 			l.function = pooledNames[[2]int{l.lanes, width}]
 		}
 	}
-	if of := pooledOf[name]; of.serve[l.form+l.function] == nil && of.float8[l.function] == nil {
+	if pooledOf[name].tables[l.form+l.function] == nil {
 		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))
 	}
 	if k.Lookup.RowBytes >= abi.LongRow {
@@ -309,28 +307,18 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	if k.Pool.Float8.Is() {
-		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledFloat8Args {
-			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
-		})
-	} else {
-		err = launchPooled(s, pooledOf[l.name].serve[l.form+l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledArgs { return args })
+	f := pooledOf[l.name].serve[l.form+l.function]
+	if f == nil { // a launch of one table
+		return (&PooledTables{Tables: []*Serve{k}, Counters: k.Lookup.Counters, Results: k.Result, Batch: k.Batch, Partials: k.Partials}).RunCUDA(s)
 	}
-	if err != nil {
-		return err
-	}
-	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
-}
-
-// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args are complete.
-func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func() A) error {
 	blocks, err := resident(s, f, l.threads, l.shared)
 	if err != nil {
 		return err
 	}
-	grid := l.grid(rows, blocks, args)
-	all := of()
-	return f.Launch(s, grid, l.threads, l.shared, &all)
+	if err := f.Launch(s, l.grid(k.Lookup.numRows(), blocks, &args), l.threads, l.shared, &args); err != nil {
+		return err
+	}
+	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
 }
 
 // joinPooled launches what joins the runs of longer bags, if there can be any. inside is that of the launch that has added them up.

@@ -136,7 +136,7 @@ func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int)
 		if end := int64(slot+n) * CountersBytes; k.Counters.Size() < end || k.Results.Size() < end {
 			return false, errPooledArgs
 		}
-		if n == 1 && l.windows == nil {
+		if n == 1 && l.windows == nil && pooledOf[l.name].serve[l.form+l.function] != nil {
 			return false, k.alone(s, l.members[0])
 		}
 	}

@@ -53,7 +53,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	}
 	for _, k := range pooledOf {
 		name(want, slices.Collect(maps.Values(k.serve))...)
-		name(want, slices.Collect(maps.Values(k.float8))...)
 		name(want, slices.Collect(maps.Values(k.tables))...)
 	}
 	name(want, poolJoin)
@@ -95,7 +94,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 			if want := bundle.Of(module) + bundle.Ext; want != file.Name() {
 				t.Errorf("module %s lies in %s, want %s", module, file.Name(), want)
 			}
-			texts[module] = text
+			texts[module] = text.Text()
 		}
 	}
 	for module, text := range texts {

@@ -1,6 +1,6 @@
 // Command pack compresses PTX for the repository and the binary, and lists compressed PTX:
 //
-//	pack FROM TO   writes the bundles TO/CODER.ptx.zst of the modules FROM/x.ptx (package bundle), and removes other PTX from TO
+//	pack FROM TO   writes the bundles TO/CODEC.ptx.zst of the modules FROM/x.ptx (package bundle), without comments and indentation, and removes other PTX from TO
 //	pack FOLDER    prints the 64-bit FNV-1a hash of the PTX of each module in the bundles of FOLDER, by which the emulated GPU knows modules, and its name
 //
 // A bundle that has the same modules already stays as it is, so only changed PTX needs the zstd program, whose versions compress differently.
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -45,7 +46,7 @@ func pack(from, to string) error {
 		if bundles[of] == nil {
 			bundles[of] = map[string][]byte{}
 		}
-		bundles[of][name] = text
+		bundles[of][name] = strip(text)
 		return nil
 	})
 	if err != nil {
@@ -64,10 +65,24 @@ func pack(from, to string) error {
 	})
 }
 
+var (
+	comments = regexp.MustCompile(`[ \t]*//.*`)
+	indents  = regexp.MustCompile(`(?m)^\s+`)
+	spaces   = regexp.MustCompile(`[ \t]+`)
+)
+
+// strip returns PTX without what its compiler does not read: comments, indentation and empty lines. It names no files, so that no // is in a string.
+func strip(text []byte) []byte {
+	text = comments.ReplaceAll(text, nil)
+	text = indents.ReplaceAll(text, nil)
+	return spaces.ReplaceAll(text, []byte(" "))
+}
+
 // renew writes a bundle, unless it has the modules already.
 func renew(path string, modules map[string][]byte) error {
 	if old, err := os.ReadFile(path); err == nil {
-		if there, err := bundle.Unpack(old); err == nil && maps.EqualFunc(there, modules, slices.Equal) {
+		same := func(there bundle.Packed, module []byte) bool { return bytes.Equal(there.Text(), module) }
+		if there, err := bundle.Unpack(old); err == nil && maps.EqualFunc(there, modules, same) {
 			return nil
 		}
 	}
@@ -76,7 +91,7 @@ func renew(path string, modules map[string][]byte) error {
 		return err
 	}
 	// It makes two thirds of what the compressor in Go makes. With the size in the frame's header nothing is decompressed to memory that has to grow.
-	zstd := exec.Command("zstd", "-19", "--long=24", "--no-check", fmt.Sprint("--stream-size=", len(text)), "-c")
+	zstd := exec.Command("zstd", "-19", "--long=26", "--no-check", fmt.Sprint("--stream-size=", len(text)), "-c")
 	zstd.Stdin, zstd.Stderr = bytes.NewReader(text), os.Stderr
 	packed, err := zstd.Output()
 	if err != nil {
@@ -93,7 +108,7 @@ func list(folder string) error {
 		}
 		for _, name := range slices.Sorted(maps.Keys(modules)) {
 			h := fnv.New64a()
-			h.Write(modules[name])
+			h.Write(modules[name].Text())
 			fmt.Printf("%016x %s\n", h.Sum64(), name)
 		}
 		return nil
