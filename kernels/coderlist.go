@@ -4,7 +4,7 @@ package kernels
 
 // coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.
 var coders = map[string]coder{
-	"raw":     {lanes: 8, pairs: true, single: true, peers: true, floats: 7},
+	"raw":     {lanes: 8, pairs: true, peers: true, floats: 7},
 	"ibp4x3":  {lanes: 8, shifts: 1, pairs: true, two: true, fixed: true, peers: true, encodes: true, floats: 7},
 	"ibp4x5":  {lanes: 8, shifts: 2, pairs: true, two: true, peers: true, encodes: true, floats: 7},
 	"ibp8x4":  {lanes: 8, pairs: true, two: true, fixed: true, peers: true, encodes: true, floats: 7},

@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -37,8 +36,6 @@ type coder struct {
 	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
 	// and decodes in one launch.
 	pairs bool
-	// single says that pooled.cu is compiled for one batch in no graph, too. Batches of other coders are launches of one table.
-	single bool
 	// peers says that lists with rows of other devices have decoders of their own.
 	peers bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
@@ -173,80 +170,6 @@ func decodeShape(rowBytes int) (shape string, threads, lanes int) {
 	return "8", blockThreads, 8
 }
 
-// A kernelName is the name of a kernel and of the module that it is in.
-type kernelName struct{ module, function string }
-
-// hitKernels returns the names of all kernels that hits can return.
-func (c coder) hitKernels() (all []kernelName) {
-	add := func(module, op, form string, shapes ...string) {
-		for _, shape := range shapes {
-			all = append(all, kernelName{module, op + form + shape})
-		}
-	}
-	if c.pairs {
-		tiles := []string{"8", "16", "32"}
-		forms := []string{""}
-		if c.fixed {
-			forms = append(forms, "Fixed")
-		}
-		for _, form := range forms {
-			add("decode"+form, "decode", form, append(tiles, "Wide")...)
-			add("find"+form, "find", form, tiles...)
-			add("find"+form+"Double", "find", form, "Double")
-			add("buddy"+form, "buddy", form, append(tiles, "Wide")...)
-			add("buddy"+form+"Double", "buddy", form, "Double")
-		}
-		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
-		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)
-		add("findWords", "find", "Words", tiles...)
-		add("buddyWords", "buddy", "Words", append(tiles, "Wide")...)
-		add("buddy", "buddy", "", "Long")
-		if c.two {
-			forms := []string{"Two"}
-			if c.fixed {
-				forms = append(forms, "TwoFixed")
-			}
-			for _, form := range forms {
-				add("decode"+form, "decode", form, fmt.Sprint(abi.TwoLanes))
-				add("find"+form, "find", form, fmt.Sprint(abi.TwoLanes))
-				add("buddy"+form, "buddy", form, fmt.Sprint(abi.TwoLanes))
-			}
-		}
-		add("decode", "decode", "", "Long")
-		return all
-	}
-	for _, op := range []string{"decode", "decodePeers", "buddy"} {
-		if op == "decodePeers" && !c.peers {
-			continue
-		}
-		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
-			shape := fmt.Sprint(lanes)
-			if c.built && op != "buddy" {
-				add(op, op, "Built", shape)
-				continue
-			}
-			add(op, op, "", shape)
-			if c.bytes {
-				add(op, op, "Bytes", shape)
-			}
-			if c.bits {
-				add(op, op, "Bits", shape)
-			}
-		}
-	}
-	if c.bytes {
-		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
-			add("find", "find", "Bytes", fmt.Sprint(lanes))
-			if c.bits {
-				add("find", "find", "Bits", fmt.Sprint(lanes))
-			}
-		}
-	}
-	add("decode", "decode", "", "Long")
-	add("buddy", "buddy", "", "Long")
-	return all
-}
-
 // tile returns the lanes that a row of so many bytes takes: one for each of its quads, up to a warp.
 func (c coder) tile(rowBytes int) int {
 	lanes := c.lanes
@@ -265,17 +188,6 @@ func (c coder) serveTile(rowBytes int) int {
 		return 16
 	}
 	return 8
-}
-
-// serveTiles returns all that serveTile can return.
-func (c coder) serveTiles() []int {
-	switch {
-	case c.pairs:
-		return []int{8, 16, 32}
-	case c.lanes > 8:
-		return []int{32}
-	}
-	return []int{8, 32}
 }
 
 // shareTile returns the lanes that fetch a row of a shared batch: tiles of 16 lanes ask for two rows at once, where a row is no longer.

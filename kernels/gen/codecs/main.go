@@ -332,7 +332,7 @@ func coderTable(coders []coder) []byte {
 			}
 		}
 		for _, key := range slices.Concat(tunedStructs, tunedWords) {
-			if c.values[key] != "" || c.words[key] {
+			if (c.values[key] != "" || c.words[key]) && key != "single" { // which Go sees by the kernels that there are
 				fmt.Fprintf(&out, ", %s: true", key)
 			}
 		}
