@@ -145,9 +145,9 @@ def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
     third.write_bytes(whole[:5])
     refused(file, r"00003.safetensors: file \(5 bytes\)")
     shard(third, {"model.norm.weight": ("BF16", np.zeros((2, 2), np.uint16))})
-    refused(file, 'file "model-00003-of-00003.safetensors" must have tensor "model.ngram.shard_8.weight", as the index says')
+    refused(file, r'file "model-00003-of-00003.safetensors" must have tensor "model.ngram.shard_\d+.\w+", as the index says')
     third.unlink()
-    refused(missing, 'file "model-00003-of-00003.safetensors", where the index has tensor "model.ngram.shard_8.weight".*no such file')
+    refused(missing, r'file "model-00003-of-00003.safetensors", where the index has tensor "model.ngram.shard_\d+.\w+".*no such file')
     for text in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}', '{"weight_map": {"a": "../b.safetensors"}}'):
         index.write_text(text)
         refused(file, "model.safetensors.index.json")
