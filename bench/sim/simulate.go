@@ -24,8 +24,8 @@ import (
 
 // Config says what to simulate on a trace. Fields go by the names of their flags.
 type Config struct {
-	// Trace is a file, Format one of trace.Formats, "" what the file looks like.
-	Trace, Format string
+	// Trace is a file or trace.StandardInput, Format one of trace.Formats, "" what the file looks like, and TraceParams are trace.Options.Params.
+	Trace, Format, TraceParams string
 	// Policies are of PolicyNames.
 	Policies []string
 	// Sizes are cache sizes: shares of the working set ("1%"), or bytes ("64MiB"), with UnitSize rows.
@@ -208,7 +208,7 @@ const (
 
 // load reads the trace.
 func (c *Config) load() (*demand.Trace, Source, error) {
-	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format})
+	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format, Params: c.TraceParams})
 	if err != nil {
 		return nil, Source{}, err
 	}

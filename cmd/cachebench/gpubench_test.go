@@ -56,19 +56,19 @@ func TestGPUBench_BadFlags(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	old := write(t, "r.json", []byte(`{"results":[{"case":"gather"}]}`))
 	for want, flags := range map[string][]string{
-		`gpu-bench: case ("hits") must be one of ` + strings.Join(gpu.Cases, ", "):                                                     {"--cases", "lookup,hits"},
-		`gpu-bench: codec ("zip") must be one of ` + strings.Join(registry.Concrete(), ", "):                                           {"--codecs", "rank,zip"},
-		"--from and --codecs contradict each other":                                                                                    {"--from", gpuExample, "--codecs", "rank"},
-		"gpu-bench: row (6 bytes) must be a multiple of 4 from 4 to 1048572":                                                           {"--rows", "512,6"},
-		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                       {"--table-bytes", "7"},
-		"gpu-bench: runs (-1) must be 1 to 10000":                                                                                      {"--runs", "-1"},
-		"--from and --cases contradict each other":                                                                                     {"--from", gpuExample, "--cases", "lookup"},
-		"--from and --host-threads contradict each other":                                                                              {"--from", gpuExample, "--host-threads", "4"},
-		"--json and --markdown contradict each other":                                                                                  {"--json", "--markdown"},
-		"report: open " + in("none.json") + ": no such file or directory":                                                              {"--from", in("none.json")},
-		"report " + old + `: result 0: case ("gather") must be a case of gpu-bench`:                                                    {"--from", old},
-		`--plot ("p.jpg") must end in .html`:                                                                                            {"--from", gpuExample, "--plot", "p.jpg"},
-		`--plot ("p") must end in .html`:                                                                                                {"--plot", "p"},
+		`gpu-bench: case ("hits") must be one of ` + strings.Join(gpu.Cases, ", "):                                                       {"--cases", "lookup,hits"},
+		`gpu-bench: codec ("zip") must be one of ` + strings.Join(registry.Concrete(), ", "):                                             {"--codecs", "rank,zip"},
+		"--from and --codecs contradict each other":                                                                                      {"--from", gpuExample, "--codecs", "rank"},
+		"gpu-bench: row (6 bytes) must be a multiple of 4 from 4 to 1048572":                                                             {"--rows", "512,6"},
+		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                         {"--table-bytes", "7"},
+		"gpu-bench: runs (-1) must be 1 to 10000":                                                                                        {"--runs", "-1"},
+		"--from and --cases contradict each other":                                                                                       {"--from", gpuExample, "--cases", "lookup"},
+		"--from and --host-threads contradict each other":                                                                                {"--from", gpuExample, "--host-threads", "4"},
+		"--json and --markdown contradict each other":                                                                                    {"--json", "--markdown"},
+		"report: open " + in("none.json") + ": no such file or directory":                                                                {"--from", in("none.json")},
+		"report " + old + `: result 0: case ("gather") must be a case of gpu-bench`:                                                      {"--from", old},
+		`--plot ("p.jpg") must end in .html`:                                                                                             {"--from", gpuExample, "--plot", "p.jpg"},
+		`--plot ("p") must end in .html`:                                                                                                 {"--plot", "p"},
 		`--plot ("` + in("no/p.html") + `") must be a file that can be written: open ` + in("no/p.html") + ": no such file or directory": {"--from", gpuExample, "--plot", in("no/p.html")},
 	} {
 		refuse(t, want, append([]string{"gpu-bench"}, flags...)...)
