@@ -137,11 +137,13 @@ func (c *Config) policies() (jobs []job, err error) {
 	var f faults.List
 	known := PolicyNames()
 	for _, name := range c.Policies {
-		if !slices.Contains(known, name) {
+		base, parameters, _ := strings.Cut(name, ":")
+		if p, err := demand.Lookup(base); !slices.Contains(known, name) && (err != nil || p.With == nil || parameters == "") {
 			f.Addf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", "))
 			continue
 		}
-		if p, err := demand.Lookup(name); err == nil {
+		if p, err := demand.Lookup(name); err == nil || parameters != "" {
+			f.Add(err)
 			jobs = append(jobs, job{name: name, demand: &p})
 			continue
 		}
