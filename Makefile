@@ -98,6 +98,10 @@ bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulatio
 bench-resp: service ## tensorcached beside redis-server, with the same rows and the same client
 	$(GO) run ./bench/redis
 
+.PHONY: check-vega
+check-vega: ## whether the scripts in pages of cachebench report are those that npm publishes
+	tools/vega
+
 lines: ## the hand-written lines of each folder
 	@tools/lines
 
