@@ -10,7 +10,7 @@ GPU_BUNDLE    := build/gpu
 # Packages that a record of GPU tests must cover, and their names there.
 GPU_PACKAGES  := kernels transfer cache serve device/cuda bench/drive cmd/tensorcached
 GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES)) python capi
-GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
+GPU_COMMIT     = github.com/tensorcache/tensorcache/internal/version.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json
 
@@ -33,7 +33,7 @@ kernels: # of the sources the PTX and the ABI constants, of the list of codecs t
 	cd kernels && go run ./gen && go run ./gen/codecs go && ./build.sh $(CLANG)
 
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
-	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go codec/registry/families.go
+	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go kernels/entries_cuda.go codec/registry/families.go
 
 gpu-bundle: $(CUDA_STUB)
 	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }

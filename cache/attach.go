@@ -113,10 +113,10 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	observed := o.Telemetry.observe()
 	observed.Client, observed.Owner = o.Name, r.missed
 	c.watch = observe.New(observed, c.set)
-	r.log = c.watch.Log
+	r.cache = c
 	r.use(first)
 	if _, err := r.machine(); err != nil { // what Stats says should the owner end
-		r.log.Warn("the owner does not say its statistics", slog.Any("error", err))
+		c.watch.Log.Warn("the owner does not say its statistics", slog.Any("error", err))
 	}
 	c.watch.Serve(sources{c}, c.measure)
 	r.tasks.Go(r.follow)

@@ -115,18 +115,16 @@ func (c *Cache) Close() error {
 	return c.release(false)
 }
 
-// release frees what New has built so far. It restores the rows in adopted memory where that was asked for, or all if New has failed.
+// release frees what the owner or New has made. It restores the rows in adopted memory where that was asked for, or all if New has failed.
 func (c *Cache) release(failed bool) error {
 	c.watch.Close()
 	if c.set == nil {
 		return nil
 	}
-	if r, attached := c.owner.(*remote); attached {
-		c.settle()
-		c.watch.Finish()
-		r.close()
-		return nil
-	}
+	return c.owner.release(failed)
+}
+
+func (c local) release(failed bool) error {
 	c.endReads()
 	if c.writer != nil {
 		c.writer.End()
@@ -174,17 +172,8 @@ func (c *Cache) endReads() {
 // Rows returns the number of rows of a table, including those that Update has inserted. It panics, with an error that wraps ErrTable, if the
 // table index is out of range.
 func (c *Cache) Rows(table int) int64 {
-	t := c.mustTable(table).Tier
-	if !c.attached() {
-		return t.Rows()
-	}
-	// The owner's memory has the number until Close.
-	if !c.gate.enter() {
-		<-c.gate.finished
-		return t.Rows()
-	}
-	defer c.gate.leave()
-	return c.length(table)
+	c.mustTable(table)
+	return c.owner.rows(table)
 }
 
 // length is Rows of a call that has entered.

@@ -55,28 +55,28 @@ type loading struct {
 	memory int64 // most host memory of a table of pages
 }
 
-// inHost has the methods of kinds whose tables have no pages.
-type inHost struct{}
+// plainKind has the methods of a kind without pages, adopted memory, and slots in device memory.
+type plainKind struct{}
 
-func (inHost) check(*Table) error                                       { return nil }
-func (inHost) checkAs(*Table, dtype.Type) error                         { return nil }
-func (inHost) checkShared(*Table) error                                 { return nil }
-func (inHost) checkResident(*Table) error                               { return nil }
-func (inHost) absentRow(context.Context, *Cache, *Table) float64        { return 0 }
-func (inHost) terms(*Table, *registry.Terms)                            {}
-func (inHost) stats(*read.Table, read.TableTotals, *TableStats, *Stats) {}
-func (inHost) taken(t *read.Table, _ *TableStats) int64                 { return t.Tier.IndexBytes() }
-func (inHost) readBuffers(*read.Table) int64                            { return 0 }
-func (inHost) merge(context.Context, *read.Table) error                 { return nil }
-func (inHost) end(*read.Table)                                          {}
-func (inHost) close(*read.Table, bool) error                            { return nil }
-func (inHost) checkTarget(t *read.Table, _ int) error {
+func (plainKind) check(*Table) error                                       { return nil }
+func (plainKind) checkAs(*Table, dtype.Type) error                         { return nil }
+func (plainKind) checkShared(*Table) error                                 { return nil }
+func (plainKind) checkResident(*Table) error                               { return nil }
+func (plainKind) absentRow(context.Context, *Cache, *Table) float64        { return 0 }
+func (plainKind) terms(*Table, *registry.Terms)                            {}
+func (plainKind) stats(*read.Table, read.TableTotals, *TableStats, *Stats) {}
+func (plainKind) taken(t *read.Table, _ *TableStats) int64                 { return t.Tier.IndexBytes() }
+func (plainKind) readBuffers(*read.Table) int64                            { return 0 }
+func (plainKind) merge(context.Context, *read.Table) error                 { return nil }
+func (plainKind) end(*read.Table)                                          {}
+func (plainKind) close(*read.Table, bool) error                            { return nil }
+func (plainKind) checkTarget(t *read.Table, _ int) error {
 	return badOption("cache: table %s must be resident to be moved to a target", t.Name)
 }
 
 // inMemory is a table all of whose rows are in host memory.
 type inMemory struct {
-	inHost
+	plainKind
 	adopt   []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
 	restore bool   // Close restores the rows in adopt
 }

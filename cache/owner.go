@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -35,12 +36,14 @@ type owner interface {
 	pin() (*read.Set, *gate)
 	// checkOld returns what was wrong with replays of batches that were captured for owners in whose place there is another one.
 	checkOld() error
-}
-
-// attached says whether the owner is another process.
-func (c *Cache) attached() bool {
-	_, is := c.owner.(*remote)
-	return is
+	// own returns an error unless this process is the owner. call is a method that needs that.
+	own(call string) error
+	// rows returns the length of a table, also while the cache closes.
+	rows(table int) int64
+	// share lets other processes attach to the cache.
+	share(o sharing.Options) (sharing.Owner, error)
+	// release frees everything, if New has failed what it has made so far.
+	release(failed bool) error
 }
 
 // pin returns the devices that batches use, until unpin is called with the gate.
@@ -78,6 +81,10 @@ func (l local) setBudget(ctx context.Context, bytes int64) error {
 	}
 	return l.writer.SetBudget(ctx, bytes)
 }
+
+func (l local) own(string) error { return nil }
+
+func (l local) rows(table int) int64 { return l.set.Tables[table].Tier.Rows() }
 
 func (l local) prefetch(table int, rows []int64) error {
 	l.writer.Prefetch(table, rows)

@@ -8,7 +8,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/pages/live"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -16,6 +15,7 @@ import (
 
 // inPages is a table whose rows lie in pages. Its host tier holds those that batches use most.
 type inPages struct {
+	plainKind
 	table   *live.Table
 	codec   codec.Codec // nil if all rows are raw
 	mean    int         // stored length of a row
@@ -49,15 +49,9 @@ func (inPages) checkAs(t *Table, of dtype.Type) error {
 	return nil
 }
 
-func (inPages) checkShared(*Table) error { return nil }
-
 func (inPages) checkResident(t *Table) error {
 	return fmt.Errorf("cache: table %s: must not be of pages to be resident", t.name)
 }
-
-func (inPages) checkTarget(t *read.Table, target int) error { return inHost{}.checkTarget(t, target) }
-
-func (inPages) terms(*Table, *registry.Terms) {}
 
 // load makes the host tier of a table of pages, empty.
 func (p inPages) load(_ context.Context, c *Cache, l loading) (*read.Table, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -26,7 +27,7 @@ import (
 type remote struct {
 	address string
 	options attach.Options
-	log     *slog.Logger
+	cache   *Cache
 	session atomic.Pointer[session]
 	life    context.Context // ends with Close
 	stop    context.CancelFunc
@@ -105,7 +106,7 @@ func (r *remote) follow() {
 		}
 		r.setGone(r.session.Load().Err())
 		r.session.Load().Resume() // the owner may have ended while batches were paused
-		r.log.Warn("the owner of the cache is gone: reads go on with the rows as they are", slog.String("address", r.address))
+		r.cache.watch.Log.Warn("the owner of the cache is gone: reads go on with the rows as they are", slog.String("address", r.address))
 		next := r.again()
 		if next == nil {
 			return
@@ -113,11 +114,11 @@ func (r *remote) follow() {
 		before := r.use(next)
 		r.setGone(nil)
 		r.machine() // what Stats says should this owner end, too
-		r.log.Info("attached to an owner again", slog.String("address", r.address))
+		r.cache.watch.Log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
 		before.Set.Retire(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
 		if before.Set.Captured() {
-			r.log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
+			r.cache.watch.Log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
 			r.old.Lock()
 			r.old.sessions = append(r.old.sessions, before)
 			r.old.Unlock()
@@ -206,17 +207,14 @@ func (r *remote) ownerError() error {
 	return fmt.Errorf("%w: %s: for %v: %w", ErrOwner, r.address, time.Since(r.mu.since).Round(100*time.Millisecond), r.mu.gone)
 }
 
-// settle ends the observation of batches of an attached cache that nobody has waited for and that have finished.
-func (c *Cache) settle() {
-	set, pinned := c.pin()
-	defer unpin(pinned)
-	for _, d := range set.Devices {
+// release ends the attachment.
+func (r *remote) release(bool) error {
+	set, pinned := r.pin()
+	for _, d := range set.Devices { // ends the observation of batches that nobody has waited for and that have finished
 		d.SettleFinished()
 	}
-}
-
-// close ends the attachment.
-func (r *remote) close() {
+	unpin(pinned)
+	r.cache.watch.Finish()
 	r.stop()
 	r.tasks.Wait()
 	s := r.session.Load()
@@ -224,6 +222,26 @@ func (r *remote) close() {
 	s.gate.close()
 	s.Freeze()
 	s.Session.Close()
+	return nil
+}
+
+// rows reads the number in the owner's memory until Close unmaps that, and then the last one.
+func (r *remote) rows(table int) int64 {
+	c := r.cache
+	if !c.gate.enter() {
+		<-c.gate.finished
+		return c.set.Tables[table].Tier.Rows()
+	}
+	defer c.gate.leave()
+	return c.length(table)
+}
+
+func (r *remote) own(call string) error {
+	return badOption("cache: %s must be called in the owner, not on an attached cache", call)
+}
+
+func (r *remote) share(sharing.Options) (sharing.Owner, error) {
+	return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", r.address)
 }
 
 // call sends a request to the owner. Errors wrap the sentinels that they wrap there, and ErrOwner if the owner cannot be asked.

@@ -56,7 +56,7 @@ func (t Table) ResidentWith(o ResidentOptions) Table {
 
 // inDevices is a resident table: all of its rows are in device memory.
 type inDevices struct {
-	inHost
+	plainKind
 	before kind // of the table before Resident: what can be wrong with it
 	o      ResidentOptions
 }

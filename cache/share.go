@@ -27,9 +27,10 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 		return nil, err
 	}
 	defer c.leave()
-	if r, attached := c.owner.(*remote); attached {
-		return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", r.address)
-	}
+	return c.owner.share(o)
+}
+
+func (c local) share(o sharing.Options) (sharing.Owner, error) {
 	if !c.set.Shared {
 		return nil, sharing.ErrNotShared
 	}

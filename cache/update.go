@@ -158,8 +158,8 @@ func (c *Cache) SetRefresh(o RefreshOptions) error {
 		return err
 	}
 	defer c.leave()
-	if c.attached() {
-		return ownersOnly("SetRefresh")
+	if err := c.owner.own("SetRefresh"); err != nil {
+		return err
 	}
 	all := new(optionsError)
 	invalid := all.add
@@ -189,11 +189,6 @@ func (c *Cache) SetRefresh(o RefreshOptions) error {
 	return nil
 }
 
-// ownersOnly is the error of a call that an attached cache does not have.
-func ownersOnly(call string) error {
-	return badOption("cache: %s must be called in the owner, not on an attached cache", call)
-}
-
 // SetPolicy replaces the admission policy by one that is new. The cache takes ownership of it. It waits for a refresh cycle under way. The new
 // policy begins with one access to each cached row, and learns from the samples that follow; what the old one had learnt is lost. It
 // may replace a policy that has panicked. If p does not start, the error says why, p is closed, and the old policy stays. What is sampled was
@@ -203,9 +198,9 @@ func (c *Cache) SetPolicy(p admission.Policy) error {
 		return err
 	}
 	defer c.leave()
-	if c.attached() {
+	if err := c.owner.own("SetPolicy"); err != nil {
 		p.Close()
-		return ownersOnly("SetPolicy")
+		return err
 	}
 	if err := c.writer.SetPolicy(p); err != nil {
 		return fmt.Errorf("cache: policy %s: %w", p.Name(), err)

@@ -8,14 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// A handle is the number of an object that C code holds: the kind of object in the lowest 4 bits, and above them how many handles of the kind the library has given
-// so far. No number is given twice, so a handle that was given up is not mistaken for another.
+// A handle is the number of an object that C code holds: the kind of object in the lowest 4 bits, and above them firstHandle plus how many handles of the kind the
+// library has given so far. No number is given twice, so a handle that was given up is not mistaken for another, and small numbers are no handles.
 type handle = uintptr
 
 const (
 	kindCache = 1 + iota
 	kindOpening
 	kindBatch
+
+	firstHandle = 1 << 40
 )
 
 // kinds are the names of the kinds of objects.
@@ -36,7 +38,7 @@ var (
 
 // add returns the handle of a new object.
 func (s *handles[T]) add(object T) handle {
-	h := s.last.Add(1)<<4 | s.kind
+	h := (firstHandle+s.last.Add(1))<<4 | s.kind
 	s.objects.Store(h, object)
 	return h
 }
@@ -62,7 +64,7 @@ func (s *handles[T]) remove(h handle) (object T, ok bool) {
 // missing returns the error of a handle without an object: of one that was given up, or of a number that is none.
 func (s *handles[T]) missing(h handle) error {
 	err := fmt.Errorf("tensorcache: %s (%#x) must be a handle that the library gave", kinds[s.kind], h)
-	if n := h >> 4; h&15 == s.kind && n > 0 && n <= s.last.Load() {
+	if n := h >> 4; h&15 == s.kind && n > firstHandle && n-firstHandle <= s.last.Load() {
 		err = fmt.Errorf("tensorcache: %s is closed", kinds[s.kind])
 	}
 	return failure{statusClosed, err}

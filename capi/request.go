@@ -213,15 +213,16 @@ func (r *request) openTables(ctx context.Context) (tables []cache.Table, err err
 
 // open returns the table that a request describes.
 func (r *tableRequest) open(ctx context.Context) (t cache.Table, err error) {
-	switch data := unsafe.Slice((*byte)(r.c.data), r.c.rows*r.c.row_bytes); {
+	data := func() []byte { return unsafe.Slice((*byte)(r.c.data), r.c.rows*r.c.row_bytes) }
+	switch {
 	case r.place.Path != "":
 		t, err = r.fromPath(ctx)
 	case r.c.memory == C.TC_MEMORY_CUDA:
 		t, err = r.fromGPU()
 	case r.c.memory == C.TC_MEMORY_COPY:
-		t, err = cache.FromBytes(r.name, r.of, data, int(r.c.row_bytes))
+		t, err = cache.FromBytes(r.name, r.of, data(), int(r.c.row_bytes))
 	default:
-		if t, err = cache.Adopt(r.name, r.of, data, int(r.c.row_bytes)); r.c.restore != 0 {
+		if t, err = cache.Adopt(r.name, r.of, data(), int(r.c.row_bytes)); r.c.restore != 0 {
 			t = t.RestoreOnClose()
 		}
 	}

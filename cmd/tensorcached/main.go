@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/internal/flagfile"
+	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
 )
 
@@ -45,7 +45,7 @@ SIGHUP has it read its configuration again.`,
 		Example: `  tensorcached --features users.npy,items.npy --budget 4GiB --listen unix:/tmp/tc.sock
   tensorcached --features users.npy --budget 64MiB --device host --resp 127.0.0.1:6379 --http 127.0.0.1:8080
   tensorcached --config tensorcached.yaml --check`,
-		Version:       fmt.Sprintf("%s, %s %s/%s", gpu.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
+		Version:       fmt.Sprintf("%s, %s %s/%s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ SIGHUP has it read its configuration again.`,
 				return err
 			}
 			if !check {
-				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: gpu.Commit()})
+				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: version.Commit()})
 			}
 			p, err := c.Check()
 			if err != nil {

@@ -55,7 +55,7 @@ const (
 	TwoStages = 4
 )
 
-// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless the KERNELS line has an
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless tuning.h has an
 // ahead of its own.
 const CoderAhead = 2
 
@@ -469,13 +469,6 @@ type Float8Args struct {
 	Scales, Block, Factor, _ uint32
 }
 
-// PooledFloat8Args are such a batch of float8 rows.
-type PooledFloat8Args struct {
-	Serve  ServeArgs
-	Pool   PoolArgs
-	Float8 Float8Args
-}
-
 // POOL_TABLES is the most tables whose rows one launch adds up, POOL_STARTS one more, and POOL_LEAST_ROWS the fewest positions that a tile is given.
 const (
 	PoolTables    = 64
@@ -693,7 +686,6 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-96]
 	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-408]
 	_ = [1]int{}[unsafe.Sizeof(Float8Args{})-16]
-	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-424]
 	_ = [1]int{}[unsafe.Sizeof(PooledTable{})-584]
 	_ = [1]int{}[unsafe.Sizeof(PooledTablesArgs{})-920]
 	_ = [1]int{}[unsafe.Sizeof(SumRowsArgs{})-224]

@@ -14,14 +14,9 @@ from .errors import ArgumentError, RowError
 Array = np.ndarray[Any, Any]
 
 
-def id_type(ids: Array) -> int:
-    """Returns the library's type of an array of ``host_ids``."""
-    return _abi.INT32 if ids.dtype.itemsize == 4 else _abi.INT64
-
-
 def in_memory(ids: Array) -> tuple[int, int, int]:
     """Returns an array of ``host_ids`` as the library's functions take it: address, type and number."""
-    return ids.ctypes.data, id_type(ids), ids.size
+    return ids.ctypes.data, _abi.INT32 if ids.dtype.itemsize == 4 else _abi.INT64, ids.size
 
 
 def host_ids(ids: object, rows: int, what: str = "ids") -> Array:

@@ -19,7 +19,7 @@ type admitted struct {
 
 // admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not
 // even the bytes of it that share a sector with a neighbour's. Rows that moving has a location for move from there; others
-// get the slots that they do not have yet. Slabs without a place for a row stay without it. It returns the bytes written.
+// get the slots that they do not have yet. Slabs without room for a row stay without it. It returns the bytes written.
 func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64]slab.Location) (bytes int64, err error) {
 	all := w.cycle.admitted[:0]
 	defer func() {
@@ -70,7 +70,7 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 
 // writeRowLocked writes a row to free slots, as far as there are, and returns their bytes. move, if it is a location, is one of
 // the row's that is to be replaced by another one in the same slab. A row that is equal to others is not written where these have a slot. a.to is not valid
-// if the row gets no place.
+// if the row gets no slot.
 func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, bytes int, err error) {
 	a.to = place.Nowhere()
 	if w.mu.err != nil {

@@ -89,7 +89,7 @@ func (w *Writer) encodeOnDevice(b *residentBatch, data []byte, rowBytes int) (bo
 		to := w.store.Overlay.Mem
 		b.inParts(func(from, end int) func() {
 			for i := from; i < end; i++ {
-				copy(to.Bytes()[b.place(i).Offset:], data[i*rowBytes:][:rowBytes])
+				copy(to.Bytes()[b.slot(i).Offset:], data[i*rowBytes:][:rowBytes])
 			}
 			return nil
 		})

@@ -71,7 +71,7 @@ type growth struct {
 	image *numa.Memory
 	ages  *numa.Memory
 	at    []uint32
-	drop  []uint64 // keys whose reason has no place in the new index
+	drop  []uint64 // keys whose reason finds no map slot in the new index
 }
 
 // plan divides the budget.

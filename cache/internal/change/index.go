@@ -15,7 +15,7 @@ import (
 
 // index holds the location of every cached row. It is a hashmap in host memory, and the devices' maps are copies of it; on the host
 // backend with one device it is that device's map itself. Changes reach the devices with publish. Changing the index requires Writer.mu.
-// find and places need no more than swap's read lock; their results may then be out of date.
+// find and locations need no more than swap's read lock; their results may then be out of date.
 type index struct {
 	set     *read.Set
 	store   *place.Store
@@ -90,7 +90,7 @@ func (x *index) find(key uint64) slab.Location { return x.m.Find(key) }
 // locations returns the locations of a row.
 func (x *index) locations(key uint64) place.Locations { return x.locationsAt(key, x.m.Find(key)) }
 
-// locationsAt is places for a key whose word is l.
+// locationsAt is locations for a key whose word is l.
 func (x *index) locationsAt(key uint64, l slab.Location) place.Locations {
 	if l.Valid() && x.copies.Rows.Load() > 0 {
 		return x.copies.Get(key, l)

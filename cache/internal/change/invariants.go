@@ -17,7 +17,7 @@ func poison(m *deviceWriter, freed slot) error {
 	return m.stream.Synchronize()
 }
 
-// checkShared panics, with the invariants tag, if the books of shared slots are wrong. place.Shared counts the location words of each slot that equal rows
+// checkShared panics, with the invariants tag, if the counts of shared slots are wrong. place.SharedSlots counts the location words of each slot that equal rows
 // share, every other slot has one word, and no bytes stay reserved when nothing moves. REQUIRES: the cycle's lock is held, and no row is being admitted.
 func (w *Writer) checkShared() {
 	if !invariants {

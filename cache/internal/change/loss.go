@@ -168,7 +168,7 @@ func (w *Writer) withdrawSlab(lost int) error {
 	return nil
 }
 
-// keysIn returns the rows that have a place in some slabs.
+// keysIn returns the rows that have a slot in some slabs.
 func (w *Writer) keysIn(slabs uint8) (keys []uint64) {
 	w.mu.index.swap.RLock()
 	defer w.mu.index.swap.RUnlock()
@@ -180,7 +180,7 @@ func (w *Writer) keysIn(slabs uint8) (keys []uint64) {
 	return keys
 }
 
-// withdrawCopyLocked withdraws a row's places in slabs that are lost.
+// withdrawCopyLocked withdraws a row's locations in slabs that are lost.
 func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
 	p := w.mu.index.locations(key)
 	if !p.Valid() || w.store.Overlay.Has(p.First) || p.Slabs()&gone == 0 {

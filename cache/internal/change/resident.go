@@ -9,14 +9,13 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// residentBatch is rows of a resident table that are updated together: in the overlay they have places of one length in one piece. All processors, or the
+// residentBatch is rows of a resident table that are updated together: in the overlay they have slots of one length in one piece. All processors, or the
 // devices, share the work. The batch leaves the overlay as an updatedRow does. An epoch after it came, the devices copy the rows
 // to their slots and overflow places, which no batch reads; two epochs later the rows' words say so, and the piece of the overlay is retired. Rows of which
 // a later batch has a newer version are left out of these steps.
@@ -37,8 +36,8 @@ const (
 	residentPieces              = 8
 	// residentPart is how many rows a goroutine takes at a time: few, as the last one holds up all others.
 	residentPart = 512
-	// residentSteps are the epochs that a batch waits for: until no batch reads the rows' places, and two after they are written. As with places of the
-	// overlay (processLocked), a kernel that runs while the words change must not find a place's old bytes in a cache that an earlier kernel filled.
+	// residentSteps are the epochs that a batch waits for: until no batch reads the rows' places, and two after they are written. As with slots of the
+	// overlay (processLocked), a kernel that runs while the words change must not find a slot's old bytes in a cache that an earlier kernel filled.
 	residentSteps = 3
 )
 
@@ -64,8 +63,8 @@ func (r *residents) next() (n uint32, ok bool) {
 	}
 }
 
-// place returns the place of a row of the batch.
-func (b *residentBatch) place(i int) place.OverlaySlot {
+// slot returns the slot of a row of the batch.
+func (b *residentBatch) slot(i int) place.OverlaySlot {
 	return place.OverlaySlot{Offset: b.piece.Offset + int64(i*b.stride), Bytes: b.stride}
 }
 
@@ -205,7 +204,7 @@ func lock(ctx context.Context, l sync.Locker, try func() bool) error {
 	}
 }
 
-// beginResident returns a batch of the first of some rows, with places in the overlay. If there is no room yet, it returns a channel to wait for.
+// beginResident returns a batch of the first of some rows, with slots in the overlay. If there is no room yet, it returns a channel to wait for.
 func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *residentBatch, wait <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.unlock()
@@ -255,16 +254,11 @@ func (w *Writer) encodeResident(t *read.Table, b *residentBatch, data []byte) er
 			buf = make([]byte, k.EncodeBound())
 		}
 		for i := first; i < end; i++ {
-			stored := data[i*rowBytes:][:rowBytes]
-			if k != nil {
-				n, err := k.Encode(buf, stored)
-				if err == nil {
-					stored = buf[:n]
-				} else if !errors.Is(err, codec.ErrIncompressible) {
-					return func() { failed = err }
-				}
+			row, err := encodeRow(k, buf, data[i*rowBytes:][:rowBytes])
+			if err != nil {
+				return func() { failed = err }
 			}
-			b.stored[i] = uint32(copy(to[b.place(i).Offset:], stored))
+			b.stored[i] = uint32(copy(to[b.slot(i).Offset:], row.stored))
 		}
 		return nil
 	})
@@ -320,7 +314,7 @@ func (w *Writer) publishBatchLocked(t *read.Table, b *residentBatch) error {
 		for i := from; i < to; i++ {
 			row, n, d := b.rows[i], int(b.stored[i]), r.Rows.Device(b.rows[i])
 			r.Put(row, n, b.number, length, &by)
-			at := buddy.At(w.store.Overlay.Location(b.place(i), n, n < rowBytes))
+			at := buddy.At(w.store.Overlay.Location(b.slot(i), n, n < rowBytes))
 			words[d] = append(words[d], word{uint64(r.Rows.Local(row)), uint64(at)})
 			last = max(last, row)
 		}

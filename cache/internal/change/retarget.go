@@ -335,7 +335,7 @@ func (w *Writer) awaitHome(ctx context.Context, r *read.Resident, of read.Span) 
 	}
 }
 
-// beginMove returns a batch of the rows of a span that some devices have, with places in the overlay.
+// beginMove returns a batch of the rows of a span that some devices have, with slots in the overlay.
 func (w *Writer) beginMove(ctx context.Context, table int, of read.Span, first, end int) (*residentBatch, error) {
 	r := w.set.Tables[table].Resident
 	b := &residentBatch{table: table, stride: place.OverlayBytes(r.Rows.RowBytes)}
@@ -346,7 +346,7 @@ func (w *Writer) beginMove(ctx context.Context, table int, of read.Span, first, 
 	}
 	b.stored, b.piece.Bytes = make([]uint32, len(b.rows)), max(1, len(b.rows))*b.stride
 	for {
-		var wait <-chan struct{} // nil if the batch has a place
+		var wait <-chan struct{} // nil if the batch has slots
 		err := w.change(func() error {
 			all := &w.mu.residents
 			number, ok := all.next()
@@ -405,7 +405,7 @@ func (w *Writer) stage(r *read.Resident, b *residentBatch, spans []read.Span) er
 				stored = r.Rows.RowBytes
 			}
 			b.stored[i+j] = uint32(stored)
-			at := to[b.place(i+j).Offset:]
+			at := to[b.slot(i+j).Offset:]
 			if head := copy(at, from[j*s.Target:][:min(stored, s.Target)]); head < stored {
 				copy(at[head:], rest[j*buddy.Over(s.Target, r.Rows.RowBytes):][:stored-head])
 			}
@@ -422,7 +422,7 @@ func (w *Writer) publishMoveLocked(table int, b *residentBatch, to read.Span) er
 	for i, row := range b.rows {
 		d, n := r.Rows.Device(row), int(b.stored[i])
 		r.Enter(row, b.number)
-		at := buddy.At(w.store.Overlay.Location(b.place(i), n, n < r.Rows.RowBytes))
+		at := buddy.At(w.store.Overlay.Location(b.slot(i), n, n < r.Rows.RowBytes))
 		words[d] = append(words[d], word{uint64(r.Rows.Local(row)), uint64(at)})
 	}
 	w.mu.index.residents.add(table, &words)

@@ -191,13 +191,13 @@ func (p *paged) promote(ctx context.Context, rows []int64) (bytes int64, err err
 	if err != nil || len(puts) == 0 {
 		return bytes, err
 	}
-	waited := w.waitEpoch(ctx) // no kernel that runs has read the place before it had the row
+	waited := w.waitEpoch(ctx) // no kernel that runs has read the slot before it had the row
 	err = inParts(w, nil, puts, func(p put) {
 		if waited != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
 			t.Tier.Free(p.at) // nobody has seen it
 			return
 		}
-		if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
+		if t.Tier.Holds(p.row) { // in the ring, whose slots are freed together
 			t.Tier.Hide(p.row)
 		}
 		w.mu.index.tierWord(table, t.Tier.Show(p.row, p.at, false))

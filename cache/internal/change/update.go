@@ -20,7 +20,7 @@ import (
 // overlay slot is retired.
 type updatedRow struct {
 	key          uint64
-	place        place.OverlaySlot
+	slot         place.OverlaySlot
 	bytes        int // stored length
 	compressed   bool
 	replaced     bool // a newer version exists
@@ -72,25 +72,37 @@ func (c *cached) encode(data []byte) ([]encodedRow, error) {
 	all := make([]encodedRow, len(data)/rowBytes)
 	var buf []byte
 	for i := range all {
-		row := data[i*rowBytes:][:rowBytes]
-		all[i] = encodedRow{row, false}
-		if k == nil {
-			continue
+		bound := 0
+		if k != nil {
+			bound = k.EncodeBound()
 		}
-		bound := k.EncodeBound()
 		if cap(buf)-len(buf) < bound {
 			buf = make([]byte, 0, max(bound, 64<<10))
 		}
-		dst := buf[len(buf) : len(buf)+bound]
-		switch n, err := k.Encode(dst, row); {
-		case err == nil:
-			all[i] = encodedRow{dst[:n:n], true}
-			buf = buf[:len(buf)+n]
-		case !errors.Is(err, codec.ErrIncompressible):
+		var err error
+		if all[i], err = encodeRow(k, buf[len(buf):len(buf)+bound], data[i*rowBytes:][:rowBytes]); err != nil {
 			return nil, err
+		}
+		if all[i].compressed {
+			buf = buf[:len(buf)+len(all[i].stored)]
 		}
 	}
 	return all, nil
+}
+
+// encodeRow returns a row as tiers store it, by a codec, nil if all rows are raw. A compressed row is in buf, which has the codec's EncodeBound.
+func encodeRow(k codec.Codec, buf, row []byte) (encodedRow, error) {
+	if k == nil {
+		return encodedRow{row, false}, nil
+	}
+	n, err := k.Encode(buf, row)
+	switch {
+	case errors.Is(err, codec.ErrIncompressible):
+		return encodedRow{row, false}, nil
+	case err != nil:
+		return encodedRow{}, err
+	}
+	return encodedRow{buf[:n:n], true}, nil
 }
 
 // update appends rows to the log, if there is one, before it publishes them.
@@ -181,7 +193,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	if wait != nil || err != nil {
 		return wait, err
 	}
-	f := &updatedRow{key: key, place: slot, bytes: len(stored), compressed: compressed, newLocations: place.Nowhere(), by: w.mu.cause}
+	f := &updatedRow{key: key, slot: slot, bytes: len(stored), compressed: compressed, newLocations: place.Nowhere(), by: w.mu.cause}
 	if before := w.mu.updated[key]; before != nil {
 		f.admitted, f.reason, f.oldSlabs = before.admitted, before.reason, before.oldSlabs
 		w.replaceLocked(before)
@@ -230,7 +242,7 @@ func (w *Writer) overlayLocked(stored []byte, compressed bool) (slot place.Overl
 // replaceLocked retires a version that a newer one replaces.
 func (w *Writer) replaceLocked(f *updatedRow) {
 	f.replaced = true
-	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
+	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.slot})
 	w.dropSlotLocked(f)
 }
 
@@ -270,7 +282,7 @@ func (w *Writer) makeRoomLocked(key uint64) bool {
 // advanceUpdatedLocked takes an updated row one step out of the overlay. REQUIRES: an epoch has passed since the last step.
 func (w *Writer) advanceUpdatedLocked(f *updatedRow) error {
 	if !f.written {
-		stored := w.store.Overlay.Stored(f.place, f.bytes)
+		stored := w.store.Overlay.Stored(f.slot, f.bytes)
 		if err := w.writeHostRowLocked(f.key, stored, f.compressed); err != nil {
 			return err
 		}
@@ -292,7 +304,7 @@ func (w *Writer) advanceUpdatedLocked(f *updatedRow) error {
 		return nil
 	}
 	delete(w.mu.updated, f.key)
-	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
+	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.slot})
 	if f.newLocations.Valid() {
 		w.mu.index.insert(f.key, f.newLocations)
 		return nil

@@ -124,7 +124,7 @@ func (r *resident) whereLocked(row int64, a *Where) {
 	a.Cached, a.Stored = true, of.Stored(row)
 	a.Compressed = a.Stored < of.Rows.RowBytes
 	if b := r.w.mu.residents.batches[of.Batch(row)]; b != nil {
-		a.Overlay, a.Offset, a.Tier = true, b.place(slices.Index(b.rows, row)).Offset, "overlay"
+		a.Overlay, a.Offset, a.Tier = true, b.slot(slices.Index(b.rows, row)).Offset, "overlay"
 		return
 	}
 	a.Device, a.Offset, a.Tier = of.Rows.Device(row), of.Of(row).SlotOf(of.Rows.Local(row)), "resident"

@@ -198,7 +198,7 @@ func (w *Writer) WriteBack(table int) error {
 	var errs []error
 	for key, f := range w.mu.updated {
 		if of, row := hashmap.SplitKey(key); of == table && !f.written {
-			_, _, err := w.set.Tables[table].Tier.Write(row, w.store.Overlay.Stored(f.place, f.bytes), f.compressed)
+			_, _, err := w.set.Tables[table].Tier.Write(row, w.store.Overlay.Stored(f.slot, f.bytes), f.compressed)
 			errs = append(errs, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// admitted are rows that have places in slabs. Rows in differing are in the order of entries.
+// admitted are rows that have slots in slabs. Rows in differing are in the order of entries.
 type admitted struct {
 	entries   []hashmap.Entry
 	differing []change.Entry // those for which the devices' maps have different locations
@@ -48,7 +48,7 @@ func (a *admitted) targets(f *filler, key uint64, copied func(has bool) bool) ui
 	return topology.GroupTargets(g, copied(have != 0), have)
 }
 
-// add gives a row places in some of the given slabs, and returns them: none if no slab has room, because rows are divided over slabs by hash, so one is full
+// add gives a row slots in some of the given slabs, and returns their locations: none if no slab has room, because rows are divided over slabs by hash, so one is full
 // before the others. unwritten are the bits of the slabs where the row is to be written: no equal row has a slot there.
 func (a *admitted) add(f *filler, key uint64, slabs uint8, stored int, compressed bool) (p place.Locations, unwritten uint8) {
 	p = place.Nowhere()

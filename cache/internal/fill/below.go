@@ -36,7 +36,7 @@ type part struct {
 	err    error    // why one of them cannot
 }
 
-// unread are the pages of a table whose rows could not be read from below the host tier, such as damaged ones. Their rows get no places: each batch that needs them
+// unread are the pages of a table whose rows could not be read from below the host tier, such as damaged ones. Their rows are cached nowhere: each batch that needs them
 // tries again, and reports it. Rows are only counted, because a table may have billions of them.
 type unread struct {
 	name   string // of the table
@@ -257,7 +257,7 @@ func (f *filler) fillHosts() error {
 	return err
 }
 
-// admitBelow gives the rows of f.chosen places in slabs and writes them there.
+// admitBelow gives the rows of f.chosen slots in slabs and writes them there.
 func (f *filler) admitBelow(a *admitted, writers []*slabWriter) error {
 	topology := f.store.Topology.Load()
 	var mu sync.Mutex

@@ -45,7 +45,7 @@ type Options struct {
 type Filled struct {
 	// Differing are the rows for which the devices' maps have different locations.
 	Differing []change.Entry
-	// Restored are the keys of Options.Restored for which there was room by bytes. Slabs or maps may have had no place for some.
+	// Restored are the keys of Options.Restored for which there was room by bytes. Slabs or maps may have had no room for some.
 	Restored []uint64
 }
 

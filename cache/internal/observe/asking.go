@@ -31,12 +31,11 @@ type asking struct {
 	telemetry *Telemetry
 	life      context.Context
 	stop      context.CancelFunc
-	tasks     sync.WaitGroup
+	waiting   chan *batchSpan
+	ended     chan struct{} // closed when no batch waits any more, after close
 	mu        struct {
-		sync.Mutex
-		waiting []*batchSpan
-		running bool // a goroutine asks
-		closed  bool
+		sync.RWMutex
+		closed bool
 	}
 }
 
@@ -52,8 +51,9 @@ const (
 )
 
 func newAsking(t *Telemetry) *asking {
-	a := &asking{telemetry: t}
+	a := &asking{telemetry: t, waiting: make(chan *batchSpan, askedBatches), ended: make(chan struct{})}
 	a.life, a.stop = context.WithCancel(context.Background())
+	go a.run()
 	return a
 }
 
@@ -70,35 +70,24 @@ func (a *asking) add(b *batchSpan, at time.Time) {
 
 // enqueue returns why a batch cannot wait for an answer, "" if it does.
 func (a *asking) enqueue(b *batchSpan) (why string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.mu.closed:
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.mu.closed {
 		return unexplainedClosed
-	case len(a.mu.waiting) == askedBatches:
+	}
+	select {
+	case a.waiting <- b:
+		return ""
+	default:
 		return unexplainedBusy
 	}
-	a.mu.waiting = append(a.mu.waiting, b)
-	if !a.mu.running {
-		a.mu.running = true
-		a.tasks.Go(a.run)
-	}
-	return ""
 }
 
-// run asks until no batch waits.
+// run asks about one batch after the other.
 func (a *asking) run() {
+	defer close(a.ended)
 	pprof.SetGoroutineLabels(a.telemetry.Labels(context.Background(), "explain"))
-	for {
-		a.mu.Lock()
-		if len(a.mu.waiting) == 0 {
-			a.mu.waiting, a.mu.running = nil, false
-			a.mu.Unlock()
-			return
-		}
-		b := a.mu.waiting[0]
-		a.mu.waiting = a.mu.waiting[1:]
-		a.mu.Unlock()
+	for b := range a.waiting {
 		b.finish(a.ask(b))
 	}
 }
@@ -121,11 +110,14 @@ func (a *asking) ask(b *batchSpan) (why string) {
 // close ends the spans of batches that wait. It waits a second for answers. Batches that end later are not explained.
 func (a *asking) close() {
 	a.mu.Lock()
-	a.mu.closed = true
+	if !a.mu.closed {
+		a.mu.closed = true
+		close(a.waiting)
+	}
 	a.mu.Unlock()
 	timer := time.AfterFunc(askWait, a.stop)
 	defer timer.Stop()
-	a.tasks.Wait()
+	<-a.ended
 	a.stop()
 }
 

@@ -15,17 +15,17 @@ type hashTable struct {
 }
 
 const (
-	leastSize = 64 // places
+	leastSize = 64
 	loadGrain = 1 << 14
 )
 
 // sizeFor returns the size of a hashTable of n numbers: a power of two, at most three quarters of which n takes.
 func sizeFor(n int) int { return max(leastSize, 1<<bits.Len(uint(n+n/3))) }
 
-// home returns the first place of a hash.
+// home returns the first position of a hash.
 func (f *hashTable) home(hash uint64) int { return int(hash & uint64(len(f.numbers)-1)) }
 
-// next returns the place behind one.
+// next returns the position behind one.
 func (f *hashTable) next(i int) int { return (i + 1) & (len(f.numbers) - 1) }
 
 // find returns the number with a hash for which is returns true.

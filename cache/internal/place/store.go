@@ -76,7 +76,7 @@ func Location(id int, offset int64, stored int, compressed bool) slab.Location {
 	return slab.Raw(id, offset)
 }
 
-// SlotBytes returns what a row takes at a place in a slab.
+// SlotBytes returns what a row takes at a location in a slab.
 func (s *Store) SlotBytes(key uint64, l slab.Location) int {
 	table, _ := hashmap.SplitKey(key)
 	return s.Set.Tables[table].SlotBytes(l)
