@@ -215,7 +215,7 @@ func (x *index) onDevices(f func(i int, m *deviceWriter) error) error {
 			continue
 		}
 		if err := f(i, x.devices[i]); err != nil && !x.set.Survives(d) {
-			errs = append(errs, err)
+			errs = append(errs, d.OrLost(err))
 		}
 	}
 	return errors.Join(errs...)
@@ -228,7 +228,7 @@ func (x *index) put(l slab.Location, stored []byte) error {
 		return nil
 	}
 	if err := x.devices[d.Index].put(l.Offset(), stored); err != nil && !x.set.Survives(d) {
-		return err
+		return d.OrLost(err)
 	}
 	return nil
 }

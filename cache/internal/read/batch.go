@@ -112,7 +112,7 @@ func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned L
 	n := int(rows.Len())
 	l, err := d.acquire(ctx, r, n)
 	if err != nil {
-		return nil, d.orLost(err)
+		return nil, d.OrLost(err)
 	}
 	if err := l.begin(ctx, table); err != nil {
 		d.release(l, nil)
@@ -150,10 +150,10 @@ func (d *Device) callersStream(handle uintptr) (s device.Stream, capturing bool,
 		return nil, false, d.LostError()
 	}
 	if s, err = d.Device.WrapStream(handle); err != nil {
-		return nil, false, d.orLost(err)
+		return nil, false, d.OrLost(err)
 	}
 	if capturing, err = s.Capturing(); err != nil {
-		return nil, false, d.orLost(err)
+		return nil, false, d.OrLost(err)
 	}
 	return s, capturing, nil
 }

@@ -196,7 +196,7 @@ func (c *capture) poll() (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !c.freed && (err != nil || !c.quiet()) {
-		return false, c.owner.orLost(err)
+		return false, c.owner.OrLost(err)
 	}
 	return true, c.verdict(nil)
 }
@@ -224,7 +224,7 @@ func (c *capture) verdict(err error) error {
 		err = *old
 	}
 	if err != nil || c.owner.Device.Err() != nil {
-		return c.owner.orLost(err)
+		return c.owner.OrLost(err)
 	}
 	return nil
 }
@@ -257,7 +257,7 @@ func (c *capture) done() (bool, error) {
 	if c.freed || err == nil {
 		return c.freed || c.quiet(), nil
 	}
-	return false, c.owner.orLost(err)
+	return false, c.owner.OrLost(err)
 }
 
 // prepareAbsent gives a captured batch of a table of pages what it needs for absent rows. No host code runs before a

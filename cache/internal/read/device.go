@@ -62,7 +62,7 @@ type Device struct {
 	staged   atomic.Int64  // page-locked bytes that batches pass through
 	outBytes atomic.Int64  // device memory of all stagings
 	freeing  sync.WaitGroup
-	freeOne  sync.Mutex // held while memory of an idle lane is freed, which may wait for the device
+	surplus  surplus
 	// tableBytes is the device memory of batches of several tables, without their lists.
 	tableBytes atomic.Int64
 }
@@ -242,6 +242,7 @@ func (d *Device) Drain() {
 func (d *Device) Close() {
 	d.Drain()
 	d.freeing.Wait()
+	d.freeSurplus()
 	for i := range d.lanes {
 		if l := d.lanes[i].Load(); l != nil {
 			l.close()

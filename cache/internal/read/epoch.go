@@ -46,7 +46,7 @@ func (s *Set) WaitEpoch(ctx context.Context) error {
 		}
 		replays, err := d.replaysNow()
 		if err != nil {
-			return d.orLost(err)
+			return d.OrLost(err)
 		}
 		for !d.ended(replays) {
 			select {

@@ -95,7 +95,7 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 	r.deferred = r.absent
 	l, err := d.acquire(ctx, r, part)
 	if err != nil {
-		return done, d.orLost(err)
+		return done, d.OrLost(err)
 	}
 	defer d.release(l, nil)
 	if err := l.begin(ctx, table); err != nil {

@@ -52,11 +52,12 @@ type lane struct {
 	add    kernels.SumRows
 	tables laneTables // for batches of several tables
 
-	ctx    context.Context // of the batch, if it may have absent rows; else nil
-	from   RowFetcher      // reads the absent rows
-	absent *kernels.Absent // on the host backend; nil until a batch may have absent rows
-	rounds *rounds         // on a GPU; nil until a batch may have absent rows
-	waits  bool            // counted in Device.waiting
+	ctx     context.Context // of the batch, if it may have absent rows; else nil
+	from    RowFetcher      // reads the absent rows
+	absent  *kernels.Absent // on the host backend; nil until a batch may have absent rows
+	rounds  *rounds         // on a GPU; nil until a batch may have absent rows
+	mayWait bool            // counted in Device.surplus
+	waits   bool            // counted in Device.waiting
 
 	trace  *Trace // of the running batch; nil if it is not traced
 	timers [NumPoints]device.Timer

@@ -187,3 +187,31 @@ func TestLane_SpareKeepsNoStaging(t *testing.T) {
 		t.Errorf("%d bytes are left after all", left)
 	}
 }
+
+// TestLane_NothingIsFreedWhileABatchWaits: freeing page-locked memory waits for the GPU, which may wait for rows. So it
+// is done when no batch may wait.
+func TestLane_NothingIsFreedWhileABatchWaits(t *testing.T) {
+	d := &Device{Device: host.Open(1, 1)[0], set: &Set{Tuning: DefaultTuning()}, lanes: make([]atomic.Pointer[lane], 2), spare: 2}
+	d.waiting.Store(2)
+	var lanes []*lane
+	for range 2 {
+		l, err := d.acquire(context.Background(), route{table: &TableView{Rows: kernels.HostRows{RowBytes: 64}}, launches: OneLaunch, absent: true}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.beginWait()
+		l.beginWait() // for another part
+		lanes = append(lanes, l)
+	}
+	both := d.PageLockedBytes()
+	d.release(lanes[0], nil)
+	d.freeing.Wait()
+	if left := d.PageLockedBytes(); left != both || lanes[0].rounds.memory.Size() != 0 {
+		t.Errorf("%d of %d bytes are left while a batch waits", left, both)
+	}
+	d.release(lanes[1], nil)
+	d.freeing.Wait()
+	if left := d.PageLockedBytes(); left != 0 {
+		t.Errorf("%d of %d bytes are left when none waits", left, both)
+	}
+}

@@ -126,6 +126,7 @@ func (q *listReader) look() {
 
 // expect starts polling for the lists of a lane's batch. REQUIRES: the batch's first part is about to be enqueued.
 func (r *rounds) expect(l *lane) {
+	l.beginWait()
 	r.table, r.from = l.route.table, l.from
 	r.enqueued.Store(false)
 	r.abandoned.Store(false)

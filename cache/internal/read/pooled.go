@@ -141,7 +141,7 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	r, planned := d.pooledRoute(table, b, trace != nil)
 	l, err := d.acquire(ctx, r, len(rows))
 	if err != nil {
-		return d.orLost(err)
+		return d.OrLost(err)
 	}
 	defer d.release(l, nil)
 	if err := l.begin(ctx, table); err != nil {

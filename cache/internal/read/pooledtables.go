@@ -218,7 +218,7 @@ func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing 
 	}
 	l, err := d.acquire(ctx, r, 0)
 	if err != nil {
-		return nil, d.orLost(err)
+		return nil, d.OrLost(err)
 	}
 	if err := l.tables.reserve(d, len(parts)); err != nil {
 		d.release(l, nil)

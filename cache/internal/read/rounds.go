@@ -148,22 +148,63 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 	return nil
 }
 
-// shrink frees the staging memory of a spare lane. Otherwise, after a burst of batches that wait for absent rows,
-// many lanes would keep such memory. Another goroutine frees it, as freeing may wait for the device, and the caller
-// may be about to enqueue. REQUIRES: the lane's last batch has ended.
+// surplus is staging memory of spare lanes that is to be freed. Freeing page-locked memory waits for the GPU, and the
+// driver makes other calls wait meanwhile. So nothing is freed while a batch waits on the GPU for the host, which may
+// take as long as a page takes to read; and such a batch is not enqueued while something is freed.
+type surplus struct {
+	sync.Mutex
+	memory []device.Buffer
+	waits  int // batches that are under way and may wait for the host
+}
+
+// shrink gives up the staging memory of a spare lane. Otherwise, after a burst of batches that wait for absent rows,
+// many lanes would keep such memory. Another goroutine frees it, as the caller may be about to enqueue. REQUIRES: the
+// lane's last batch has ended.
 func (l *lane) shrink() {
 	d := l.owner
-	if l.rounds == nil || l.rounds.memory.Size() == 0 || l.index < len(d.lanes)-d.spare {
+	if l.rounds == nil {
 		return
 	}
-	memory := l.rounds.memory
-	l.rounds.memory = device.Buffer{}
-	d.freeing.Go(func() {
-		d.freeOne.Lock()
-		defer d.freeOne.Unlock()
+	s := &d.surplus
+	s.Lock()
+	defer s.Unlock()
+	if l.mayWait {
+		l.mayWait = false
+		s.waits--
+	}
+	if memory := l.rounds.memory; memory.Size() > 0 && l.index >= len(d.lanes)-d.spare {
+		l.rounds.memory = device.Buffer{}
+		s.memory = append(s.memory, memory)
+	}
+	if len(s.memory) > 0 && s.waits == 0 {
+		d.freeing.Go(d.freeSurplus)
+	}
+}
+
+// beginWait announces that the lane's batch may wait on the GPU for the host.
+func (l *lane) beginWait() {
+	s := &l.owner.surplus
+	s.Lock()
+	defer s.Unlock()
+	if !l.mayWait {
+		l.mayWait = true
+		s.waits++
+	}
+}
+
+// freeSurplus frees surplus memory, unless a batch may wait for the host.
+func (d *Device) freeSurplus() {
+	s := &d.surplus
+	s.Lock()
+	defer s.Unlock()
+	if s.waits > 0 {
+		return
+	}
+	for _, memory := range s.memory {
 		d.Device.Free(memory)
 		d.staged.Add(-memory.Size())
-	})
+	}
+	s.memory = nil
 }
 
 // close frees the memory. It ignores nil. REQUIRES: no batch runs or will run.

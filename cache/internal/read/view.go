@@ -132,8 +132,8 @@ func (d *Device) LostReason() error {
 	return *d.lostBy.Load() // another process has found the failure
 }
 
-// orLost returns err, or LostError if the device has failed for good.
-func (d *Device) orLost(err error) error {
+// OrLost returns err, or LostError if the device has failed for good.
+func (d *Device) OrLost(err error) error {
 	if d.Device.Err() != nil {
 		return d.LostError()
 	}
