@@ -33,7 +33,9 @@ type planConfig struct {
 	commandConfig
 	Policies  texts  `json:"policy"`
 	Codecs    texts  `json:"codec"`
-	TargetHit amount `json:"target_hit"` // "90%" or 0.9
+	Targets   texts  `json:"target_hit"` // "90%" or 0.9, or a list
+	Learn     int64  `json:"learn"`      // row numbers that the cache learns from
+	Serve     bool   `json:"serve"`      // the cache is not trained, but follows its use
 	GPUMemory amount `json:"gpu_memory"` // "80GB" or bytes
 	Check     bool   `json:"check"`
 	// Lists, or one.
@@ -49,12 +51,16 @@ type planConfig struct {
 	RowsPerSecond float64 `json:"rows_per_second"`
 }
 
-// texts is a text, or a list of them.
+// texts is a text or a number, or a list of texts.
 type texts []string
 
 func (t *texts) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '[' {
 		return json.Unmarshal(b, (*[]string)(t))
+	}
+	if len(b) > 0 && b[0] != '"' {
+		*t = texts{string(b)}
+		return nil
 	}
 	var one string
 	err := json.Unmarshal(b, &one)
@@ -101,7 +107,7 @@ func (c *commandConfig) finish() (err error) {
 
 func plan(text string) (any, error) {
 	cfg := experiment.NewPlanConfig()
-	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Policies: cfg.Policies, Codecs: cfg.Codecs, TargetHit: "90%", HostThreads: cfg.HostThreads}
+	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Targets: texts{"90%"}, HostThreads: cfg.HostThreads}
 	if err := decode(text, &p); err != nil {
 		return nil, err
 	}
@@ -109,7 +115,7 @@ func plan(text string) (any, error) {
 		return nil, err
 	}
 	cfg.Config, cfg.Policies, cfg.Codecs, cfg.Check = p.Config, p.Policies, p.Codecs, p.Check
-	cfg.Phases, cfg.HostThreads = p.Phases, p.HostThreads
+	cfg.Phases, cfg.HostThreads, cfg.Learn, cfg.Serve = p.Phases, p.HostThreads, p.Learn, p.Serve
 	cfg.Tiers = experiment.TiersConfig{
 		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: sim.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
 	}
@@ -120,15 +126,18 @@ func plan(text string) (any, error) {
 		}
 		cfg.Tiers.Cold.Latency = latency
 	}
-	number, percent := strings.CutSuffix(string(p.TargetHit), "%")
-	target, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return nil, argument("config_json: target_hit (%q) must be a hit rate such as 90%% or 0.9", p.TargetHit)
+	cfg.Targets = nil
+	for _, text := range p.Targets {
+		number, percent := strings.CutSuffix(text, "%")
+		target, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return nil, argument("config_json: target_hit (%q) must be a hit rate such as 90%% or 0.9", text)
+		}
+		if percent {
+			target /= 100
+		}
+		cfg.Targets = append(cfg.Targets, target)
 	}
-	if percent {
-		target /= 100
-	}
-	cfg.Target = target
 	if p.GPUMemory != "" {
 		bytes, err := humanize.ParseBytes(string(p.GPUMemory))
 		if err != nil || bytes > 1<<59 {
