@@ -201,7 +201,7 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 		}
 	}
 	if choice := tier.Choice(); choice != nil {
-		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
+		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("machine", choice.Machine), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
 	}
 	c.store.Nodes.Check(loaded, c.watch.Log)
 	return loaded, nil

@@ -6,6 +6,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
 // PlanConfig asks how many bytes of device memory a hit rate takes.
@@ -18,11 +19,10 @@ type PlanConfig struct {
 	Targets []float64
 	// AtBudget asks what a cache of Config.Budget hits, instead of what Targets take.
 	AtBudget bool
-	// Learn is how many of the given row numbers the cache learns from; it is judged by those that follow. 0: three quarters. Negative, with batches that have
-	// given divisions, or WarmupBatches: as those say.
+	// Learn is how many of the given row numbers the cache learns from; it is judged by those that follow. 0: three quarters, or
+	// WarmupBatches.
 	Learn int64
-	// Serve has the cache begin with any rows, and read the first part of the lookups instead of training on it: what a cache does that is opened without training
-	// and refreshed.
+	// Serve has the cache begin with any rows, and read the first part of the lookups instead of training on it: what a cache does that is opened without training.
 	Serve bool
 	// GPUMemory is the bytes of each device, 0 if that does not matter.
 	GPUMemory int64
@@ -117,10 +117,12 @@ type GPUPlan struct {
 // PlannedResident is the table as a resident one (run --layout buddy) in the memory that GPUPlan.BudgetBytes says, beside a cache.
 type PlannedResident struct {
 	// TargetBytes is the length of a slot. OverflowRatio is the share of rows that are longer, OverflowLookups the share of the lookups of such rows.
-	TargetBytes     int     `json:"target_bytes"`
-	OverflowRatio   float64 `json:"overflow_ratio"`
-	OverflowLookups float64 `json:"overflow_lookup_ratio"`
-	CapacityGain    float64 `json:"capacity_gain"`
+	TargetBytes int `json:"target_bytes"`
+	// Ranges are there if the table has several targets, of which TargetBytes is the mean.
+	Ranges          []statjson.ResidentRange `json:"ranges,omitempty"`
+	OverflowRatio   float64                  `json:"overflow_ratio"`
+	OverflowLookups float64                  `json:"overflow_lookup_ratio"`
+	CapacityGain    float64                  `json:"capacity_gain"`
 	// BudgetBytes is what it takes of each device, BuddyBytes the host memory of overflow places.
 	BudgetBytes int64 `json:"budget_bytes"`
 	BuddyBytes  int64 `json:"buddy_bytes"`
@@ -199,7 +201,6 @@ func (p *PlanConfig) Validate() error {
 	f.If(p.GPUMemory < 0, "--gpu-memory (%d B) must not be negative", p.GPUMemory)
 	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
 	f.If(p.HostThreads < 0 || p.HostThreads > maximumWorkers, "--host-threads (%d) must be 0 to %d", p.HostThreads, maximumWorkers)
-	f.If(p.Serve && !p.Online.on(), "a cache that does not train must be refreshed: --refresh-batches")
 	p.Tiers.validate(&f)
 	f.Add(p.validatePhases())
 	several := p.Several()
@@ -213,7 +214,8 @@ func (p *PlanConfig) Validate() error {
 	for _, policy := range p.Policies {
 		for _, codec := range p.Codecs {
 			c := p.at(policy, codec)
-			if several {
+			if several { // a plan refreshes them, too
+				c.Cold, c.Drift, c.RefreshBatches = false, 0, 0
 				f.Add(c.validateTables())
 			} else {
 				f.Add(c.Validate())

@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/setting"
 )
 
 // planner is a plan being made: it opens caches as a program would, lets them learn from the first part of the lookups, and counts what they hit of the rest.
@@ -29,6 +30,8 @@ type planner struct {
 	packed  map[string]*dataset.Table // pages of the table, by codec
 	folder  string                    // of these; "" for none yet
 	largest int                       // rows of the largest batch
+	// checking has caches opened on the devices of the config.
+	checking bool
 }
 
 // MakePlan finds, for each policy and codec, the least budget that reaches each target.
@@ -36,6 +39,9 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (_ *PlanRe
 	cfg.ensureDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if gpus, _ := setting.GPUs(cfg.GPUs, cfg.Device); len(gpus) > 0 {
+		cfg.Devices = len(gpus)
 	}
 	cfg.planned = cmp.Or(cfg.planned, exactRows)
 	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}, packed: map[string]*dataset.Table{}}
@@ -83,6 +89,9 @@ func (p *planner) load(ctx context.Context) error {
 	} else if err := r.load(); err != nil {
 		return err
 	}
+	if m := r.all()[0].Paged(); m != nil && (p.cfg.Tiers.Page != "" || p.cfg.Tiers.Order != "") {
+		return fmt.Errorf("--page and --order mean nothing for table %s, which is packed", r.all()[0].Name)
+	}
 	rows, bytes, block := int64(0), int64(0), int64(1)
 	for _, t := range r.all() {
 		rows, bytes = rows+int64(t.Rows), bytes+t.Bytes()
@@ -91,7 +100,7 @@ func (p *planner) load(ctx context.Context) error {
 		page, _ := t.pageBytes()
 		block = max(1, int64(page/r.all()[0].RowBytes))
 	}
-	if p.small = miniatureOf(rows, bytes, block, p.cfg.Seed); p.small.scale == 1 && r.some != nil {
+	if p.small = miniatureOf(rows, bytes, block, int64(p.cfg.planned), p.cfg.Seed); p.small.scale == 1 && r.some != nil {
 		return fmt.Errorf("experiment: a table of %d rows was not read", rows) // a mistake of outline
 	}
 	if p.cfg.Devices == 1 && r.tables == nil {
@@ -134,8 +143,9 @@ func (p *planner) codecs() []string {
 
 // split has the cache learn from the first part of lookups that are one sequence, and be judged by the others.
 func (p *planner) split(r *run) error {
-	if r.training != r.measured || r.trainLast == r.first && r.first > 0 && p.cfg.Learn == 0 {
-		return nil // they are apart
+	given := p.cfg.WarmupBatches != Default && p.cfg.Learn == 0
+	if apart := r.trainLast > 0 && r.first >= r.trainLast; r.training != r.measured || apart || given {
+		return nil
 	}
 	if _, one := r.measured.(*workload.Replay[int64]); !one {
 		r.trainFirst, r.trainLast = 0, max(1, r.last*learnShare/learnOf)
@@ -222,7 +232,7 @@ func (p *planner) plan(ctx context.Context, res *PlanResult, policy, codec strin
 		}
 		plan := o.planOf(a, codec)
 		if of.cached != nil {
-			plan.GPU = &GPUPlan{plan.BudgetBytes <= of.budget, of.budget, of.cached.hit()}
+			plan.GPU = &GPUPlan{plan.BudgetBytes <= of.budget, of.budget, of.cached.HitRatio}
 			plan.Resident = of.resident
 		}
 		if err := p.tiers(ctx, &plan, o); err != nil {
@@ -281,6 +291,7 @@ func (p *planner) answers(ctx context.Context, s *search) ([]Answer, error) {
 // check opens a cache over the whole tables, and returns what it hits.
 func (p *planner) check(ctx context.Context, policy, codec string, budget int64) (*float64, error) {
 	whole := *p
+	whole.checking = true
 	if p.small.scale > 1 {
 		if p.base.some != nil && p.cfg.Features == "" {
 			return nil, fmt.Errorf("--check needs all rows of table %s, which is generated and has more (%d) than are made for a plan", p.base.table.Name, p.base.table.Rows)
@@ -305,8 +316,7 @@ func (p *planner) check(ctx context.Context, policy, codec string, budget int64)
 	if err != nil {
 		return nil, err
 	}
-	hit := o.hit()
-	return &hit, nil
+	return &o.HitRatio, nil
 }
 
 // verdict says the answers in a sentence.
@@ -337,9 +347,6 @@ func (r *PlanResult) verdict(atBudget bool) string {
 	}
 	return text
 }
-
-// hit is the hit rate.
-func (o *outcome) hit() float64 { return o.HitRatio }
 
 // codecName is a codec as it is asked for of a table of pages, which have theirs.
 func codecName(t *dataset.Table, name string) string {

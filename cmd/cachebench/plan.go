@@ -95,6 +95,8 @@ tables it opens a miniature.`,
 	}
 	f.StringVar(&cfg.Layout, "layout", "", "cached, or buddy: all rows in device memory, in slots of fixed length; what is read beyond these counts as missed (default: cached)")
 	f.StringVar(&cfg.Target, "target", "", "bytes of a slot with --layout buddy (default: auto)")
+	f.Lookup("features").Usage += ", or several: A.npy,B.npy"
+	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt. The cache learns from the first three quarters, unless --warmup-batches says how many"
 	f.Float64Var(&cfg.Overflow, "overflow", 0, "of the resident table beside the cache: most rows longer than their slot, 0 to 1 (default: 0.3)")
 	f.StringVar(&cfg.Buddy, "buddy", "", "of the resident table beside the cache: where what is longer than the slots lies, host or peer (default: host)")
 	f.BoolVar(&cfg.Check, "check", false, "open a cache of each budget over the whole table, and show what it hits beside what was planned")

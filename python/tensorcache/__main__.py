@@ -25,10 +25,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     plan = commands.add_parser(
         "plan",
         allow_abbrev=False,
-        help="how many bytes of GPU memory a hit rate takes, for each policy and codec",
+        help="how many bytes of GPU memory a hit rate takes",
         epilog=_MORE.format("plan", "--codec, --policy, --fanouts, --batch-size, --batches, --check"),
     )
-    plan.add_argument("--target-hit", help="hit rate to reach: 90%% (default) or 0.9")
+    plan.add_argument("--target-hit", help="hit rate to reach: 90%% (default) or 0.9, or several: 50%%,90%%")
     plan.add_argument("--gpu-memory", help="memory of a GPU, such as 80GiB: says what fits")
     bench = commands.add_parser(
         "bench",
@@ -107,23 +107,24 @@ def _percent(share: float) -> str:
 
 def _print_plan(found: dict[str, Any]) -> None:
     table, work = found["table"], found["workload"]
+    print(found["verdict"] + "\n")
     print(f"table     {table['name']}: {table['rows']:,} rows of {table['row_bytes']:,} B, {format_size(table['rows'] * table['row_bytes'])}")
-    print(f"workload  {work['kind']}: {work['batches']:,} batches, {work['lookups']:,} lookups of {work['rows']:,} rows")
-    print(f"target    hit rate {_percent(found['target_hit_ratio'])}\n")
-    head = ["policy", "codec", "ratio", "rows cached", "gpu_memory", "in all", "hit rate"]
-    gpu = bool(found.get("gpu_memory"))
+    print(f"lookups   {work['kind']}: learned from {work['training_lookups']:,}, judged by {work['lookups']:,} of {work['rows']:,} rows\n")
+    head = ["policy", "codec", "target", "gpu_memory", "rows cached", "planned", "low", "high"]
+    gpu, checked = bool(found.get("gpu_memory")), any("measured_hit_ratio" in plan for plan in found["plans"])
     rows = []
     for plan in found["plans"]:
-        reached = "" if plan["reached"] else "≤ "
         row = [
-            plan["policy"], plan["chosen_codec"], f"{plan['compression_ratio']:.2f}", f"{plan['rows']:,}", format_size(plan["budget_bytes"]),
-            format_size(plan["total_bytes"]), reached + _percent(plan["predicted_hit_ratio"]),
+            plan["policy"], plan["chosen_codec"], ("" if plan["reached"] else "< ") + _percent(plan["target_hit"]), format_size(plan["budget_bytes"]),
+            f"{plan['rows']:,}", _percent(plan["predicted_hit_ratio"]), _percent(plan["hit_low"]), _percent(plan["hit_high"]),
         ]  # fmt: skip
+        if checked:
+            row.append(_percent(plan["measured_hit_ratio"]))
         if gpu:
             row += ["yes" if plan["gpu"]["fits"] else "no", _percent(plan["gpu"]["hit_ratio"])]
         rows.append(row)
-    _print_columns([head + (["fits", "hit rate with all of it"] if gpu else []), *rows])
-    print("\nin all: gpu_memory, codec tables, and what batches under way take")
+    _print_columns([head + ["seen"] * checked + ["fits", "all of it"] * gpu, *rows])
+    print("\nlow, high: of the worst and the best eighth of the lookups judged by")
     for place in found.get("placements", ()):
         host = f", {format_size(place['host_memory'])} of host memory" if place.get("host_memory") else ""
         print(f"layout for {format_size(place['gpu_memory'])} of GPU memory{host}: {place['choice'] or 'none'}: {place['why']}")

@@ -17,6 +17,7 @@ from ._ids import TrainingSet
 from ._library import check, library, log_level
 from ._opening import Progress, open_cache
 from ._pages import Pages, is_cluster
+from ._plan import opening
 from ._resident import Resident
 from ._sizes import Size, parse_size
 from ._sources import Description, Source, describe_all, mapped_file
@@ -245,6 +246,7 @@ def open(
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
         cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
+        cache._opening = opening(names, arguments, residents, training)
         if listen is not None:
             check(lib.tc_listen(handle, text(listen), None))
     except BaseException:

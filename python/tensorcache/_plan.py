@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._elements import NOT_IN_NUMPY
-from ._ids import host_ids
+from ._ids import TrainingSet, host_ids
 from ._library import library, take_json
+from ._resident import Resident
 from .errors import ArgumentError, RowError
 
 if TYPE_CHECKING:
@@ -47,14 +48,64 @@ def run(command: str, config: dict[str, Any]) -> dict[str, Any]:
     return found[0]
 
 
+def opening(names: list[str], arguments: dict[str, Any], residents: dict[str, Any], training: TrainingSet) -> dict[str, dict[str, Any]]:
+    """Returns, for each table, the arguments of ``open`` as a plan takes them: so it opens its caches in the same way."""
+    refresh = arguments["refresh"]
+    common: dict[str, Any] = {
+        "policy": arguments["policy"] or None,
+        "host_tier": arguments["host_tier"],
+        "no_equal_rows": not arguments["equal_rows"] or None,
+        "seed": arguments["seed"],
+        "cold": arguments["cold"] or None,
+        "workers": arguments["workers"] or None,
+    }
+    if refresh is not None:
+        settings = refresh if isinstance(refresh, dict) else {}
+        common["refresh_batches"] = _CYCLE
+        common.update({key: settings.get(of) for key, of in (("refresh_churn", "churn"), ("sample_rate", "accesses")) if settings.get(of)})
+        if settings.get("bytes"):
+            common["refresh_bytes"] = str(int(settings["bytes"]))
+    codec = arguments["codec"]
+    found = {}
+    for index, name in enumerate(names):
+        trained = sum(numbers.size for table, numbers in training.batches if table == index)
+        own = {**common, "codec": codec if isinstance(codec, str) else codec.get(name, "auto"), "learn": trained or None}
+        if refresh is not None and not trained:
+            own["serve"] = True
+        if (resident := residents[name]) is not None and resident is not False:
+            own = {key: own[key] for key in ("codec", "policy", "seed", "host_tier", "workers", "learn")}
+            own["layout"] = "buddy"
+            if not isinstance(resident, Resident):
+                resident = Resident() if resident is True else Resident(int(resident))
+            own["target"], own["overflow"] = str(resident.target), resident.max_overflow
+        found[name] = own
+    return found
+
+
+# Batches between the refresh cycles of a planned cache, where the cache's own go by seconds.
+_CYCLE = 5
+
+
 def plan_table(table: Table, ids: Any, target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
     """``Table.plan``."""
-    config: dict[str, Any] = {"target_hit": str(target_hit), **options}
+    targets = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
+    devices = len(table.cache.device_names)
+    config: dict[str, Any] = {"devices": devices if devices > 1 else None, "device": table.backend, **table.cache._opening.get(table.name, {}), "target_hit": targets}
+    config.update(options)
     if gpu_memory is not None:
         config["gpu_memory"] = str(gpu_memory)
     with tempfile.TemporaryDirectory(prefix="tensorcache-") as folder:
         config["features"] = table._source or _save(table, os.path.join(folder, f"{_file_name(table.name)}.npy"))
-        config["ids"] = os.fspath(ids) if isinstance(ids, (str, os.PathLike)) else _save_ids(ids, len(table), os.path.join(folder, "ids.txt"))
+        if isinstance(ids, (str, os.PathLike)):
+            config["ids"], lookups = os.fspath(ids), 0
+            config.pop("learn", None)
+        else:
+            parts = ids if isinstance(ids, (list, tuple)) and ids and np.ndim(ids[0]) > 0 else [ids]
+            config["ids"], lookups = _save_ids(parts, len(table), os.path.join(folder, "ids.txt"))
+            if len(parts) > 1:
+                config.setdefault("batch_size", max(1, lookups // len(parts)))
+        if (learn := config.get("learn")) and "learn" not in options and 10 * lookups < 11 * learn:
+            config["learn"] = None  # hardly any would be left to judge by: of such lookups the library takes three quarters
         return run("plan", config)
 
 
@@ -73,8 +124,9 @@ def _save(table: Table, path: str) -> str:
     return path
 
 
-def _save_ids(ids: Any, rows: int, path: str) -> str:
-    parts = ids if isinstance(ids, (list, tuple)) and ids and np.ndim(ids[0]) > 0 else [ids]
+def _save_ids(parts: Any, rows: int, path: str) -> tuple[str, int]:
+    """Writes row numbers to a file, and returns its path and how many there are."""
+    lookups = 0
     with open(path, "w") as f:
         for part in parts:
             numbers = host_ids(part, rows).reshape(-1)
@@ -82,7 +134,8 @@ def _save_ids(ids: Any, rows: int, path: str) -> str:
             if wrong.size:
                 raise RowError(f"tensorcache: ids ({wrong[0]}) must be 0 to {rows - 1}; {wrong.size} of {numbers.size} are out of range")
             f.write("\n".join(map(str, numbers.tolist())) + "\n" if numbers.size else "")
-    return path
+            lookups += numbers.size
+    return path, lookups
 
 
 def _file_name(name: str) -> str:

@@ -31,6 +31,7 @@ class Cache(Mapping[str, "Table"]):
         self._handle = handle
         self._described = tables
         self._sources = sources
+        self._opening: dict[str, dict[str, Any]] = {}  # how open was called, for plans of each table; empty for the cache of another process
         self._lock = threading.RLock()  # of _tables, and of the tables' numbers of rows
         self._tables: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
         # adopted keeps the memory of adopted tables alive until the library has given it back.
