@@ -29,7 +29,8 @@ func Outline(path string, n int, whole func(rows, rowBytes int) bool) (form, som
 	}
 	form = &Table{Name: f.Name(), DType: f.DType(), Rows: f.Rows(), RowBytes: f.RowBytes()}
 	part := *form
-	some, some.Rows = &part, min(n, form.Rows)
+	some = &part
+	some.Rows = min(n, form.Rows)
 	some.Data = make([]byte, some.Rows*some.RowBytes)
 	for i := range some.Rows {
 		row := int64(float64(i) * float64(form.Rows) / float64(some.Rows))

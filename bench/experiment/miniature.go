@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"math"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -9,11 +10,14 @@ import (
 )
 
 const (
-	// exactRows and exactBytes are the most rows and bytes of tables that a plan opens as they are. Of larger ones it opens a miniature of at most miniatureRows and miniatureBytes.
+	// exactRows and exactBytes are the most rows and bytes of tables that a plan opens as they are. Of larger ones it opens a miniature of at most miniatureRows and
+	// miniatureBytes, or, where that are few, of fewRows or longestBytes.
 	exactRows      = 1 << 22
 	exactBytes     = 64 << 20
 	miniatureRows  = 1 << 18
 	miniatureBytes = 32 << 20
+	fewRows        = 1 << 15
+	longestBytes   = 256 << 20
 	// sampledRows of a table whose rows are not all read say what its rows are like.
 	sampledRows = 1 << 14
 )
@@ -32,8 +36,10 @@ type miniature struct {
 // miniatureOf returns the one for tables of so many rows and bytes together, of which up to most rows are opened as they are.
 func miniatureOf(rows, bytes, block, most int64, seed uint64) miniature {
 	m := miniature{1, block, seed}
-	if keep := min(most, miniatureRows); rows > most || bytes > exactBytes {
-		m.scale = max(1, (rows+keep-1)/keep, (bytes+miniatureBytes-1)/miniatureBytes)
+	if rows > most || bytes > exactBytes {
+		mean := float64(bytes) / float64(rows)
+		keep := min(float64(min(most, miniatureRows)), max(miniatureBytes/mean, min(fewRows, longestBytes/mean)))
+		m.scale = max(1, int64(math.Ceil(float64(rows)/keep)))
 	}
 	return m
 }

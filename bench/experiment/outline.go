@@ -10,7 +10,8 @@ import (
 
 // exact says whether a plan opens a table as it is.
 func (c *Config) exact(rows, rowBytes int) bool {
-	return rows <= c.planned && float64(rows)*float64(rowBytes) <= exactBytes
+	m := miniatureOf(int64(rows), int64(rows)*int64(rowBytes), 1, int64(c.planned), 0)
+	return m.scale == 1
 }
 
 // outline makes table and some, if the run is for a plan and its table too large to be opened. A generated table's rows are alike, so its first ones are some.

@@ -225,18 +225,19 @@ func TestMakePlan_ComesTrue(t *testing.T) {
 			t.Errorf("%+v", res.Answers)
 		}
 	})
-	// A miniature has a fifth of the rows.
+	// A miniature has a quarter of the rows.
+	wide := floats(t, 100_000, 16, false)
 	t.Run("in small", func(t *testing.T) {
 		c := c
-		c.planned, c.Targets = 4_000, []float64{0.4, 0.7}
-		if res := replayed(t, c, []string{dense}, skewed(20_000, 200_000, 3, 0)); res.SampledRows != 4_000 || res.Workload.Lookups != 50_000 {
+		c.planned, c.Targets = 25_000, []float64{0.4, 0.7}
+		if res := replayed(t, c, []string{wide}, skewed(100_000, 600_000, 3, 0)); res.SampledRows != 25_000 || res.Workload.Lookups != 150_000 {
 			t.Errorf("%+v", res)
 		}
 	})
-	t.Run("in small, drifting and refreshed", func(t *testing.T) {
+	t.Run("in small and refreshed", func(t *testing.T) {
 		c := c
-		c.planned, c.RefreshBatches, c.Policies = 5_000, 5, []string{"freq", "lru"}
-		replayed(t, c, []string{dense}, skewed(20_000, 200_000, 4, 20))
+		c.planned, c.RefreshBatches, c.Policies = 25_000, 5, []string{"freq", "lru"}
+		replayed(t, c, []string{wide}, skewed(100_000, 600_000, 4, 20))
 	})
 	// Whoever gives all row numbers that there are trains on them all later, and serves others.
 	t.Run("later lookups", func(t *testing.T) {
@@ -394,7 +395,7 @@ func TestMakePlan_InSmallTiers(t *testing.T) {
 			t.Fatalf("%+v, of all rows %+v", some, all)
 		}
 		a, b := &some.Plans[0], &all.Plans[0]
-		near("budget", float64(a.BudgetBytes), float64(b.BudgetBytes), 0.1)
+		near("budget", float64(a.BudgetBytes), float64(b.BudgetBytes), 0.2)
 		near("ratio", a.CompressionRatio, b.CompressionRatio, 0.01)
 		near("hits of all memory", a.GPU.HitRatio, b.GPU.HitRatio, 0.05)
 		near("resident", float64(a.Resident.BudgetBytes), float64(b.Resident.BudgetBytes), 0.05)
