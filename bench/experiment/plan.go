@@ -203,6 +203,7 @@ func (p *PlanConfig) Validate() error {
 	f.If(p.HostThreads < 0 || p.HostThreads > maximumWorkers, "--host-threads (%d) must be 0 to %d", p.HostThreads, maximumWorkers)
 	p.Tiers.validate(&f)
 	f.Add(p.validatePhases())
+	p.validateResident(&f)
 	several := p.Several()
 	for _, x := range []struct {
 		name  string

@@ -92,6 +92,13 @@ func (p *planner) load(ctx context.Context) error {
 	if m := r.all()[0].Paged(); m != nil && (p.cfg.Tiers.Page != "" || p.cfg.Tiers.Order != "") {
 		return fmt.Errorf("--page and --order mean nothing for table %s, which is packed", r.all()[0].Name)
 	}
+	if m := r.all()[0].Paged(); m != nil && r.tables == nil {
+		for _, codec := range p.cfg.Codecs {
+			if codec != m.Codec && codec != registry.Auto {
+				return fmt.Errorf("--codec (%s) must be %s, with which the table was packed, or not given", codec, m.Codec)
+			}
+		}
+	}
 	rows, bytes, block := int64(0), int64(0), int64(1)
 	for _, t := range r.all() {
 		rows, bytes = rows+int64(t.Rows), bytes+t.Bytes()

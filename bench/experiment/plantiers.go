@@ -11,7 +11,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/sim"
-	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/pages"
@@ -122,14 +121,14 @@ func (p *planner) tiersOf(ctx context.Context, t trial, host int64, phase int) (
 	t.host, t.phase = host, phase
 	ph := p.phases[phase]
 	one := PlannedTiers{HostMemory: host, Phase: ph.name}
-	o, err := p.try(ctx, t)
-	if errors.Is(err, cache.ErrOptions) || errors.Is(err, cache.ErrBudget) {
-		return one, nil, fmt.Errorf("--host-memory (%d B): %w", host, err)
+	table, scale := p.base.table, p.small.scale
+	if least := transfer.LeastPart(int64(table.Rows), table.RowBytes); host < least {
+		return one, nil, fmt.Errorf("--host-memory (%d B) must be at least %d B: the indexes of %d rows, and three rows", host, least, table.Rows)
 	}
+	o, err := p.try(ctx, t)
 	if err != nil {
 		return one, nil, err
 	}
-	table, scale := p.base.table, p.small.scale
 	one.SlabRows, one.SlabBytes = o.rows, o.payload
 	one.HostRows, one.HostBytes = o.tiers.HostRows*scale, o.tiers.HostBytes*scale
 	one.SlabRatio, one.ColdRatio = o.HitRatio, o.absent

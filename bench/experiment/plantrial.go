@@ -163,10 +163,10 @@ func (p *planner) replay(ctx context.Context, r *run, c *cache.Cache, t *trial, 
 		}
 		missing := min(float64(lookups), float64(missed*scale))
 		whole, misses = whole+lookups, misses+missing
-		hit := 1 - missing/max(1, float64(lookups))
+		hit := (float64(lookups) - missing) / max(1, float64(lookups))
 		o.HitLow, o.HitHigh = min(o.HitLow, hit), max(o.HitHigh, hit)
 	}
-	o.lookups, o.HitRatio = whole, 1-misses/max(1, float64(whole))
+	o.lookups, o.HitRatio = whole, (float64(whole)-misses)/max(1, float64(whole))
 	done := last.Sub(begin)
 	o.describe(p, &done, t, n)
 	return o, nil

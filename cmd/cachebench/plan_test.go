@@ -80,7 +80,7 @@ func TestPlan_Resident(t *testing.T) {
 	t.Parallel()
 	base := []string{"--features", data(t, "reddit.npz"), "--device", "host", "--batches", "5"}
 	plan := func(memory string, more ...string) *experiment.PlannedResident {
-		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base, more)...))
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "50%", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base, more)...))
 		return res.Plans[0].Resident
 	}
 	r := plan("40MB")

@@ -287,7 +287,7 @@ func TestPlan_Tiers(t *testing.T) {
 	if len(asked.Tiers) != 4 || asked.Tiers[0].ColdRatio <= asked.Tiers[2].ColdRatio || asked.Tiers[3].BytesRead != 0 || asked.LeastHost == nil || *asked.LeastHost != *p.LeastHost {
 		t.Errorf("%+v, %+v; least %+v", asked.Tiers, asked.LeastHost, p.LeastHost)
 	}
-	refuseWith(t, "--host-memory (4096 B): ", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
+	refuseWith(t, "--host-memory (4096 B) must be at least 2", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
 	for _, rate := range []string{"3", "3/s", "0GB/s", ""} {
 		refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", rate)
 	}

@@ -246,7 +246,7 @@ def open(
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
         cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
-        cache._opening = opening(names, arguments, residents, training)
+        cache._opening = opening(tables, arguments, residents, training)
         if listen is not None:
             check(lib.tc_listen(handle, text(listen), None))
     except BaseException:

@@ -17,6 +17,9 @@ from ._resident import Resident
 from .errors import ArgumentError, RowError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._sources import Description
     from .table import Table
 
 _PIECE = 64 << 20  # bytes of a table that are written to a temporary file at a time
@@ -48,7 +51,7 @@ def run(command: str, config: dict[str, Any]) -> dict[str, Any]:
     return found[0]
 
 
-def opening(names: list[str], arguments: dict[str, Any], residents: dict[str, Any], training: TrainingSet) -> dict[str, dict[str, Any]]:
+def opening(tables: list[Description], arguments: dict[str, Any], residents: dict[str, Any], training: TrainingSet) -> dict[str, dict[str, Any]]:
     """Returns, for each table, the arguments of ``open`` as a plan takes them: so it opens its caches in the same way."""
     refresh = arguments["refresh"]
     common: dict[str, Any] = {
@@ -67,13 +70,15 @@ def opening(names: list[str], arguments: dict[str, Any], residents: dict[str, An
             common["refresh_bytes"] = str(int(settings["bytes"]))
     codec = arguments["codec"]
     found = {}
-    for index, name in enumerate(names):
+    for index, name in enumerate(table.name for table in tables):
         trained = sum(numbers.size for table, numbers in training.batches if table == index)
         own = {**common, "codec": codec if isinstance(codec, str) else codec.get(name, "auto"), "learn": trained or None}
+        if arguments["dtype"] is not None and tables[index].path:
+            own["dtype"] = tables[index].parts or tables[index].element.name
         if refresh is not None and not trained:
             own["serve"] = True
         if (resident := residents[name]) is not None and resident is not False:
-            own = {key: own[key] for key in ("codec", "policy", "seed", "host_tier", "workers", "learn")}
+            own = {key: own.get(key) for key in ("codec", "dtype", "policy", "seed", "host_tier", "workers", "learn")}
             own["layout"] = "buddy"
             if not isinstance(resident, Resident):
                 resident = Resident() if resident is True else Resident(int(resident))
@@ -88,25 +93,38 @@ _CYCLE = 5
 
 def plan_table(table: Table, ids: Any, target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
     """``Table.plan``."""
-    targets = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
-    devices = len(table.cache.device_names)
-    config: dict[str, Any] = {"devices": devices if devices > 1 else None, "device": table.backend, **table.cache._opening.get(table.name, {}), "target_hit": targets}
+    return plan_tables([table], {table.name: ids}, target_hit, gpu_memory, **options)
+
+
+def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
+    """``Table.plan`` and ``Cache.plan``: a plan of tables that share their memory."""
+    cache = tables[0].cache
+    openings = [cache._opening.get(table.name, {}) for table in tables]
+    if len({(str(own.get("codec")), str(own.get("layout"))) for own in openings}) > 1:
+        raise ArgumentError("tensorcache: a plan of several tables needs one codec, and all resident or none")
+    devices = len(cache.device_names)
+    config: dict[str, Any] = {"devices": devices if devices > 1 else None, "device": cache.backend, **openings[0]}
+    config["target_hit"] = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
     config.update(options)
     if gpu_memory is not None:
         config["gpu_memory"] = str(gpu_memory)
+    learn, files, lists, lookups = config.get("learn"), [], [], 0
     with tempfile.TemporaryDirectory(prefix="tensorcache-") as folder:
-        config["features"] = table._source or _save(table, os.path.join(folder, f"{_file_name(table.name)}.npy"))
-        if isinstance(ids, (str, os.PathLike)):
-            config["ids"], lookups = os.fspath(ids), 0
-            config.pop("learn", None)
-        else:
-            parts = ids if isinstance(ids, (list, tuple)) and ids and np.ndim(ids[0]) > 0 else [ids]
-            config["ids"], lookups = _save_ids(parts, len(table), os.path.join(folder, "ids.txt"))
+        for index, table in enumerate(tables):
+            files.append(table._source or _save(table, os.path.join(folder, f"{index}_{_file_name(table.name)}.npy")))
+            given = ids[table.name]
+            if isinstance(given, (str, os.PathLike)):
+                lists.append(os.fspath(given))
+                learn = options.get("learn")
+                continue
+            parts = given if isinstance(given, (list, tuple)) and given and np.ndim(given[0]) > 0 else [given]
+            lists.append(os.path.join(folder, f"{index}_ids.txt"))
+            lookups = _save_ids(parts, len(table), lists[-1])
             if len(parts) > 1:
                 config.setdefault("batch_size", max(1, lookups // len(parts)))
-        if (learn := config.get("learn")) and "learn" not in options and 10 * lookups < 11 * learn:
-            config["learn"] = None  # hardly any would be left to judge by: of such lookups the library takes three quarters
-        return run("plan", config)
+        if len(tables) > 1 or (learn and "learn" not in options and 10 * lookups < 11 * learn):
+            learn = None  # hardly any would be left to judge by: of such lookups the library takes three quarters
+        return run("plan", {**config, "learn": learn, "features": ",".join(files), "ids": ",".join(lists)})
 
 
 def _save(table: Table, path: str) -> str:
@@ -124,8 +142,8 @@ def _save(table: Table, path: str) -> str:
     return path
 
 
-def _save_ids(parts: Any, rows: int, path: str) -> tuple[str, int]:
-    """Writes row numbers to a file, and returns its path and how many there are."""
+def _save_ids(parts: Any, rows: int, path: str) -> int:
+    """Writes row numbers to a file, and returns how many there are."""
     lookups = 0
     with open(path, "w") as f:
         for part in parts:
@@ -135,7 +153,7 @@ def _save_ids(parts: Any, rows: int, path: str) -> tuple[str, int]:
                 raise RowError(f"tensorcache: ids ({wrong[0]}) must be 0 to {rows - 1}; {wrong.size} of {numbers.size} are out of range")
             f.write("\n".join(map(str, numbers.tolist())) + "\n" if numbers.size else "")
             lookups += numbers.size
-    return path, lookups
+    return lookups
 
 
 def _file_name(name: str) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Optional
 from . import _abi
 from ._elements import Element
 from ._library import check, forked, forward_logs, library, take_json
+from ._plan import plan_tables
 from ._sizes import Size, format_size, parse_size
-from .errors import ClosedError
+from .errors import ArgumentError, ClosedError
 
 if TYPE_CHECKING:
     from .table import Table
@@ -76,6 +77,17 @@ class Cache(Mapping[str, "Table"]):
     def device_names(self) -> list[str]:
         """The names of the devices."""
         return [name for _, _, name in self._devices]
+
+    # ---- planning
+
+    def plan(self, ids: Mapping[str, Any], target_hit: "float | str | list[float | str]" = "90%", **options: Any) -> dict[str, Any]:
+        """Returns how much GPU memory a hit rate of all tables together takes, as ``Table.plan`` does for one.
+
+        ``ids`` has for each table its row numbers, or the path of a file with them. The first three quarters of each train the caches.
+        """
+        if set(ids) != set(self):
+            raise ArgumentError(f"tensorcache: ids ({', '.join(map(str, ids))}) must be of the tables {', '.join(self)}")
+        return plan_tables(list(self.values()), ids, target_hit, None, **options)
 
     # ---- changing
 
