@@ -293,11 +293,6 @@ func (p *planner) order(ctx context.Context) ([]uint32, error) {
 			}
 		}
 	default:
-		order := make([]uint32, rows)
-		list, err := pages.NewOrderList(order)
-		if err != nil {
-			return nil, err
-		}
 		listed, err := readIDs(text, int(whole), p.cfg.Force)
 		if err != nil {
 			return nil, fmt.Errorf("--order (degree, frequency or a file): %w", err)
@@ -308,10 +303,10 @@ func (p *planner) order(ctx context.Context) ([]uint32, error) {
 				kept = append(kept, small)
 			}
 		}
-		if err := list.Add(kept); err != nil {
+		order, err := pages.OrderOf(kept, int64(rows))
+		if err != nil {
 			return nil, fmt.Errorf("--order (%s): %w", text, err)
 		}
-		list.Finish()
 		return order, nil
 	}
 	return pages.OrderByCount(counts), ctx.Err()

@@ -107,7 +107,7 @@ func wholePercent(share float64) string { return fmt.Sprintf("%.4g %%", 100*shar
 
 // planMemory prints what the caches take beside their budgets, and how long their batches take on a GPU.
 func (p *printer) planMemory(r *experiment.PlanResult) {
-	header := []any{"policy", "codec", "target", "beside", "reserve", "in all", "ns/row"}
+	header := []any{"policy", "codec", "target", "in all", "ns/row"}
 	batches := r.Phases
 	for _, b := range batches {
 		header = append(header, "ms/"+b.Phase)
@@ -123,7 +123,7 @@ func (p *printer) planMemory(r *experiment.PlanResult) {
 	for i := range r.Plans {
 		plan := &r.Plans[i]
 		row := table.Row{
-			plan.Policy, cut(plan.ChosenCodec, 12), wholePercent(plan.TargetHit), bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), fmt.Sprintf("%.1f", plan.PredictedRowNS),
+			plan.Policy, cut(plan.ChosenCodec, 12), wholePercent(plan.TargetHit), bytesOf(plan.TotalBytes), fmt.Sprintf("%.1f", plan.PredictedRowNS),
 		}
 		for i := range batches {
 			row = append(row, phaseMS(plan, i))
@@ -138,7 +138,9 @@ func (p *printer) planMemory(r *experiment.PlanResult) {
 		t.AppendRow(row)
 	}
 	p.printf("\n%s\n", t.Render())
-	p.printf("in all: GPU memory, beside it codec tables and index, and what batches under way take\n")
+	if len(r.Plans) > 0 {
+		p.printf("in all: GPU memory, codec tables and index (first: %s), and %s for batches under way\n", bytesOf(r.Plans[0].BesideBytes), bytesOf(r.Plans[0].ReserveBytes))
+	}
 	p.printf("ns/row: predicted time of hits and misses on a GPU, which policies minimise\n")
 	for _, b := range batches {
 		p.printf("%s: predicted for %s rows on an %s;\n", "ms/"+cmp.Or(b.Phase, "batch"), count(int64(b.Rows+0.5)), b.Device)
