@@ -33,7 +33,7 @@ kernels: # of the sources the PTX and the ABI constants, of the list of codecs t
 	cd kernels && go run ./gen && go run ./gen/codecs go && ./build.sh $(CLANG)
 
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
-	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go codec/registry/families.go
+	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go kernels/entries_cuda.go codec/registry/families.go
 
 gpu-bundle: $(CUDA_STUB)
 	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }

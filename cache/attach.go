@@ -68,22 +68,22 @@ const minTimeout = 100 * time.Millisecond
 // A process must not use an attached cache after fork. Close does not end the owner's cache.
 func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error) {
 	o.Telemetry.ensureDefaults()
-	var faults []string
-	o.Telemetry.validate(func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) })
+	all := new(optionsError)
+	o.Telemetry.validate(all.add)
 	if o.Lanes < 0 || o.Workers < 0 {
-		faults = append(faults, fmt.Sprintf("cache: Lanes (%d) and Workers (%d) must not be negative", o.Lanes, o.Workers))
+		all.add("cache: Lanes (%d) and Workers (%d) must not be negative", o.Lanes, o.Workers)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = wire.DefaultTimeout
 	}
 	if o.Timeout < minTimeout {
-		faults = append(faults, fmt.Sprintf("cache: Timeout (%v) must be 0, for %v, or at least %v", o.Timeout, wire.DefaultTimeout, minTimeout))
+		all.add("cache: Timeout (%v) must be 0, for %v, or at least %v", o.Timeout, wire.DefaultTimeout, minTimeout)
 	}
 	if o.Scratch != 0 && o.Scratch < minScratch {
-		faults = append(faults, fmt.Sprintf("cache: Scratch (%d B) must be 0, for what the owner allows, or at least %d", o.Scratch, minScratch))
+		all.add("cache: Scratch (%d B) must be 0, for what the owner allows, or at least %d", o.Scratch, minScratch)
 	}
-	if len(faults) > 0 {
-		return nil, &optionsError{faults}
+	if err := all.orNil(); err != nil {
+		return nil, err
 	}
 	if o.Name == "" {
 		o.Name = filepath.Base(os.Args[0])
@@ -113,10 +113,10 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	observed := o.Telemetry.observe()
 	observed.Client, observed.Owner = o.Name, r.missed
 	c.watch = observe.New(observed, c.set)
-	r.log = c.watch.Log
+	r.cache = c
 	r.use(first)
 	if _, err := r.machine(); err != nil { // what Stats says should the owner end
-		r.log.Warn("the owner does not say its statistics", slog.Any("error", err))
+		c.watch.Log.Warn("the owner does not say its statistics", slog.Any("error", err))
 	}
 	c.watch.Serve(sources{c}, c.measure)
 	r.tasks.Go(r.follow)

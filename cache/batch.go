@@ -4,14 +4,14 @@ import "github.com/tensorcache/tensorcache/cache/internal/read"
 
 // Batch is what View.Enqueue has enqueued. It is safe for concurrent use. Wait need not be called; the error of such a batch is lost.
 //
-// Of a batch in a captured graph Done reports whether no replay reads the cache. Wait waits for the replays that have begun, and returns what was wrong
+// For a batch in a captured graph, Done reports whether no replay reads the cache. Wait waits for the replays that have begun, and returns what was wrong
 // with those since the last Wait. Outputs are complete in the order of the stream that the graph runs on, as after any kernel: a pooled batch may still add up.
 type Batch read.Batch
 
 // Done reports whether the batch has finished, without waiting. An error is the device's; errors of the batch are returned by Wait.
 func (b *Batch) Done() (bool, error) { return (*read.Batch)(b).Done() }
 
-// Poll is Wait without waiting: of a batch that has not finished, or of which a replay runs, it returns false. An error with false is the
+// Poll is Wait without waiting: it returns false while the batch, or a replay of it, runs. An error with false is the
 // device's.
 func (b *Batch) Poll() (done bool, err error) { return (*read.Batch)(b).Poll() }
 

@@ -23,6 +23,7 @@ type Cache struct {
 	watch   *observe.Telemetry
 	set     *read.Set // the devices and tables that batches read; of an attached cache those of its first session, for their schema
 	owner   owner
+	kinds   []kind // of the tables; empty if the cache is attached
 	shares  shares
 	store   *place.Store
 	learner *learn.Learner
@@ -37,7 +38,6 @@ type Cache struct {
 	restored    int64 // rows that New admitted from a snapshot
 	restoredErr error // why New could not use the snapshot
 	gate        gate
-	below       []func() error // close the pages of tables
 	taken       []*atomic.Bool // Table.used of the tables that New has taken
 }
 
@@ -104,7 +104,7 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 // for that. A cache whose devices have failed can be closed too.
 func (c *Cache) Close() error {
 	c.watch.Close() // collections under way are calls too
-	c.endCold()     // calls under way may wait for it
+	c.endReads()    // calls under way may wait for it
 	if c.writer != nil {
 		c.writer.Interrupt()
 	}
@@ -115,19 +115,17 @@ func (c *Cache) Close() error {
 	return c.release(false)
 }
 
-// release frees what New has built so far. It restores the rows in adopted memory where that was asked for, or all if New has failed.
+// release frees what the owner or New has made. It restores the rows in adopted memory where that was asked for, or all if New has failed.
 func (c *Cache) release(failed bool) error {
 	c.watch.Close()
 	if c.set == nil {
 		return nil
 	}
-	if r, attached := c.owner.(*remote); attached {
-		c.settle()
-		c.watch.Finish()
-		r.close()
-		return nil
-	}
-	c.endCold()
+	return c.owner.release(failed)
+}
+
+func (c local) release(failed bool) error {
+	c.endReads()
 	if c.writer != nil {
 		c.writer.End()
 	}
@@ -152,31 +150,30 @@ func (c *Cache) release(failed bool) error {
 	if c.store.Overlay != nil {
 		c.set.Devices[0].Device.Free(c.store.Overlay.Mem)
 	}
-	for _, t := range c.set.Tables {
+	for i, k := range c.kinds {
+		t := c.set.Tables[i]
 		t.Tier.Close()
 		t.Resident.Free()
+		errs = append(errs, k.close(t, failed))
 	}
-	errs = append(errs, c.closeCold(failed))
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}
 	return errors.Join(errs...)
 }
 
+// endReads makes reads of pages return.
+func (c *Cache) endReads() {
+	for i, k := range c.kinds {
+		k.end(c.set.Tables[i])
+	}
+}
+
 // Rows returns the number of rows of a table, including those that Update has inserted. It panics, with an error that wraps ErrTable, if the
 // table index is out of range.
 func (c *Cache) Rows(table int) int64 {
-	t := c.mustTable(table).Tier
-	if !c.attached() {
-		return t.Rows()
-	}
-	// The owner's memory has the number until Close.
-	if !c.gate.enter() {
-		<-c.gate.finished
-		return t.Rows()
-	}
-	defer c.gate.leave()
-	return c.length(table)
+	c.mustTable(table)
+	return c.owner.rows(table)
 }
 
 // length is Rows of a call that has entered.

@@ -2,17 +2,18 @@ package cache
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
+	"github.com/tensorcache/tensorcache/cache/internal/clients"
 	"github.com/tensorcache/tensorcache/cache/internal/learn"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/cache/internal/share"
 )
 
 var (
-	// ErrClosed is returned by every call on a cache after Close, and by batches under way some of whose rows Close has kept from being read from below the
-	// host tier. Those rows are zeroed.
+	// ErrClosed is returned by every call on a cache after Close, and by batches that were waiting for rows of pages
+	// when Close was called. Those rows are zeroed.
 	ErrClosed = read.ErrClosed
 	// ErrOptions is wrapped by New's error for options out of range. The text names all of them.
 	ErrOptions = errors.New("cache: bad options")
@@ -44,7 +45,7 @@ var (
 	ErrOwner = errors.New("cache: no owner")
 	// ErrHeld is wrapped by errors of changes that wait for a client which does not let go of memory: it is stopped, or in a batch that takes very
 	// long. The text names the client.
-	ErrHeld = share.ErrHeld
+	ErrHeld = clients.ErrHeld
 	// ErrCold is wrapped by errors of batches some of whose rows are in no slab and not in the host tier, and could not be read from below it. The
 	// text names tier, page and cause. Those rows are zeroed, and the other rows are written. Later batches try again. Errors of New wrap it if no row of a table
 	// of pages can be read, or its log of updates cannot be opened, and those of Update if that is so.
@@ -55,8 +56,27 @@ var (
 )
 
 // optionsError lists options out of range. It matches ErrOptions in errors.Is.
-type optionsError struct{ faults []string }
+type optionsError struct{ invalid []string }
 
-func (e *optionsError) Error() string { return strings.Join(e.faults, "\n") }
+// badOption is the error of one option.
+func badOption(format string, args ...any) error {
+	e := new(optionsError)
+	e.add(format, args...)
+	return e
+}
+
+func (e *optionsError) add(format string, args ...any) {
+	e.invalid = append(e.invalid, fmt.Sprintf(format, args...))
+}
+
+// orNil returns the error, nil if no option has been added.
+func (e *optionsError) orNil() error {
+	if len(e.invalid) == 0 {
+		return nil
+	}
+	return e
+}
+
+func (e *optionsError) Error() string { return strings.Join(e.invalid, "\n") }
 
 func (e *optionsError) Is(target error) bool { return target == ErrOptions }

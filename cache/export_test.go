@@ -62,9 +62,6 @@ func ServeInRounds(bytes int64) (undo func()) {
 	return func() { undoAll(undos) }
 }
 
-// PoolInRounds has GPUs' pooled batches of tables of pages gather so many bytes of rows at a time, until undo is called.
-func PoolInRounds(bytes int64) (undo func()) { return set(&tuned.GatheredBytes, bytes) }
-
 // WritePooled has pooled batches of GPUs write their rows before they add them up, so many bytes at a time, until undo is called.
 func WritePooled(bytes int) (undo func()) {
 	undos := []func(){set(&tuned.WrittenBytes, bytes), set(&tuned.WriteAlways, true)}

@@ -18,8 +18,9 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/lookups"
+	"github.com/tensorcache/tensorcache/internal/snapshot"
 	"github.com/tensorcache/tensorcache/kernels"
-	"github.com/tensorcache/tensorcache/slab/buddy"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -83,9 +84,9 @@ func (c *Cache) backend() ([]device.Device, error) {
 
 // chooseNodes chooses the memory nodes of the host tier.
 func (c *Cache) chooseNodes() error {
-	nodes, fault := place.ChooseNodes(c.tuning.sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
-	if fault != "" {
-		return &optionsError{[]string{fault}}
+	nodes, problem := place.ChooseNodes(c.tuning.sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
+	if problem != "" {
+		return badOption("%s", problem)
 	}
 	c.store.Nodes = nodes
 	return nil
@@ -96,16 +97,16 @@ func (c *Cache) codecOf(t Table) Codec { return cmp.Or(t.codec, c.opts.Codec) }
 
 // loadTables reads, encodes and stores every table in the host tier.
 func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
-	var ahead []learn.TrainingBatch // read before the tables, to predict hit ratios for CodecAuto, and which rows lie in pages
+	var ahead []lookups.Batch // read before the tables, to predict hit ratios for CodecAuto, and which rows lie in pages
 	budget, raw := 0.0, 0.0
 	for _, b := range c.opts.budgets() {
 		budget += float64(b)
 	}
 	for _, t := range tables {
-		raw += tableBytes(t)
+		raw += tableBytes(&t)
 	}
 	if c.weighsTiers(tables) || slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
-		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups(raw))
+		ahead, c.opts.Admission.Training, c.stopTraining = lookups.ReadAhead(c.opts.Admission.Training, lookups.AheadLookups(raw))
 	}
 	tiers := c.newTierCosts(ctx, tables, ahead, budget, raw)
 	memory, err := c.memoryOf(tables, tiers)
@@ -120,35 +121,22 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		}
 		c.taken = append(c.taken, t.used)
 		// The table's share of all budgets, in proportion to its raw bytes.
-		share := budget * tableBytes(t) / raw
+		share := budget * tableBytes(&t) / raw
 		cost := admission.GPUCost(t.RowBytes(), c.opts.Link)
 		terms := registry.Terms{
-			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: learn.BatchRows(ahead, i),
-			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
+			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: tiers.demands[i].Batch, Drawn: tiers.demands[i].Drawn,
 			Saved: cost.Saved,
 		}
-		if t.resident != nil {
-			terms.Resident = t.resident.want().MaxOverflow
-			if t.resident.Target > 0 { // whatever overflows
-				terms.Resident, terms.Budget = 1, int64(t.resident.Target+buddy.WordBytes)*max(t.capacity, int64(t.Rows()))
-			}
-		}
+		t.kind.terms(&t, &terms)
 		_, span := c.watch.Start(ctx, "load", t.name)
-		var one *read.Table
-		var err error
-		if t.below != nil {
-			if one, err = c.loadBelow(t, memory[i]); err == nil {
-				cost.Cold = c.coldCost(one, &tiers.demands[i], tiers.slabs[i], tiers.cold[i])
-			}
-		} else {
-			one, err = c.loadTable(ctx, i, t, terms)
-		}
+		one, err := t.kind.load(ctx, c, loading{i, &t, terms, memory[i]})
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
 			span.End(err)
 			return err
 		}
-		loaded = append(loaded, one)
+		cost.Cold = c.coldCost(one, tiers.demands[i], tiers.slabs[i], tiers.cold[i])
+		loaded, c.kinds = append(loaded, one), append(c.kinds, t.kind)
 		c.store.Costs = append(c.store.Costs, cost)
 		total := one.Tier.Totals()
 		span.Set(observe.KeyTableRows.Int64(total.Rows), observe.KeyTableRaw.Int64(total.RawBytes), observe.KeyTableStored.Int64(total.StoredBytes),
@@ -162,49 +150,8 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 }
 
 // tableBytes returns the raw bytes of a table that has all the rows that it can.
-func tableBytes(t Table) float64 {
+func tableBytes(t *Table) float64 {
 	return max(float64(t.Rows()), float64(t.capacity)) * float64(t.RowBytes())
-}
-
-func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Terms) (*read.Table, error) {
-	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
-	if err != nil {
-		return nil, err
-	}
-	if s, ok := t.source.(*sequential); ok {
-		if err := s.rewind(); err != nil {
-			return nil, err
-		}
-	}
-	var progress func(rows int64)
-	if tell := c.opts.Host.Progress; tell != nil {
-		progress = func(rows int64) { tell(i, rows, int64(t.Rows())) }
-	}
-	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
-		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress, Shared: c.set.Shared, EqualRows: !c.opts.Host.NoEqualRows && t.resident == nil,
-	})
-	if err != nil && t.adopt != nil {
-		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore, WantResident: t.resident.want()}
-	if tier.Adopted() {
-		for _, d := range c.set.Devices {
-			if err := tier.Reaches(d.Device); err != nil {
-				err = errors.Join(err, tier.Restore())
-				tier.Close()
-				return nil, err
-			}
-		}
-	}
-	if choice := tier.Choice(); choice != nil {
-		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("machine", choice.Machine), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
-	}
-	c.store.Nodes.Check(loaded, c.watch.Log)
-	return loaded, nil
 }
 
 // measuring returns how CodecAuto measures the first device, or nil if Options.Link says what to choose for.
@@ -269,7 +216,7 @@ func (c *Cache) readSnapshot() []uint64 {
 	if path == "" {
 		return nil
 	}
-	keys, err := change.ReadSnapshot(path, c.set.Tables)
+	keys, err := snapshot.Read(path, change.SnapshotTables(c.set.Tables))
 	if err != nil {
 		c.restoredErr = fmt.Errorf("cache: snapshot: %w", err)
 	}

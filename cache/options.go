@@ -92,7 +92,7 @@ type Options struct {
 	Admission AdmissionOptions
 	// Refresh configures how the cache follows its workload. Default: it changes only when Cache.Refresh is called.
 	Refresh RefreshOptions
-	// Shared has the memory that batches read allocated so that other processes can map it: serve.Listen lets clients attach to such a
+	// Shared allocates the memory that batches read so that other processes can map it: serve.Listen lets clients attach to such a
 	// cache only. Tables of Adopt are not possible then. It is for Linux, the host backend, and GPUs with virtual memory management. Default: false.
 	Shared bool
 	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
@@ -219,7 +219,7 @@ func (o *Options) EnsureDefaults() {
 		versions := 0.0
 		for _, t := range o.Tables {
 			if t.source != nil {
-				versions += 4 * tableBytes(t) / float64(t.RowBytes()) * float64(place.OverlayBytes(t.RowBytes()))
+				versions += 4 * tableBytes(&t) / float64(t.RowBytes()) * float64(place.OverlayBytes(t.RowBytes()))
 			}
 		}
 		o.Host.Overlay = max(1, int64(min(16<<20, versions)))
@@ -263,113 +263,111 @@ func (o *Options) fitsGPUs() error {
 }
 
 // validateDevices checks the backend, the devices, their budgets and the placement.
-func (o *Options) validateDevices(fault func(string, ...any)) {
+func (o *Options) validateDevices(invalid func(string, ...any)) {
 	if o.Devices.Count < 1 || o.Devices.Count > slab.MaxSlabs {
-		fault("cache: Devices.Count (%d) must be 1 to %d", o.Devices.Count, slab.MaxSlabs)
+		invalid("cache: Devices.Count (%d) must be 1 to %d", o.Devices.Count, slab.MaxSlabs)
 	}
 	if len(o.Devices.GPUs) > 0 && len(o.Devices.GPUs) != o.Devices.Count {
-		fault("cache: Devices.GPUs (%v) must be as many as Devices.Count (%d)", o.Devices.GPUs, o.Devices.Count)
+		invalid("cache: Devices.GPUs (%v) must be as many as Devices.Count (%d)", o.Devices.GPUs, o.Devices.Count)
 	}
 	for i, g := range o.Devices.GPUs {
 		if g < 0 {
-			fault("cache: Devices.GPUs (%d) must not be negative", g)
+			invalid("cache: Devices.GPUs (%d) must not be negative", g)
 		}
 		if slices.Contains(o.Devices.GPUs[:i], g) {
-			fault("cache: Devices.GPUs (%d) must not be named twice", g)
+			invalid("cache: Devices.GPUs (%d) must not be named twice", g)
 		}
 	}
 	switch o.Devices.Backend {
 	case BackendAuto, BackendHost:
 	case BackendCUDA:
 		if err := cuda.Usable(); err != nil {
-			fault("cache: Devices.Backend (cuda) is not usable: %v", err)
+			invalid("cache: Devices.Backend (cuda) is not usable: %v", err)
 		} else if n := cuda.Count(); len(o.Devices.GPUs) > 0 && slices.Max(o.Devices.GPUs) >= n {
-			fault("cache: Devices.GPUs (%d) must be 0 to %d, the GPUs there are", slices.Max(o.Devices.GPUs), n-1)
+			invalid("cache: Devices.GPUs (%d) must be 0 to %d, the GPUs there are", slices.Max(o.Devices.GPUs), n-1)
 		} else if o.Devices.Count > n {
-			fault("cache: Devices.Count (%d) must be 1 to %d, the GPUs there are", o.Devices.Count, n)
+			invalid("cache: Devices.Count (%d) must be 1 to %d, the GPUs there are", o.Devices.Count, n)
 		}
 	default:
-		fault("cache: Devices.Backend (%q) must be auto, host or cuda", o.Devices.Backend)
+		invalid("cache: Devices.Backend (%q) must be auto, host or cuda", o.Devices.Backend)
 	}
 	if len(o.Budgets) > 0 && len(o.Budgets) != o.Devices.Count {
-		fault("cache: Budgets (%d of them) must be one for each of the %d devices", len(o.Budgets), o.Devices.Count)
+		invalid("cache: Budgets (%d of them) must be one for each of the %d devices", len(o.Budgets), o.Devices.Count)
 	}
 	for i, b := range o.Budgets {
 		if b < 1 || b > maxBudget {
-			fault("cache: Budgets (%d B for device %d) must be 1 B to 2^59 B", b, i)
+			invalid("cache: Budgets (%d B for device %d) must be 1 B to 2^59 B", b, i)
 		}
 	}
 	switch o.Devices.Placement {
 	case PlacementAuto, PlacementPartition, PlacementReplicate:
 	default:
-		fault("cache: Devices.Placement (%q) must be %s, %s or %s", o.Devices.Placement, PlacementAuto, PlacementPartition, PlacementReplicate)
+		invalid("cache: Devices.Placement (%q) must be %s, %s or %s", o.Devices.Placement, PlacementAuto, PlacementPartition, PlacementReplicate)
 	}
 	if (o.Devices.Rates != placement.Rates{}) {
 		if err := o.Devices.Rates.Validate(); err != nil {
-			fault("cache: Devices.Rates: %v", err)
+			invalid("cache: Devices.Rates: %v", err)
 		}
 	}
 }
 
 // Validate reports all options that are out of range in one error that wraps ErrOptions.
 func (o *Options) Validate() error {
-	var faults []string
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	all := new(optionsError)
+	invalid := all.add
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		fault("cache: this machine is big-endian; formats are little-endian and used in place")
+		invalid("cache: this machine is big-endian; formats are little-endian and used in place")
 	}
 	if n := len(o.Tables); n < 1 || n > hashmap.MaxTables {
-		fault("cache: Tables (%d) must be 1 to %d", n, hashmap.MaxTables)
+		invalid("cache: Tables (%d) must be 1 to %d", n, hashmap.MaxTables)
 	}
 	for _, t := range o.Tables {
-		if err := t.validate(); err != nil {
-			fault("%v", err)
+		err := t.validate()
+		if err == nil && o.Shared {
+			err = t.kind.checkShared(&t)
 		}
-		if o.Shared && t.adopt != nil {
-			fault("cache: table %s: must not be adopted by a cache with Shared, as other processes cannot map the caller's memory: FromBytes or FromSlice copies it to memory that they can", t.name)
+		if err != nil {
+			invalid("%v", err)
 		}
 	}
 	if o.Budget < 1 {
-		fault("cache: Budget (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
+		invalid("cache: Budget (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
 	}
 	if o.Budget > maxBudget {
-		fault("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
+		invalid("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
 	}
-	o.validateDevices(fault)
-	o.validateNodes(fault)
+	o.validateDevices(invalid)
+	o.validateNodes(invalid)
 	if err := registry.Check(string(o.Codec)); err != nil {
-		fault("%v", err)
+		invalid("%v", err)
 	}
 	if o.Link != NoLink && !(o.Link >= 0 && o.Link <= 1e15) {
-		fault("cache: Link (%g B/s) must be 0 to 1e15, or NoLink", o.Link)
+		invalid("cache: Link (%g B/s) must be 0 to 1e15, or NoLink", o.Link)
 	}
 	if o.Host.Memory < 0 || o.Host.Memory > maxBudget {
-		fault("cache: Host.Memory (%d B) must be 0 to 2^59 B", o.Host.Memory)
+		invalid("cache: Host.Memory (%d B) must be 0 to 2^59 B", o.Host.Memory)
 	}
 	if o.Host.ColdRow < 0 {
-		fault("cache: Host.ColdRow (%v) must not be negative", o.Host.ColdRow)
+		invalid("cache: Host.ColdRow (%v) must not be negative", o.Host.ColdRow)
 	}
 	if o.Host.ColdTimeout < 0 {
-		fault("cache: Host.ColdTimeout (%v) must not be negative", o.Host.ColdTimeout)
+		invalid("cache: Host.ColdTimeout (%v) must not be negative", o.Host.ColdTimeout)
 	}
 	if o.Host.Tier != InPlace && o.Host.Tier != Packed {
-		fault("cache: Host.Tier (%q) must be inplace or packed", o.Host.Tier)
+		invalid("cache: Host.Tier (%q) must be inplace or packed", o.Host.Tier)
 	}
 	if o.Host.Overlay < 0 || o.Host.Overlay > maxBudget {
-		fault("cache: Host.Overlay (%d B) must be 0 to 2^59 B", o.Host.Overlay)
+		invalid("cache: Host.Overlay (%d B) must be 0 to 2^59 B", o.Host.Overlay)
 	}
-	o.Refresh.validate(fault)
-	o.Telemetry.validate(fault)
+	o.Refresh.validate(invalid)
+	o.Telemetry.validate(invalid)
 	if o.Capture != nil && o.Refresh.Accesses == 0 && o.Refresh.Keys == 0 {
-		fault("cache: Capture needs Refresh.Accesses or Refresh.Keys (0, 0) above 0")
+		invalid("cache: Capture needs Refresh.Accesses or Refresh.Keys (0, 0) above 0")
 	}
 	if o.Host.Workers < 0 {
-		fault("cache: Host.Workers (%d) must not be negative", o.Host.Workers)
+		invalid("cache: Host.Workers (%d) must not be negative", o.Host.Workers)
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return &optionsError{faults}
+	return all.orNil()
 }
 
 // RefreshOptions configure how a cache follows its workload. The zero value of a field is its default. With the zero RefreshOptions,
@@ -387,7 +385,7 @@ type RefreshOptions struct {
 	// the cache has learnt. A hit that is sampled counts Misses ÷ Accesses times. Policies that are not an admission.Weigher, and Capture, have
 	// the share Accesses of the misses. Default: 1 if Interval is positive and Accesses is 0, else Accesses.
 	Misses float64
-	// Keys is the share of all keys, 0 to 1, of which every access is sampled, for Stats.Estimate and OnKeys. 1/64 is enough for
+	// Keys is the share of all keys, 0 to 1, whose accesses are all sampled, for Stats.Estimate and OnKeys. 1/64 is enough for
 	// millions of keys. Default 0.
 	Keys float64
 	// OnKeys receives the accesses to the keys sampled by Keys: row numbers of a table, roughly in the order of access. It is called by
@@ -413,23 +411,23 @@ func (o *RefreshOptions) ensureDefaults() {
 	o.Misses = cmp.Or(o.Misses, o.Accesses)
 }
 
-func (o *RefreshOptions) validate(fault func(string, ...any)) {
+func (o *RefreshOptions) validate(invalid func(string, ...any)) {
 	if o.Interval < 0 {
-		fault("cache: Refresh.Interval (%v) must not be negative", o.Interval)
+		invalid("cache: Refresh.Interval (%v) must not be negative", o.Interval)
 	}
 	for _, share := range []struct {
 		name  string
 		value float64
 	}{{"MaxChurn", o.MaxChurn}, {"Accesses", o.Accesses}, {"Misses", o.Misses}, {"Keys", o.Keys}} {
 		if !(share.value >= 0 && share.value <= 1) {
-			fault("cache: Refresh.%s (%v) must be 0 to 1", share.name, share.value)
+			invalid("cache: Refresh.%s (%v) must be 0 to 1", share.name, share.value)
 		}
 	}
 	if o.Misses < o.Accesses || o.Misses > 0 && o.Accesses == 0 {
-		fault("cache: Refresh.Misses (%v) must be at least Refresh.Accesses (%v), and 0 if that is", o.Misses, o.Accesses)
+		invalid("cache: Refresh.Misses (%v) must be at least Refresh.Accesses (%v), and 0 if that is", o.Misses, o.Accesses)
 	}
 	if o.MaxBytes < 0 {
-		fault("cache: Refresh.MaxBytes (%d B) must not be negative", o.MaxBytes)
+		invalid("cache: Refresh.MaxBytes (%d B) must not be negative", o.MaxBytes)
 	}
 }
 
@@ -440,16 +438,16 @@ const AnyNode = -1
 const UnknownNode = numa.Unknown
 
 // validateNodes checks Host.Nodes. Whether the machine has the nodes is checked later.
-func (o *Options) validateNodes(fault func(string, ...any)) {
+func (o *Options) validateNodes(invalid func(string, ...any)) {
 	if slices.Equal(o.Host.Nodes, []int{AnyNode}) {
 		return
 	}
 	for i, n := range o.Host.Nodes {
 		if n < 0 {
-			fault("cache: Host.Nodes (%d) must not be negative, but for AnyNode alone", n)
+			invalid("cache: Host.Nodes (%d) must not be negative, but for AnyNode alone", n)
 		}
 		if slices.Contains(o.Host.Nodes[:i], n) {
-			fault("cache: Host.Nodes (%d) must not be named twice", n)
+			invalid("cache: Host.Nodes (%d) must not be named twice", n)
 		}
 	}
 }

@@ -6,15 +6,16 @@ import (
 	"log/slog"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/cache/internal/change"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // owner is who changes a cache, and knows where its rows are: this process (local), or the process to which an attached cache is attached (*remote). Cache has checked
-// arguments, but for what only the owner knows: the budget, and whether appended rows leave a gap.
+// arguments, except what only the owner knows: the budget, a target of Retarget, and whether appended rows leave a gap.
 type owner interface {
 	// update returns how many rows it has replaced: always the first ones. begun says whether it may have replaced some, and not only refused them.
 	update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, begun bool, err error)
@@ -35,12 +36,14 @@ type owner interface {
 	pin() (*read.Set, *gate)
 	// checkOld returns what was wrong with replays of batches that were captured for owners in whose place there is another one.
 	checkOld() error
-}
-
-// attached says whether the owner is another process.
-func (c *Cache) attached() bool {
-	_, is := c.owner.(*remote)
-	return is
+	// own returns an error unless this process is the owner. call is a method that needs that.
+	own(call string) error
+	// rows returns the length of a table, also while the cache closes.
+	rows(table int) int64
+	// share lets other processes attach to the cache.
+	share(o sharing.Options) (sharing.Owner, error)
+	// release frees everything, if New has failed what it has made so far.
+	release(failed bool) error
 }
 
 // pin returns the devices that batches use, until unpin is called with the gate.
@@ -74,57 +77,46 @@ func (l local) refresh(ctx context.Context) error { return l.writer.Refresh(ctx)
 
 func (l local) setBudget(ctx context.Context, bytes int64) error {
 	if bytes > maxBudget {
-		return &optionsError{[]string{fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", bytes)}}
+		return badOption("cache: Budget (%d B) must be at most 2^59 B", bytes)
 	}
 	return l.writer.SetBudget(ctx, bytes)
 }
 
+func (l local) own(string) error { return nil }
+
+func (l local) rows(table int) int64 { return l.set.Tables[table].Tier.Rows() }
+
 func (l local) prefetch(table int, rows []int64) error {
-	t := l.set.Tables[table]
-	var absent []int64
-	for _, row := range rows {
-		if !t.Tier.Holds(row) && !l.writer.Find(hashmap.Key(table, row)).Valid() {
-			absent = append(absent, row)
-		}
-	}
-	if len(absent) > 0 {
-		l.writer.Prefetch(table, absent)
-	}
+	l.writer.Prefetch(table, rows)
 	return nil
 }
 
 func (l local) merge(ctx context.Context, table int) error {
-	below := l.set.Tables[table].Cold
-	log, ok := below.Log().(*updates)
-	if !ok {
-		return nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(below.Life(), func() { cancel(ErrClosed) })()
-	return log.shorten(ctx, false)
+	return l.kinds[table].merge(ctx, l.set.Tables[table])
 }
 
 func (l local) retarget(ctx context.Context, table, target int) (err error) {
+	t := l.set.Tables[table]
+	if err := l.kinds[table].checkTarget(t, target); err != nil {
+		return err
+	}
 	ctx, watch := l.startChange(ctx, "retarget", table, nil, 0)
 	defer func() { watch.End(err) }()
-	return l.writer.Retarget(ctx, table, target)
+	return l.writer.Retarget(ctx, table, min(target, buddy.MaxTarget(t.Tier.RowBytes())))
 }
 
 func (l local) cached(table int, rows []int64, dst []bool) ([]bool, error) {
-	t := l.set.Tables[table]
-	limit := t.Tier.Rows()
+	limit := l.set.Tables[table].Tier.Rows()
 	for _, row := range rows {
-		in := row >= 0 && row < limit
-		dst = append(dst, in && (t.Resident != nil || l.writer.Find(hashmap.Key(table, row)).Valid()))
+		dst = append(dst, row >= 0 && row < limit && l.writer.Has(table, row))
 	}
 	return dst, nil
 }
 
 func (l local) explain(table int, rows []int64) ([]Explanation, error) {
 	all := make([]Explanation, len(rows))
-	places := l.writer.Where(table, rows)
-	if err := l.measurePaged(table, rows, places); err != nil {
+	places, err := l.writer.Where(table, rows)
+	if err != nil {
 		return nil, err
 	}
 	for i, w := range places {
@@ -144,38 +136,18 @@ func (l local) explain(table int, rows []int64) ([]Explanation, error) {
 			}
 		}
 	}
-	if l.set.Tables[table].Resident != nil { // the policy has no part in what is resident
-		return all, nil
-	}
 	// If the policy panics, there are no estimates, and Refresh returns the error.
 	l.learner.Call(func(p admission.Policy) {
 		if e, ok := p.(admission.Explainer); ok {
 			for i, row := range rows {
-				estimate := e.Explain(hashmap.Key(table, row))
-				all[i].Policy = &estimate
+				if places[i].Ranked {
+					estimate := e.Explain(hashmap.Key(table, row))
+					all[i].Policy = &estimate
+				}
 			}
 		}
 	})
 	return all, nil
-}
-
-// measurePaged reads the rows that lie in pages, for their lengths. The error is ErrClosed if the cache has begun to close meanwhile.
-func (l local) measurePaged(table int, rows []int64, places []change.Where) error {
-	var numbers []int64
-	var at []int
-	for i, w := range places {
-		if w.Tier == change.TierPages {
-			numbers, at = append(numbers, rows[i]), append(at, i)
-		}
-	}
-	if len(numbers) == 0 {
-		return nil
-	}
-	below := l.set.Tables[table].Cold
-	below.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
-		places[at[i]].Stored, places[at[i]].Compressed = stored, compressed
-	})
-	return context.Cause(below.Life())
 }
 
 func (l local) snapshot(path string) (bytes int, err error) {

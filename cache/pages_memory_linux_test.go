@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -25,9 +26,13 @@ func TestStats_HostTakenBytes(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes memory of its own")
 	}
-	if dir, memory, ok := strings.Cut(os.Getenv(variable), "|"); ok {
-		before := resident(t)
-		limit, err := strconv.ParseInt(memory, 10, 64)
+	if given := strings.Split(os.Getenv(variable), "|"); len(given) == 3 {
+		before, dir := resident(t), given[0]
+		limit, err := strconv.ParseInt(given[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices, err := strconv.Atoi(given[2])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,8 +41,8 @@ func TestStats_HostTakenBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{table}, Budget: 16 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: limit},
-			Refresh: cache.RefreshOptions{Accesses: 1},
+			Tables: []cache.Table{table}, Budget: 16 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: devices},
+			Host: cache.HostOptions{Memory: limit}, Refresh: cache.RefreshOptions{Accesses: 1},
 		})
 		r := rand.New(rand.NewPCG(7, 7))
 		out := make([]byte, 10_000*rowBytes)
@@ -70,9 +75,11 @@ func TestStats_HostTakenBytes(t *testing.T) {
 	if _, err := pages.Pack(ctx, source, w, pages.PackOptions{Name: "short", DType: dtype.Uint8, Codec: "none", PageBytes: 64 << 10, Stage: "none"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, memory := range []int64{70 << 20, 140 << 20} {
+	taken1 := int64(0) // by one device with the least host memory
+	for _, given := range []struct{ memory, devices int64 }{{70 << 20, 1}, {140 << 20, 1}, {70 << 20, 2}} {
+		memory := given.memory
 		child := exec.Command(os.Args[0], "-test.run=^TestStats_HostTakenBytes$")
-		child.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%d", variable, dir, memory))
+		child.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%d|%d", variable, dir, memory, given.devices))
 		text, err := child.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, text)
@@ -81,11 +88,19 @@ func TestStats_HostTakenBytes(t *testing.T) {
 		if _, err := fmt.Sscanf(string(text), "taken %d resident %d tier %d", &taken, &resident, &tier); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
-		t.Logf("host memory of %d MiB: %d in the tier, %d taken, %d resident", memory>>20, tier>>20, taken>>20, resident>>20)
+		t.Logf("%d devices, host memory of %d MiB: %d in the tier, %d taken, %d resident", given.devices, memory>>20, tier>>20, taken>>20, resident>>20)
 		const process = 48 << 20 // code, stacks, and what the Go heap keeps free
 		if resident > taken+taken/10+process {
 			t.Errorf("host memory of %d MiB: %d MiB are resident, where %d are said to be taken", memory>>20, resident>>20, taken>>20)
 		}
+		// A second device has its budget, row bits and lists in host memory, too, and the writer a hashmap of its own.
+		if given.devices == 2 && (taken < taken1+16<<20 || taken > taken1+2*(16<<20+rows/4+16<<20)) {
+			t.Errorf("%d bytes are taken with two devices, %d with one", taken, taken1)
+		}
+		if given.devices == 2 {
+			continue
+		}
+		taken1 = cmp.Or(taken1, taken)
 		// The policy, the ring's list, the copy of the index, row bits, device memory, overlay, buffers.
 		if most := memory + memory/8 + memory/4 + rows*8 + rows/4 + 16<<20 + 16<<20 + 2*64<<20 + 8<<20; taken > most {
 			t.Errorf("host memory of %d MiB: %d MiB are taken, want at most %d", memory>>20, taken>>20, most>>20)

@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda/emulator"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
 // upload returns device memory with the values, freed with the test.
@@ -441,7 +442,7 @@ func TestGPU_PooledFloat8(t *testing.T) {
 	}
 }
 
-// TestGPU_FromPages_PooledDevice: enqueued sums of rows of which some are absent are those of the definition, to the bit, in one round and in many.
+// TestGPU_FromPages_PooledDevice: enqueued sums of rows of which some are absent are those of the definition, to the bit, in one part and in several.
 func TestGPU_FromPages_PooledDevice(t *testing.T) {
 	gpu := gputest.Open(t)
 	onGPU(t)
@@ -450,7 +451,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 		of      dtype.Type
 		columns int
 		codec   string
-		round   int64
+		part    int // bytes of rows
 	}{
 		{dtype.Float32, 30, "none", 1 << 20}, {dtype.Float32, 64, "ibp4", 64 << 10}, {dtype.BFloat16, 98, "rank", 1 << 20}, {dtype.Float16, 100, "zipnn", 256 << 10},
 		{dtype.BFloat16, 99, "none", 32 << 10}, {dtype.Float32, 2100, "none", 1 << 20}, // rows that are no whole words, and long rows
@@ -463,10 +464,6 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 			c := overPages(t, packedAs(t, data, rowBytes, one.of, one.codec, fault.page), cache.Options{
 				Budget: 100<<10 + int64(4*rowBytes), Host: cache.HostOptions{Memory: 400<<10 + int64(30*rowBytes)},
 			})
-			inParts := func(p *pooling, n int, round int64) bool { // rows of padding are read, too
-				most := int(round) / rowBytes
-				return rowBytes >= 8<<10 || rowBytes%4 != 0 || p.Bag == 0 && n > most || p.Bag > most
-			}
 			r := rand.New(rand.NewPCG(7, 7))
 			gather := func(p pooling, ids []int64) ([]byte, error) {
 				t.Helper()
@@ -501,24 +498,19 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 				if i%3 == 0 { // more absent ones
 					ids = randomRows(r, len(ids), rows)
 				}
-				undo := cache.PoolInRounds(one.round)
+				undo := cache.WritePooled(one.part)
 				out, err := gather(p, ids)
 				undo()
-				summed := inParts(&p, len(ids), one.round)
-				if summed {
+				if len(ids) > max(2*reduce.Run, one.part/rowBytes) {
 					parts++
 				}
+				lookups += int64(len(ids)) // rows of padding are looked up, too
 				if err != nil {
 					t.Fatal(err)
 				}
 				checkPooled(t, data, one.of, one.columns, ids, &p, out, fmt.Sprintf("batch %d", i))
-				for _, id := range ids {
-					if summed || !p.Padding || id != p.PaddingRow {
-						lookups++
-					}
-				}
 			}
-			if parts == 0 && one.round < 1<<20 { // a batch has at most 3,000 rows
+			if parts == 0 && one.part < 1<<20 { // a batch has at most 3,000 rows
 				t.Error("no batch was added up in parts")
 			}
 			s := stats(t, c).Tables[0]
@@ -540,7 +532,7 @@ func TestGPU_FromPages_PooledDevice(t *testing.T) {
 			if _, err := gather(pooling{Pooling: cache.Pooling{Bag: 10}}, randomRows(r, 1000, rows)); err != nil {
 				t.Error(err)
 			}
-			defer cache.PoolInRounds(int64(rowBytes) * 100)()
+			defer cache.WritePooled(rowBytes * 100)()
 			ids := randomRows(r, 101, rows)
 			for _, p := range []pooling{{Pooling: cache.Pooling{Bag: 101}}, {Pooling: cache.Pooling{Offsets: []int64{0}}}} {
 				if out, err := gather(p, ids); err != nil {

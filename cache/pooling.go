@@ -57,7 +57,7 @@ func (r *Request) pooling() *Pooling {
 	return r.Pool
 }
 
-// batch returns what a request without Offsets and Weights says of so many rows.
+// batch returns what a request without Offsets and Weights says, given its number of rows.
 func (r *Request) batch(rows int) reduce.Batch {
 	p := r.pooling()
 	b := reduce.Batch{
@@ -69,7 +69,7 @@ func (r *Request) batch(rows int) reduce.Batch {
 	return b
 }
 
-// window makes a batch that of the bags that p chooses. REQUIRES: check has returned nil.
+// window cuts a batch to the bags that p chooses. REQUIRES: check has returned nil.
 func (p *Pooling) window(b *reduce.Batch) {
 	if p.Bags == 0 {
 		return
@@ -79,7 +79,7 @@ func (p *Pooling) window(b *reduce.Batch) {
 	b.Offsets, b.Bags = b.Offsets.Slice(int64(p.FirstBag)*width, int64(p.FirstBag+p.Bags+1)*width), p.Bags
 }
 
-// bags returns the number of bags, given that of offsets.
+// bags returns the number of bags, given the numbers of rows and of offsets.
 func (p *Pooling) bags(rows, offsets int) int {
 	switch {
 	case p.Bag > 0:

@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -26,7 +27,7 @@ import (
 type remote struct {
 	address string
 	options attach.Options
-	log     *slog.Logger
+	cache   *Cache
 	session atomic.Pointer[session]
 	life    context.Context // ends with Close
 	stop    context.CancelFunc
@@ -38,7 +39,7 @@ type remote struct {
 		since time.Time
 		last  *Stats // the owner's last statistics
 	}
-	// old are sessions with owners that have ended which captured batches still read by, and err the first fault of such batches whose graphs are destroyed.
+	// old are sessions with owners that have ended which captured batches still read by, and err the first error of such batches whose graphs are destroyed.
 	old struct {
 		sync.Mutex
 		sessions []*session
@@ -64,7 +65,7 @@ func newRemote(address string, o attach.Options) *remote {
 	return r
 }
 
-// open attaches to an owner, which it tries to reach for so long.
+// open attaches to an owner, which it tries to reach for the time wait.
 func (r *remote) open(ctx context.Context, wait time.Duration) (*attach.Session, error) {
 	for end := time.Now().Add(wait); ; {
 		s, err := attach.Open(ctx, r.address, r.options)
@@ -80,7 +81,7 @@ func (r *remote) open(ctx context.Context, wait time.Duration) (*attach.Session,
 	}
 }
 
-// use has batches that begin from now on read by another session. It returns the one before.
+// use makes batches that begin from now on read by another session. It returns the one before.
 func (r *remote) use(s *attach.Session) (before *session) {
 	r.options.Before = s
 	return r.session.Swap(&session{s, newGate()})
@@ -105,7 +106,7 @@ func (r *remote) follow() {
 		}
 		r.setGone(r.session.Load().Err())
 		r.session.Load().Resume() // the owner may have ended while batches were paused
-		r.log.Warn("the owner of the cache is gone: reads go on with the rows as they are", slog.String("address", r.address))
+		r.cache.watch.Log.Warn("the owner of the cache is gone: reads go on with the rows as they are", slog.String("address", r.address))
 		next := r.again()
 		if next == nil {
 			return
@@ -113,11 +114,11 @@ func (r *remote) follow() {
 		before := r.use(next)
 		r.setGone(nil)
 		r.machine() // what Stats says should this owner end, too
-		r.log.Info("attached to an owner again", slog.String("address", r.address))
+		r.cache.watch.Log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
 		before.Set.Retire(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
 		if before.Set.Captured() {
-			r.log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
+			r.cache.watch.Log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
 			r.old.Lock()
 			r.old.sessions = append(r.old.sessions, before)
 			r.old.Unlock()
@@ -206,17 +207,14 @@ func (r *remote) ownerError() error {
 	return fmt.Errorf("%w: %s: for %v: %w", ErrOwner, r.address, time.Since(r.mu.since).Round(100*time.Millisecond), r.mu.gone)
 }
 
-// settle ends the observation of batches of an attached cache that nobody has waited for and that have finished.
-func (c *Cache) settle() {
-	set, pinned := c.pin()
-	defer unpin(pinned)
-	for _, d := range set.Devices {
+// release ends the attachment.
+func (r *remote) release(bool) error {
+	set, pinned := r.pin()
+	for _, d := range set.Devices { // ends the observation of batches that nobody has waited for and that have finished
 		d.SettleFinished()
 	}
-}
-
-// close ends the attachment.
-func (r *remote) close() {
+	unpin(pinned)
+	r.cache.watch.Finish()
 	r.stop()
 	r.tasks.Wait()
 	s := r.session.Load()
@@ -224,6 +222,26 @@ func (r *remote) close() {
 	s.gate.close()
 	s.Freeze()
 	s.Session.Close()
+	return nil
+}
+
+// rows reads the number in the owner's memory until Close unmaps that, and then the last one.
+func (r *remote) rows(table int) int64 {
+	c := r.cache
+	if !c.gate.enter() {
+		<-c.gate.finished
+		return c.set.Tables[table].Tier.Rows()
+	}
+	defer c.gate.leave()
+	return c.length(table)
+}
+
+func (r *remote) own(call string) error {
+	return badOption("cache: %s must be called in the owner, not on an attached cache", call)
+}
+
+func (r *remote) share(sharing.Options) (sharing.Owner, error) {
+	return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", r.address)
 }
 
 // call sends a request to the owner. Errors wrap the sentinels that they wrap there, and ErrOwner if the owner cannot be asked.
@@ -276,7 +294,7 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.is }
 
-// Requests carry at most requestRows row numbers and, but for a longer row, requestBytes of rows.
+// Requests carry at most requestRows row numbers and requestBytes of rows, or one longer row.
 const (
 	requestRows  = 1 << 18
 	requestBytes = 4 << 20
@@ -327,7 +345,13 @@ func (r *remote) setBudget(ctx context.Context, bytes int64) error {
 	return r.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
 }
 
+// hasPages says whether a table is one of pages.
+func (r *remote) hasPages(table int) bool { return r.session.Load().Set.Tables[table].Absent != nil }
+
 func (r *remote) merge(ctx context.Context, table int) error {
+	if !r.hasPages(table) {
+		return nil
+	}
 	return r.call(ctx, wire.Merge, wire.MergeRequest{Table: table}, nil, nil)
 }
 
@@ -335,32 +359,36 @@ func (r *remote) retarget(ctx context.Context, table, target int) error {
 	return r.call(ctx, wire.Retarget, wire.RetargetRequest{Table: table, Target: target}, nil, nil)
 }
 
-func (r *remote) cached(table int, rows []int64, dst []bool) ([]bool, error) {
-	err := inRequests(rows, 0, func(from, to int) error {
-		var part []bool
-		err := r.call(r.life, wire.Cached, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, &part)
-		if err == nil && len(part) != to-from {
-			err = fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, len(part), to-from)
+// ask appends what the owner says of each of rows to all. The result of a request has rowBytes bytes a row.
+func ask[T any](r *remote, method string, table int, rows []int64, rowBytes int, all []T) ([]T, error) {
+	err := inRequests(rows, rowBytes, func(from, to int) error {
+		var part []T
+		if err := r.call(r.life, method, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, &part); err != nil {
+			return err
 		}
-		if err == nil {
-			dst = append(dst, part...)
-		}
-		return err
-	})
-	return dst, err
-}
-
-func (r *remote) explain(table int, rows []int64) (all []Explanation, err error) {
-	err = inRequests(rows, explainBytes, func(from, to int) error {
-		var part []Explanation
-		err := r.call(r.life, wire.Explanations, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, &part)
-		if err == nil && len(part) != to-from {
-			err = fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, len(part), to-from)
+		if err := sameRows(len(part), to-from); err != nil {
+			return err
 		}
 		all = append(all, part...)
-		return err
+		return nil
 	})
 	return all, err
+}
+
+// sameRows returns an error unless an owner has said something of each row.
+func sameRows(said, of int) error {
+	if said != of {
+		return fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, said, of)
+	}
+	return nil
+}
+
+func (r *remote) cached(table int, rows []int64, dst []bool) ([]bool, error) {
+	return ask(r, wire.Cached, table, rows, 0, dst)
+}
+
+func (r *remote) explain(table int, rows []int64) ([]Explanation, error) {
+	return ask[Explanation](r, wire.Explanations, table, rows, explainBytes, nil)
 }
 
 // missed returns what the owner knows of rows that were missed.
@@ -369,8 +397,8 @@ func (r *remote) missed(ctx context.Context, table int, rows []int64) (all obser
 	if err := r.call(ctx, wire.Missed, wire.RowsRequest{Table: table, Rows: rows}, nil, &known); err != nil {
 		return all, err
 	}
-	if len(known.Rows) != len(rows) {
-		return all, fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, len(known.Rows), len(rows))
+	if err := sameRows(len(known.Rows), len(rows)); err != nil {
+		return all, err
 	}
 	all.Estimated = known.Estimated
 	for i, m := range known.Rows {
@@ -392,6 +420,60 @@ func (r *remote) snapshot(path string) (bytes int, err error) {
 		return 0, err
 	}
 	return 0, r.call(r.life, wire.Snapshot, wire.SnapshotRequest{Path: absolute}, nil, nil)
+}
+
+// stats puts this process's counters among the owner's statistics.
+func (r *remote) stats() (s Stats, err error) {
+	machine, err := r.machine()
+	if machine != nil {
+		s = *machine
+		s.Tables, s.Devices = slices.Clone(s.Tables), slices.Clone(s.Devices)
+	}
+	s.Machine, s.OwnerError, s.Clients = machine, text(err), nil
+	r.count(&s)
+	return s, nil
+}
+
+func (r *remote) ownStats() (s Stats, err error) {
+	s.OwnerError = text(r.ownerError())
+	r.count(&s)
+	return s, nil
+}
+
+// count sets the counters of this process.
+func (r *remote) count(s *Stats) {
+	set, pinned := r.pin()
+	defer unpin(pinned)
+	s.ScratchBytes, s.StagingBytes = 0, 0
+	for _, d := range set.Devices {
+		d.SettleReplays()
+	}
+	for i, t := range set.Tables {
+		if i == len(s.Tables) {
+			s.Tables = append(s.Tables, TableStats{Name: t.Name, Codec: codecName(t), DType: t.DType, RowBytes: t.Tier.RowBytes()})
+		}
+		s.Tables[i].Rows, s.Tables[i].Capacity = t.Tier.Rows(), t.Tier.Capacity()
+		done := t.Counts.Totals()
+		s.Tables[i].count(done)
+		if r := s.Tables[i].Resident; r != nil {
+			own := *r
+			own.OverflowReads, own.OverflowBytesRead = done.Overflow, done.HostBytes
+			s.Tables[i].Resident = &own
+		}
+	}
+	for i, d := range set.Devices {
+		d.SettleFinished()
+		if i == len(s.Devices) {
+			s.Devices = append(s.Devices, DeviceStats{Node: UnknownNode})
+		}
+		one := &s.Devices[i]
+		if d.IsLost() {
+			one.Lost, one.Error = true, d.LostReason().Error()
+		}
+		one.count(d)
+		s.ScratchBytes += d.ScratchBytes()
+		s.StagingBytes += d.StagingBytes()
+	}
 }
 
 // statsWait is how long Stats waits for an owner that gives signs of life, but no statistics.

@@ -35,12 +35,8 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 	defer stop()
 	n := a.rowBytes
 	fail := func(i int, err error) {
-		at := int(positions[i])
-		clear(out[at*stride:][:n])
-		o.FailedAt = append(o.FailedAt, at)
-		if o.Failed++; o.Err == nil || at < o.At {
-			o.At, o.Err = at, err
-		}
+		clear(out[int(positions[i])*stride:][:n])
+		o.Fail(int(positions[i]), err)
 	}
 	part := max(1, min(requestRows, wire.AbsentBytes/n))
 	var silent error // the owner is not asked again
@@ -109,6 +105,9 @@ func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, 
 func (a *remoteRows) Longest() time.Duration { return 2 * absentWait }
 
 func (r *remote) prefetch(table int, rows []int64) error {
+	if !r.hasPages(table) {
+		return nil
+	}
 	return inRequests(rows, 0, func(from, to int) error {
 		return r.call(r.life, wire.Prefetch, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, nil)
 	})

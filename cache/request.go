@@ -39,7 +39,7 @@ type Request struct {
 	Float8 Float8
 	// Stride is the distance in bytes from one output to the next one's. Default: they lie back to back. Bytes between them stay as they are.
 	Stride int64
-	// Pool, unless nil, has the rows of each bag added up.
+	// Pool, unless nil, adds up the rows of each bag.
 	Pool *Pooling
 }
 
@@ -291,7 +291,7 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 }
 
 // Enqueue enqueues Gathers between memory that the view's device addresses, DeviceRows and DeviceOut, on a stream of the caller: a CUstream of the device's
-// primary context; 0 is the default stream. Bags have DeviceOffsets and DeviceWeights; with LastOffset there is one offset more than bags. The Batch is that of all requests.
+// primary context; 0 is the default stream. Bags have DeviceOffsets and DeviceWeights; with LastOffset there is one offset more than bags. The Batch is for all requests.
 //
 // They run after the work enqueued on the stream so far, and before work enqueued later. Enqueue does not wait for the device,
 // except that the first batches of a size allocate memory, and that it waits for another batch if twice GOMAXPROCS batches are under way
@@ -302,7 +302,7 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 // nothing of any request runs then. Memory must stay allocated until the Batch is done, and only work enqueued later on the stream may change row numbers before then.
 //
 // On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in DeviceRows then, and
-// returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
+// returns the rows as the cache has them then, with all changes since. The GPU fetches the misses alone. Nothing of the host runs when a
 // replay begins or ends. The batch has a few kilobytes of memory of its own, until all graphs that it is a part of are destroyed, or
 // [Batch.Release] is called. Replays of it must not overlap: a graph that is instantiated twice, or cloned, is replayed by one at a time. A
 // graph must not be replayed after Close. Rows of 8 KiB and more can be captured of resident tables only: else the error wraps ErrCapturing, and the capture goes on. Of an
@@ -310,12 +310,12 @@ func (c *Cache) gatherSeveral(ctx context.Context, set *read.Set, device int, re
 //
 // A replay of a table of [FromPages] waits for rows that neither slab nor host tier holds, as other batches do, while the host reads them. Those that
 // cannot be read are zeros, and Wait returns an error that wraps ErrCold. [Cache.Prefetch] before the replay is the way to have none. The batch has
-// page-locked memory of its own for such rows. To add up rows of such tables, GPUs gather them to device memory first, up to 256 MiB and 262,144 rows at a time; a captured batch has
+// page-locked memory of its own for such rows. To add up rows of such tables, GPUs write them to device memory first, up to 128 MiB and 262,144 rows at a time; a captured batch has
 // memory for all of its rows, at most 1 GiB: for more the error wraps ErrPooling.
 //
-// With Stride, rows that are copied as they are pass through device memory, up to 32 MiB at a time, each part counting as a Gather; a captured batch has memory for all of its rows.
+// With Stride, rows that are copied as they are pass through device memory, up to 32 MiB at a time; a captured batch has memory for all of its rows.
 //
-// Of tables that are resident, that are read from pages or whose rows have 8 KiB or more, bags that Pooling.Bags chooses have the call wait for the stream. In a graph such
+// If a table is resident, is read from pages or has rows of 8 KiB or more, the call waits for the stream to know the bags that Pooling.Bags chooses. In a graph such
 // bags are an error that wraps ErrCapturing, for these tables and in an attached cache.
 func (v View) Enqueue(ctx context.Context, stream uintptr, requests ...Request) (*Batch, error) {
 	c := v.cache

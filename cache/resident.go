@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
@@ -21,7 +23,7 @@ type ResidentOptions struct {
 	MaxTarget int
 	// MaxOverflow is the largest share of rows, 0 to 1, that may be longer than a target that is chosen: of each range, if there are several. Default 0.3.
 	MaxOverflow float64
-	// Retarget has the table moved by itself to another target, or to several, when more rows than MaxOverflow, of all or of a range, are longer than the target.
+	// Retarget moves the table to another target, or to several, in the background when more rows than MaxOverflow, of all or of a range, are longer than the target.
 	Retarget bool
 	// Buddy says where what is longer than the slots lies. Default BuddyHost.
 	Buddy BuddyMemory
@@ -48,12 +50,26 @@ func (t Table) Resident() Table { return t.ResidentWith(ResidentOptions{}) }
 
 // ResidentWith is Resident with options.
 func (t Table) ResidentWith(o ResidentOptions) Table {
-	t.resident = &o
+	t.kind = inDevices{before: t.kind, o: o}
 	return t
 }
 
-func (t Table) validateResident() error {
-	o := t.resident
+// inDevices is a resident table: all of its rows are in device memory.
+type inDevices struct {
+	plainKind
+	before kind // of the table before Resident: what can be wrong with it
+	o      ResidentOptions
+}
+
+func (d inDevices) checkAs(t *Table, of dtype.Type) error { return d.before.checkAs(t, of) }
+func (d inDevices) checkShared(t *Table) error            { return d.before.checkShared(t) }
+func (d inDevices) checkResident(t *Table) error          { return d.before.checkResident(t) }
+
+func (d inDevices) check(t *Table) error {
+	o := &d.o
+	if err := d.before.check(t); err != nil {
+		return err
+	}
 	switch {
 	case o.Target < 0 || o.Target%buddy.MinTarget != 0:
 		return fmt.Errorf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.name, o.Target, buddy.MinTarget)
@@ -63,19 +79,31 @@ func (t Table) validateResident() error {
 		return fmt.Errorf("cache: table %s: MaxOverflow (%v) must be 0 to 1", t.name, o.MaxOverflow)
 	case !slices.Contains([]BuddyMemory{"", BuddyHost, BuddyPeer, BuddyAuto}, o.Buddy):
 		return fmt.Errorf("cache: table %s: Buddy (%q) must be %s, %s or %s", t.name, o.Buddy, BuddyHost, BuddyPeer, BuddyAuto)
-	case t.below != nil:
-		return fmt.Errorf("cache: table %s: must not be of pages to be resident", t.name)
-	case t.adopt != nil:
-		return fmt.Errorf("cache: table %s: must not be adopted to be resident; FromBytes copies the memory", t.name)
 	}
-	return nil
+	return d.before.checkResident(t)
 }
 
-// want returns the options with their defaults, nil for a table that is not resident.
-func (o *ResidentOptions) want() *read.ResidentOptions {
-	if o == nil {
-		return nil
+func (d inDevices) hostBytes(t *Table) (bytes int64, what string, part *hostPart) {
+	return int64(tableBytes(t)), "resident table " + t.name + " while it is loaded", nil
+}
+
+func (d inDevices) terms(t *Table, to *registry.Terms) {
+	to.Resident = d.o.want().MaxOverflow
+	if d.o.Target > 0 { // any share may overflow
+		to.Resident, to.Budget = 1, int64(d.o.Target+buddy.WordBytes)*max(t.capacity, int64(t.Rows()))
 	}
+}
+
+func (d inDevices) load(ctx context.Context, c *Cache, l loading) (*read.Table, error) {
+	loaded, err := l.load(ctx, c, nil, false)
+	if err == nil {
+		loaded.WantResident = d.o.want()
+	}
+	return loaded, err
+}
+
+// want returns the options with their defaults.
+func (o *ResidentOptions) want() *read.ResidentOptions {
 	want := read.ResidentOptions{
 		Target: o.Target, MaxTarget: o.MaxTarget, MaxOverflow: o.MaxOverflow, Retarget: o.Retarget, Buddy: string(cmp.Or(o.Buddy, BuddyHost)),
 	}
@@ -102,14 +130,14 @@ func (c *Cache) Retarget(ctx context.Context, table, target int) error {
 	if err := c.checkTable(table); err != nil {
 		return err
 	}
-	t := c.set.Tables[table]
-	switch {
-	case t.WantResident == nil:
-		return &optionsError{[]string{fmt.Sprintf("cache: table %s must be resident to be moved to a target", t.Name)}}
-	case target < 0 || target%buddy.MinTarget != 0:
-		return &optionsError{[]string{fmt.Sprintf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)}}
+	return c.owner.retarget(ctx, table, target)
+}
+
+func (inDevices) checkTarget(t *read.Table, target int) error {
+	if target < 0 || target%buddy.MinTarget != 0 {
+		return badOption("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.Name, target, buddy.MinTarget)
 	}
-	return c.owner.retarget(ctx, table, min(target, buddy.MaxTarget(t.Tier.RowBytes())))
+	return nil
 }
 
 // ResidentStats say how the rows of a resident table lie.
@@ -156,12 +184,8 @@ func residentRanges(r *read.Resident) (all []ResidentRange) {
 	return all
 }
 
-// residentStats returns the statistics of a resident table, nil for others.
-func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
+func (inDevices) stats(t *read.Table, done read.TableTotals, to *TableStats, all *Stats) {
 	r := t.Resident
-	if r == nil {
-		return nil
-	}
 	s := &ResidentStats{
 		TargetBytes: int(r.Target() + 0.5), Ranges: residentRanges(r), DeviceBytes: r.DeviceBytes(), Gain: float64(r.Rows.RowBytes) / r.Target(),
 		OverflowReads: done.Overflow, OverflowBytesRead: done.HostBytes,
@@ -170,5 +194,7 @@ func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
 	s.BuddyBytes, s.PeerBytes = host+devices, devices
 	s.OverflowRows, s.OverflowBytes = r.Overflow()
 	s.PastMaxOverflow, s.MaxTargetBytes = r.Past(t.Tier.Rows()), r.MostTarget()
-	return s
+	to.Resident = s
+	all.ResidentBytes += s.DeviceBytes + s.PeerBytes
+	all.HostBytes += host
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/cache/internal/share"
+	"github.com/tensorcache/tensorcache/cache/internal/clients"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
@@ -18,7 +18,7 @@ func init() {
 // shares is a cache's side towards processes that read its memory.
 type shares struct {
 	sync.Mutex
-	owner *share.Owner // nil until the first server
+	owner *clients.Owner // nil until the first server
 }
 
 // share returns the owner's side of the cache. Package serve calls it.
@@ -27,16 +27,17 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 		return nil, err
 	}
 	defer c.leave()
-	if r, attached := c.owner.(*remote); attached {
-		return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", r.address)
-	}
+	return c.owner.share(o)
+}
+
+func (c local) share(o sharing.Options) (sharing.Owner, error) {
 	if !c.set.Shared {
 		return nil, sharing.ErrNotShared
 	}
 	c.shares.Lock()
 	defer c.shares.Unlock()
 	if c.shares.owner == nil {
-		owner, err := share.New(c.set, share.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling), Misses: c.missed})
+		owner, err := clients.New(c.set, clients.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling), Misses: c.missed})
 		if err != nil {
 			return nil, err
 		}

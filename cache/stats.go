@@ -20,7 +20,7 @@ import (
 // finished. Tags say which fields are counters and metrics: docs/design.md, "Numbers".
 type Stats struct {
 	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
-	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows, and ResidentBytes that of resident tables: slots, words, and
+	// and the slabs' tail slack. PayloadBytes is the memory of the slots of cached rows, and ResidentBytes that of resident tables: slots, words, and
 	// overflow places on devices. MetadataBytes + PayloadBytes + ResidentBytes ≤ BudgetBytes.
 	BudgetBytes                 int64 `kind:"level" metric:"tensorcache.budget.limit" unit:"By" help:"Bytes that slabs and their metadata may take, on all devices together."`
 	MetadataBytes               int64 `kind:"level" metric:"tensorcache.metadata.usage" with:"tensorcache.metadata.kind=map" unit:"By" help:"Bytes of device memory that say where rows are and how to decode them: the map, row bits and slack, of the budget; codec and index beside it."`
@@ -123,7 +123,7 @@ type TableStats struct {
 	DType dtype.Type
 	// Choice has the reasons of CodecAuto. It is nil if the codec was named.
 	Choice *registry.Choice
-	// TrainedRatio is RawBytes ÷ StoredBytes of the rows as loaded, by a sample of which the codec was trained. If RawBytes ÷ StoredBytes
+	// TrainedRatio is RawBytes ÷ StoredBytes of the rows as loaded. The codec was trained on a sample of them. If RawBytes ÷ StoredBytes
 	// is much lower now, Update has written rows that the codec does not suit.
 	TrainedRatio float64
 	// Rows is the length of the table. RawRows of them are stored uncompressed, and CachedRows are cached.
@@ -200,7 +200,7 @@ type MissStrategy struct {
 	SharedNanos, AloneNanos float64
 }
 
-// Sub returns s with the counters of an earlier Stats of the same cache subtracted. The content of the cache is that of s.
+// Sub returns s with the counters of an earlier Stats of the same cache subtracted. The content of the cache stays as s has it.
 func (s Stats) Sub(earlier Stats) Stats {
 	s.Tables, s.Devices = slices.Clone(s.Tables), slices.Clone(s.Devices)
 	for i := range s.Tables {
@@ -279,8 +279,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], UnallocatedBytes: w.Unallocated[i], Lost: d.IsLost(),
 		}
 		d.SettleReplays()
-		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
-		one.Lookups = one.LocalHits + one.PeerHits + one.Misses
+		one.count(d)
 		if one.Lost {
 			one.Error = fmt.Sprint(d.Device.Err())
 			s.Devices = append(s.Devices, one)
@@ -304,20 +303,12 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	return maps
 }
 
-// heapShare: the Go heap, where buffers of reads lie, keeps about as much memory free as is in use.
-const heapShare = 2
-
 // hostTaken returns Stats.HostTakenBytes, from the statistics of devices and tables.
 func (c *Cache) hostTaken(s *Stats) (bytes int64) {
 	const slotBytes = 4 // what the writer keeps for each slot of the hashmap
 	bytes = s.OverlayCapacity + c.learner.PolicyBytes() + s.HostBytes + slotBytes*c.store.Space.Load().Layout.Slots()
 	for i, t := range c.set.Tables {
-		if t.Cold != nil {
-			bytes += s.Tables[i].Tiers.HostMemory - t.Tier.HostBytes() + heapShare*(t.Tier.ListBytes()+t.Cold.BufferBytes())
-		} else {
-			bytes += t.Tier.IndexBytes()
-		}
-		bytes += read.BitsetBytes(t.Tier.Capacity())
+		bytes += c.kinds[i].taken(t, &s.Tables[i]) + read.BitsetBytes(t.Tier.Capacity())
 	}
 	bytes += c.pageLocked()
 	onHost := c.DeviceInfo(0).Kind == "host"
@@ -352,10 +343,8 @@ func (c *Cache) warnTaken() {
 		return
 	}
 	taken, index := s.HostTakenBytes-s.OverlayCapacity-c.pageLocked(), int64(0)
-	for _, t := range c.set.Tables {
-		if t.Cold != nil {
-			taken -= heapShare * t.Cold.BufferBytes()
-		}
+	for i, k := range c.kinds {
+		taken -= k.readBuffers(c.set.Tables[i])
 	}
 	if c.DeviceInfo(0).Kind == "host" { // the budgets are given apart
 		index = s.IndexBytes
@@ -374,14 +363,11 @@ func (c *Cache) tableStats(s *Stats) {
 		one := TableStats{
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
 			Rows: total.Rows, Capacity: t.Tier.Capacity(), RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
-			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes() + c.store.Shared.Bytes(i), SlotsSaved: c.store.Shared.Saved(i),
+			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows, EqualBytes: t.Tier.EqualBytes() + c.store.SharedSlots.Bytes(i), SlotsSaved: c.store.SharedSlots.Saved(i),
 		}
 		one.count(done)
-		one.Tiers = tierStats(t)
-		if one.Resident = residentStats(t, done); one.Resident != nil {
-			s.ResidentBytes += one.Resident.DeviceBytes + one.Resident.PeerBytes
-			s.HostBytes += one.Resident.BuddyBytes - one.Resident.PeerBytes
-		}
+		one.Tiers = hostStats(t)
+		c.kinds[i].stats(t, done, &one, s)
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
 		}
@@ -394,59 +380,10 @@ func (c *Cache) tableStats(s *Stats) {
 	}
 }
 
-// stats has this process's counters among the owner's statistics.
-func (r *remote) stats() (s Stats, err error) {
-	machine, err := r.machine()
-	if machine != nil {
-		s = *machine
-		s.Tables, s.Devices = slices.Clone(s.Tables), slices.Clone(s.Devices)
-	}
-	s.Machine, s.OwnerError, s.Clients = machine, text(err), nil
-	r.count(&s)
-	return s, nil
-}
-
-func (r *remote) ownStats() (s Stats, err error) {
-	s.OwnerError = text(r.ownerError())
-	r.count(&s)
-	return s, nil
-}
-
-// count sets counters to those of this process.
-func (r *remote) count(s *Stats) {
-	set, pinned := r.pin()
-	defer unpin(pinned)
-	s.ScratchBytes, s.StagingBytes = 0, 0
-	for _, d := range set.Devices {
-		d.SettleReplays()
-	}
-	for i, t := range set.Tables {
-		if i == len(s.Tables) {
-			s.Tables = append(s.Tables, TableStats{Name: t.Name, Codec: codecName(t), DType: t.DType, RowBytes: t.Tier.RowBytes()})
-		}
-		s.Tables[i].Rows, s.Tables[i].Capacity = t.Tier.Rows(), t.Tier.Capacity()
-		done := t.Counts.Totals()
-		s.Tables[i].count(done)
-		if r := s.Tables[i].Resident; r != nil {
-			own := *r
-			own.OverflowReads, own.OverflowBytesRead = done.Overflow, done.HostBytes
-			s.Tables[i].Resident = &own
-		}
-	}
-	for i, d := range set.Devices {
-		d.SettleFinished()
-		if i == len(s.Devices) {
-			s.Devices = append(s.Devices, DeviceStats{Node: UnknownNode})
-		}
-		one := &s.Devices[i]
-		if d.IsLost() {
-			one.Lost, one.Error = true, d.LostReason().Error()
-		}
-		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
-		one.Lookups = one.LocalHits + one.PeerHits + one.Misses
-		s.ScratchBytes += d.ScratchBytes()
-		s.StagingBytes += d.StagingBytes()
-	}
+// count sets the counters of batches.
+func (s *DeviceStats) count(d *read.Device) {
+	s.Gathers, s.LocalHits, s.PeerHits, s.Misses = d.Counts.Totals()
+	s.Lookups = s.LocalHits + s.PeerHits + s.Misses
 }
 
 // count sets the counters of batches.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -24,13 +25,11 @@ type Table struct {
 	source transfer.Source
 	close  func() error
 	used   *atomic.Bool // New has taken it, and has not failed
+	shape  []int        // of OpenArray; nil: rows and columns
 
-	capacity int64  // rows; 0 for the number of rows
-	codec    Codec  // "": Options.Codec
-	adopt    []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
-	restore  bool   // Close restores the rows in adopt
-	resident *ResidentOptions
-	below    *below // what has the rows that the host tier does not hold; nil: the host tier holds all
+	capacity int64 // rows; 0 for the number of rows
+	codec    Codec // "": Options.Codec
+	kind     kind
 }
 
 // Element is a Go type of table elements.
@@ -68,7 +67,7 @@ func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, er
 	case len(data)%rowBytes != 0:
 		return Table{}, fmt.Errorf("cache: table %s: data (%d bytes) must be a multiple of the row (%d bytes)", name, len(data), rowBytes)
 	}
-	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
+	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), kind: inMemory{}, close: func() error { return nil }, used: new(atomic.Bool)}, nil
 }
 
 // FromReader returns a table whose rows read delivers: it fills dst, a whole number of rows long, with the rows from number row on. New calls it
@@ -105,7 +104,7 @@ func (r reader) ReadFrom(row int64, dst []byte) error { return r.read(row, dst) 
 // Adopt is FromBytes without the copy: mem itself becomes the host tier of the table. New compresses the rows in their places, and page-locks
 // the memory for GPUs if it is not page-locked already. The rows keep their distance, so compression saves transfers, not memory.
 //
-// From New until Close the memory is the cache's: nobody may read or write it, nor unmap or unlock it. Close leaves whatever it then holds,
+// From New until Close the memory is the cache's: nobody may read or write it, nor unmap or unlock it. Close leaves what it then holds, compressed rows,
 // or the rows if RestoreOnClose is set. If New fails, the rows are as they were.
 //
 // mem must begin at a page, and be anonymous or shared memory outside the Go heap: of mmap, memfd_create, a file under /dev/shm, C's
@@ -120,7 +119,7 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 	if err := transfer.CheckAdoptable(mem, rowBytes); err != nil {
 		return Table{}, fmt.Errorf("cache: table %s: %w; FromBytes copies it instead", name, err)
 	}
-	t.adopt = mem
+	t.kind = inMemory{adopt: mem}
 	return t, nil
 }
 
@@ -133,16 +132,31 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 // and closes the table. A table that no New has succeeded with must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
+	return open(path, func() (tablefile.File, []int, error) {
+		f, err := tablefile.Open(path)
+		return f, nil, err
+	})
+}
+
+// OpenArray is Open for arrays whose first axis numbers the rows, as NumPy has it. The other axes are the row, and there need not be any.
+func OpenArray(path string) (Table, error) {
+	return open(path, func() (tablefile.File, []int, error) { return tablefile.OpenArray(path) })
+}
+
+func open(path string, file func() (tablefile.File, []int, error)) (Table, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		return openPages(path)
 	}
-	f, err := tablefile.Open(path)
+	f, shape, err := file()
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{name: f.Name(), dtype: f.DType(), source: f, close: f.Close, used: new(atomic.Bool)}
+	t := Table{name: f.Name(), dtype: f.DType(), source: f, kind: inMemory{}, close: f.Close, used: new(atomic.Bool), shape: shape}
 	if _, ranged := f.(transfer.Ranged); !ranged {
-		s := &sequential{File: f, path: path}
+		s := &sequential{File: f, again: func() (tablefile.File, error) {
+			f, _, err := file()
+			return f, err
+		}}
 		t.source, t.close = s, s.Close
 	}
 	if err := t.validate(); err != nil {
@@ -154,8 +168,8 @@ func Open(path string) (Table, error) {
 // sequential is a file whose rows can only be read one after the other.
 type sequential struct {
 	tablefile.File
-	path string
-	read bool // some rows have been read
+	again func() (tablefile.File, error) // opens the file once more
+	read  bool                           // some rows have been read
 }
 
 func (s *sequential) Read(dst []byte) (rows int, err error) {
@@ -165,12 +179,12 @@ func (s *sequential) Read(dst []byte) (rows int, err error) {
 
 func (s *sequential) Close() error { return s.File.Close() }
 
-// rewind has Read begin with the first row. It opens the file again if a New that has failed has read rows.
+// rewind makes Read begin with the first row. It opens the file again if a New that has failed has read rows.
 func (s *sequential) rewind() error {
 	if !s.read {
 		return nil
 	}
-	f, err := tablefile.Open(s.path)
+	f, err := s.again()
 	if err != nil {
 		return err
 	}
@@ -193,6 +207,19 @@ func (t Table) Rows() int { return t.source.Rows() }
 // RowBytes returns the length of a row.
 func (t Table) RowBytes() int { return t.source.RowBytes() }
 
+// Shape returns the axes of the array, the rows first: those of the file for OpenArray, else the rows and the elements of a row, which of rows of parts are
+// bytes.
+func (t Table) Shape() []int {
+	if t.shape != nil {
+		return slices.Clone(t.shape)
+	}
+	size := t.dtype.Size()
+	if t.dtype.IsRow() {
+		size = 1
+	}
+	return []int{t.Rows(), t.RowBytes() / size}
+}
+
 // WithCapacity returns the table with room for the given number of rows in all, at most 2^50 - 2, which Cache.Update can insert. New
 // allocates host memory for all of them. A capacity below the number of rows is ignored. A table with a capacity may begin without
 // rows; its rows are stored uncompressed, because there is nothing to train a codec on.
@@ -207,12 +234,12 @@ func (t Table) WithCodec(name Codec) Table {
 	return t
 }
 
-// WithDType returns the table with its elements taken for those of another type of the same length, such as the Uint8 of a file for
-// Float8E4M3FN, or its rows for rows of parts that are as long. The rows' bytes stay as they are. It returns an error for types of another
-// length, and for another type than that of page files.
+// WithDType returns the table with its elements read as another type of the same length, such as the Uint8 of a file as
+// Float8E4M3FN, or its rows as rows of parts that are as long. The rows' bytes stay as they are. It returns an error for types of another
+// length, and for page files unless it is their type.
 func (t Table) WithDType(of dtype.Type) (Table, error) {
-	if t.below != nil && of != t.dtype {
-		return t, fmt.Errorf("cache: table %s: element type (%v) must be the %v that its pages were packed as", t.name, of, t.dtype)
+	if err := t.kind.checkAs(&t, of); err != nil {
+		return t, err
 	}
 	if err := of.CheckAs(t.dtype, t.RowBytes()); err != nil {
 		return t, fmt.Errorf("cache: table %s: %w", t.name, err)
@@ -230,7 +257,10 @@ func (t Table) WithName(name string) Table {
 // RestoreOnClose returns an adopted table whose memory has the rows again after Cache.Close, with all updates. Close then decompresses them on
 // all processors. For tables that are not adopted it changes nothing.
 func (t Table) RestoreOnClose() Table {
-	t.restore = true
+	if m, ok := t.kind.(inMemory); ok {
+		m.restore = true
+		t.kind = m
+	}
 	return t
 }
 
@@ -250,20 +280,12 @@ func (t Table) validate() error {
 	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
 	}
-	if t.below != nil && t.codec != "" && t.codec != CodecAuto && t.codec != t.below.name {
-		return fmt.Errorf("cache: table %s: codec (%s) must be %s, with which its pages were packed", t.name, t.codec, t.below.name)
-	}
-	if t.below != nil && t.capacity > int64(t.Rows()) {
-		return fmt.Errorf("cache: table %s: capacity (%d) must not exceed the %d rows of its pages", t.name, t.capacity, t.Rows())
+	if err := t.kind.check(&t); err != nil {
+		return err
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.name, err)
-		}
-	}
-	if t.resident != nil {
-		if err := t.validateResident(); err != nil {
-			return err
 		}
 	}
 	if t.capacity < 0 || t.capacity > hashmap.MaxRows {

@@ -46,15 +46,15 @@ func (o *TelemetryOptions) ensureDefaults() {
 	}
 }
 
-func (o *TelemetryOptions) validate(fault func(string, ...any)) {
+func (o *TelemetryOptions) validate(invalid func(string, ...any)) {
 	if o.MissEvents > maxMissEvents {
-		fault("cache: Telemetry.MissEvents (%d) must be at most %d", o.MissEvents, maxMissEvents)
+		invalid("cache: Telemetry.MissEvents (%d) must be at most %d", o.MissEvents, maxMissEvents)
 	}
 	if !(o.TraceRate >= 0) || math.IsInf(o.TraceRate, 1) {
-		fault("cache: Telemetry.TraceRate (%v traces a second) must be 0, for no limit, or more", o.TraceRate)
+		invalid("cache: Telemetry.TraceRate (%v traces a second) must be 0, for no limit, or more", o.TraceRate)
 	}
 	if o.HostLink < 0 {
-		fault("cache: Telemetry.HostLink (%d B/s) must not be negative", o.HostLink)
+		invalid("cache: Telemetry.HostLink (%d B/s) must not be negative", o.HostLink)
 	}
 }
 

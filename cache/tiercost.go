@@ -4,15 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/tensorcache/tensorcache/cache/internal/learn"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/lookups"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -21,52 +18,8 @@ import (
 // row of such a table in a slab leaves its place in the host tier to another row (unless HostOptions.Inclusive), so device memory saves reads of pages. Between
 // tables, admission and the division of host memory therefore weigh each table's misses by what they take in the mean.
 
-// demand is what is known, before a table is loaded, of how its rows will be looked up.
-type demand struct {
-	rows    float64
-	lookups float64          // of the training batches that were read
-	drawn   []registry.Drawn // rows that stand for all, those looked up most often first; nil: nothing is known
-}
-
-// found returns the share of the lookups that the best so many rows get. If nothing is known, it is that of a power law, as for codecs.
-func (d *demand) found(rows float64) float64 {
-	if d.drawn == nil {
-		return math.Pow(min(1, max(0, rows)/max(1, d.rows)), unknownPower)
-	}
-	found := 0.0
-	for _, r := range d.drawn {
-		if rows <= r.Rows {
-			return min(1, found+r.Lookups*max(0, rows)/r.Rows)
-		}
-		found, rows = found+r.Lookups, rows-r.Rows
-	}
-	return min(1, found)
-}
-
-// unknownPower is the exponent of the hit ratio that is assumed if nothing is known of the lookups: 5 % of the rows get 40 % of them.
-const unknownPower = 0.3
-
-// absent returns the share of the misses of a table whose best rows lie in slabs and the next best in its host tier that the host tier does not have either.
-func (d *demand) absent(inSlabs, inHost float64) float64 {
-	misses := 1 - d.found(inSlabs)
-	if misses <= 0 {
-		return 0
-	}
-	return min(1, max(0, 1-d.found(inSlabs+inHost))/misses)
-}
-
-// learn has the demand of table i as training batches have it.
-func (d *demand) learn(batches []learn.TrainingBatch, i int, t Table, seed uint64) {
-	for _, b := range batches {
-		if b.Table == i {
-			d.lookups += float64(len(b.Rows))
-		}
-	}
-	d.drawn = learn.Draw(batches, i, int64(t.Rows()), t.RowBytes(), seed)
-}
-
-// coldRow returns the seconds that an absent row of a table takes in a batch: HostOptions.ColdRow, or as measured.
-func (c *Cache) coldRow(ctx context.Context, t Table) float64 {
+// absentRow is HostOptions.ColdRow, or as measured.
+func (p inPages) absentRow(ctx context.Context, c *Cache, t *Table) float64 {
 	if fixed := c.opts.Host.ColdRow; fixed > 0 {
 		return fixed.Seconds()
 	}
@@ -78,14 +31,8 @@ func (c *Cache) coldRow(ctx context.Context, t Table) float64 {
 		rows[i] = r.Int64N(int64(t.Rows()))
 	}
 	slices.Sort(rows)
-	var failed atomic.Int64
 	begun := time.Now()
-	t.below.source.ReadRows(ctx, rows, func(_ int, _ []byte, _ bool, err error) {
-		if err != nil {
-			failed.Add(1)
-		}
-	})
-	if len(rows) == 0 || failed.Load() > 0 {
+	if s := p.table.ReadRows(ctx, rows, func(int, []byte, bool, error) {}); len(rows) == 0 || s.Failed > 0 {
 		return unknownColdRow.Seconds()
 	}
 	return time.Since(begun).Seconds() / float64(len(rows))
@@ -99,14 +46,17 @@ const (
 )
 
 // coldCost returns what rows that lie below the host tier add to a miss of a table, in the mean, in seconds. slabs is the table's share of the slabs, in bytes.
-func (c *Cache) coldCost(t *read.Table, d *demand, slabs, coldRow float64) float64 {
+func (c *Cache) coldCost(t *read.Table, d *lookups.Demand, slabs, coldRow float64) float64 {
+	if c.opts.Host.Inclusive || coldRow == 0 {
+		return 0
+	}
 	main, _ := t.Tier.MainBytes()
 	total := t.Tier.Totals()
-	if c.opts.Host.Inclusive || coldRow == 0 || main >= total.SlotBytes {
+	if main >= total.SlotBytes {
 		return 0
 	}
 	slot := float64(max(1, total.SlotBytes)) / float64(max(1, total.Rows))
-	return coldRow * d.absent(slabs/slot, float64(main+t.Tier.RingBytes())/slot)
+	return coldRow * d.Absent(slabs/slot, float64(main+t.Tier.RingBytes())/slot)
 }
 
 // hostPart is the host memory that a table of pages gets.
@@ -117,13 +67,19 @@ type hostPart struct {
 	slot        float64 // bytes of a row in the tier
 	slabs       float64 // rows that lie in slabs
 	weight      float64 // seconds that absent rows take together if all are absent
-	d           *demand
+	d           *lookups.Demand
 	bytes       int64
 }
 
-// saved returns the time that rows in the tier save if it has so many bytes.
+// saved returns the time that rows in the tier save if it has this number of bytes.
 func (p *hostPart) saved(bytes int64) float64 {
-	return p.weight * (p.d.found(p.slabs+float64(bytes-p.least)/p.slot) - p.d.found(p.slabs))
+	return p.weight * (p.d.Found(p.slabs+float64(bytes-p.least)/p.slot) - p.d.Found(p.slabs))
+}
+
+func (p inPages) hostBytes(t *Table) (bytes int64, what string, part *hostPart) {
+	part = &hostPart{name: t.name, least: p.finding + transfer.LeastPart(int64(t.Rows()), t.RowBytes()), raw: tableBytes(t), slot: float64(slab.SlotBytes(p.mean))}
+	part.most = part.least + int64(float64(t.Rows())*part.slot*hostSpare)
+	return 0, "", part
 }
 
 // divideHost divides host memory among tables of pages: by the time that it saves if training says something of all of them, otherwise by their raw bytes.
@@ -133,7 +89,7 @@ func divideHost(memory int64, parts []*hostPart) {
 	known := len(parts) > 1
 	for _, p := range parts {
 		raw += p.raw
-		known = known && p.d.drawn != nil && p.weight > 0
+		known = known && p.d.Drawn != nil && p.weight > 0
 	}
 	sure := 1.0
 	if known {
@@ -155,7 +111,7 @@ func divideHost(memory int64, parts []*hostPart) {
 	parts[len(parts)-1].bytes += left
 }
 
-// divideByTime gives each part further steps of so many bytes, n in all, and returns how many it gave: fewer if all rows of all tables have room. What a part saves
+// divideByTime gives the parts n further steps of step bytes in all, and returns how many it gave: fewer if all rows of all tables have room. What a part saves
 // grows in leaps, as it is known from a sample. So it is judged by the best that any further number of steps saves, a step, and gets as many.
 func divideByTime(step int64, n int, parts []*hostPart) (given int64) {
 	saved := make([][]float64, len(parts))
@@ -202,28 +158,24 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 	of := map[int]*hostPart{}
 	least := int64(0)
 	var largest *hostPart
-	for i, t := range tables {
-		if b := t.below; b != nil {
-			slot := float64(slab.SlotBytes(b.mean))
-			p := &hostPart{name: t.name, least: b.memory + transfer.LeastPart(int64(t.Rows()), t.RowBytes()), raw: tableBytes(t), slot: slot, d: &k.demands[i], weight: k.demands[i].lookups * k.cold[i]}
-			p.most = p.least + int64(float64(t.Rows())*slot*hostSpare)
-			if !c.opts.Host.Inclusive {
-				p.slabs = k.slabs[i] / slot
+	for i := range tables {
+		bytes, what, p := tables[i].kind.hostBytes(&tables[i])
+		if p == nil {
+			if c.opts.Host.Memory > 0 {
+				limit -= bytes
 			}
-			parts, of[i] = append(parts, p), p
-			if least += p.least; largest == nil || p.least > largest.least {
-				largest = p
+			if limit < 0 {
+				return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as %s", c.opts.Host.Memory, what)
 			}
 			continue
 		}
-		if t.adopt == nil && c.opts.Host.Memory > 0 {
-			limit -= int64(tableBytes(t))
+		p.d, p.weight = k.demands[i], k.demands[i].Lookups*k.cold[i]
+		if !c.opts.Host.Inclusive {
+			p.slabs = k.slabs[i] / p.slot
 		}
-		if limit < 0 && t.resident != nil {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as resident table %s while it is loaded", c.opts.Host.Memory, t.name)
-		}
-		if limit < 0 {
-			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
+		parts, of[i] = append(parts, p), p
+		if least += p.least; largest == nil || p.least > largest.least {
+			largest = p
 		}
 	}
 	if len(parts) == 0 {
@@ -231,7 +183,7 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 	}
 	if least > limit {
 		return nil, fmt.Errorf("cache: host memory (%d B) must be at least %d B: the indexes of the %d rows of table %s, and three rows",
-			c.opts.Host.Memory, least+c.opts.Host.Memory-limit, int64(largest.d.rows), largest.name)
+			c.opts.Host.Memory, least+c.opts.Host.Memory-limit, int64(largest.d.Rows), largest.name)
 	}
 	divideHost(limit, parts)
 	for i, p := range of {
@@ -243,7 +195,7 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 // policyMemory is the most host memory that the policy may take, 0 for any: a part of Options.Host.Memory, if tables of pages are to share that. Otherwise the
 // policy of a table of short rows would take many times the memory of the rows that it ranks.
 func (c *Cache) policyMemory() int64 {
-	if !slices.ContainsFunc(c.set.Tables, func(t *read.Table) bool { return t.Cold != nil }) {
+	if !slices.ContainsFunc(c.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
 		return 0
 	}
 	return c.opts.Host.Memory / policyShare
@@ -256,19 +208,22 @@ const hostSpare = 1.2
 
 // tierCosts says what rows below the host tiers cost.
 type tierCosts struct {
-	demands     []demand
+	demands     []*lookups.Demand
 	cold, slabs []float64 // of each table: seconds of an absent row, 0 for tables that have none; bytes of slots in slabs
 }
 
 // newTierCosts finds out what rows below the host tiers cost, where that decides anything: between tables, or between copies on several devices.
-func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []learn.TrainingBatch, budget, raw float64) tierCosts {
-	k := tierCosts{make([]demand, len(tables)), make([]float64, len(tables)), make([]float64, len(tables))}
+func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []lookups.Batch, budget, raw float64) tierCosts {
+	k := tierCosts{cold: make([]float64, len(tables))}
 	weighs := c.weighsTiers(tables)
-	for i, t := range tables {
-		k.demands[i].rows, k.slabs[i] = float64(t.Rows()), budget*tableBytes(t)/raw
-		if weighs && t.below != nil {
-			k.demands[i].learn(batches, i, t, c.opts.Seed)
-			k.cold[i] = c.coldRow(ctx, t)
+	for i := range tables {
+		t := &tables[i]
+		k.demands = append(k.demands, lookups.DemandOf(batches, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed))
+		k.slabs = append(k.slabs, budget*tableBytes(t)/raw)
+		if !weighs {
+			continue
+		}
+		if k.cold[i] = t.kind.absentRow(ctx, c, t); k.cold[i] > 0 {
 			c.watch.Log.Debug("rows below host memory", slog.String("table", t.name), slog.Duration("row", time.Duration(k.cold[i]*1e9)))
 		}
 	}
@@ -277,5 +232,5 @@ func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []lear
 
 // weighsTiers says whether the costs of tiers decide anything.
 func (c *Cache) weighsTiers(tables []Table) bool {
-	return (len(tables) > 1 || len(c.set.Devices) > 1) && slices.ContainsFunc(tables, func(t Table) bool { return t.below != nil })
+	return (len(tables) > 1 || len(c.set.Devices) > 1) && slices.ContainsFunc(tables, func(t Table) bool { _, paged := t.kind.(inPages); return paged })
 }

@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/lookups"
 )
 
 // powerLawDemand is the demand of rows of which row k is looked up about as often as 1/k.
-func powerLawDemand(rows int, lookups float64) *demand {
-	d := &demand{rows: float64(rows), lookups: lookups}
+func powerLawDemand(rows int, n float64) *lookups.Demand {
+	d := &lookups.Demand{Rows: float64(rows), Lookups: n}
 	sum := 0.0
 	for k := 1; k <= rows; k++ {
 		sum += 1 / float64(k)
 	}
 	for k := 1; k <= rows; k++ {
-		d.drawn = append(d.drawn, registry.Drawn{Row: int64(k), Rows: 1, Lookups: 1 / float64(k) / sum})
+		d.Drawn = append(d.Drawn, registry.Drawn{Row: int64(k), Rows: 1, Lookups: 1 / float64(k) / sum})
 	}
 	return d
 }
@@ -23,20 +24,20 @@ func powerLawDemand(rows int, lookups float64) *demand {
 // TestDemand_Absent: the share of the misses that lie below the host tier is that of the lookups, and falls with the memory.
 func TestDemand_Absent(t *testing.T) {
 	d := powerLawDemand(1000, 1)
-	if got, want := d.found(10), (1+1./2+1./3+1./4+1./5+1./6+1./7+1./8+1./9+1./10)/7.485470860550345; math.Abs(got-want) > 1e-9 {
+	if got, want := d.Found(10), (1+1./2+1./3+1./4+1./5+1./6+1./7+1./8+1./9+1./10)/7.485470860550345; math.Abs(got-want) > 1e-9 {
 		t.Errorf("10 rows find %g, want %g", got, want)
 	}
-	unknown := &demand{rows: 1000}
-	for _, d := range []*demand{d, unknown} {
+	unknown := &lookups.Demand{Rows: 1000}
+	for _, d := range []*lookups.Demand{d, unknown} {
 		last := 1.0
 		for _, inHost := range []float64{0, 100, 500, 899, 901} {
-			got := d.absent(100, inHost)
+			got := d.Absent(100, inHost)
 			if got > last || (inHost == 0) != (got == 1) || (inHost > 900) != (got == 0) {
 				t.Errorf("with %g rows in the host tier %g of the misses are absent, before %g", inHost, got, last)
 			}
 			last = got
 		}
-		if d.absent(1000, 0) != 0 {
+		if d.Absent(1000, 0) != 0 {
 			t.Error("a table that slabs hold has absent rows")
 		}
 	}
@@ -44,19 +45,19 @@ func TestDemand_Absent(t *testing.T) {
 
 // TestDivideHost: host memory goes where it saves most time, if that is known, and else is divided by raw bytes; each table has what it needs.
 func TestDivideHost(t *testing.T) {
-	part := func(lookups, cold float64, known bool) *hostPart {
-		d := powerLawDemand(10_000, lookups)
+	part := func(n, cold float64, known bool) *hostPart {
+		d := powerLawDemand(10_000, n)
 		if !known {
-			d = &demand{rows: 10_000}
+			d = &lookups.Demand{Rows: 10_000}
 		}
-		return &hostPart{least: 1000, most: 1_001_000, raw: 1e6, slot: 100, slabs: 100, weight: lookups * cold, d: d}
+		return &hostPart{least: 1000, most: 1_001_000, raw: 1e6, slot: 100, slabs: 100, weight: n * cold, d: d}
 	}
 	// leaps has the lookups of every 400 rows in the last 200 of them, as samples may.
 	leaps := func(p *hostPart) *hostPart {
-		for i := range p.d.drawn {
-			if i%400 < 200 && i+200 < len(p.d.drawn) {
-				p.d.drawn[i+200].Lookups += p.d.drawn[i].Lookups
-				p.d.drawn[i].Lookups = 0
+		for i := range p.d.Drawn {
+			if i%400 < 200 && i+200 < len(p.d.Drawn) {
+				p.d.Drawn[i+200].Lookups += p.d.Drawn[i].Lookups
+				p.d.Drawn[i].Lookups = 0
 			}
 		}
 		return p

@@ -11,7 +11,7 @@ import (
 // tuning is what a cache is made with beside its Options.
 type tuning struct {
 	*read.Tuning
-	// openHost opens devices of the host backend, and attachHost those of an attached cache.
+	// openHost opens devices of the host backend, attachHost an attached cache's.
 	openHost, attachHost func(n, workers int) []device.Device
 	sysRoot              string // root of the /sys and /proc that describe the memory nodes
 	shareAlways          bool   // the host's processors help with the misses of every batch of every table

@@ -25,7 +25,7 @@ import (
 // sets. On an attached cache that loses its owner meanwhile, more rows may be updated than the number says.
 //
 // Updates of a table of pages are written to its log and, if that is durable, synced before they are served. Updates of several goroutines share syncs. Rows that the log has are
-// served whatever becomes of ctx, and though a client holds them back: Update waits for it then, unless it finds before that the overlay is short of room. If a sync fails, the updates that it was for fail, and the table takes no others until it is opened again.
+// served even if ctx ends, and if a client holds changes back: Update waits for it then, unless it finds before that the overlay is short of room. If a sync fails, the updates that it was for fail, and the table takes no others until it is opened again.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func checkDense(t *read.Table, rows []int64) error {
 	return nil
 }
 
-// inOrder returns rows in ascending order, those of one number in the order in which they are given, with their data, and the position of each in the order given.
+// inOrder returns rows in ascending order, equal numbers in the order given, with their data, and the position of each in the order given.
 func inOrder(rows []int64, data []byte, rowBytes int) (ascending []int64, of []byte, positions []int) {
 	positions = make([]int, len(rows))
 	for i := range positions {
@@ -158,43 +158,38 @@ func (c *Cache) SetRefresh(o RefreshOptions) error {
 		return err
 	}
 	defer c.leave()
-	if c.attached() {
-		return ownersOnly("SetRefresh")
+	if err := c.owner.own("SetRefresh"); err != nil {
+		return err
 	}
-	var faults []string
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	all := new(optionsError)
+	invalid := all.add
 	now := &c.opts.Refresh
 	for _, share := range []struct {
 		name      string
 		given, as float64
 	}{{"Accesses", o.Accesses, now.Accesses}, {"Misses", o.Misses, now.Misses}, {"Keys", o.Keys, now.Keys}} {
 		if share.given != 0 && share.given != share.as {
-			fault("cache: Refresh.%s (%v) must stay %v: it cannot change while the cache is open", share.name, share.given, share.as)
+			invalid("cache: Refresh.%s (%v) must stay %v: it cannot change while the cache is open", share.name, share.given, share.as)
 		}
 	}
 	o.Accesses, o.Misses, o.Keys = now.Accesses, now.Misses, now.Keys
 	if o.Interval > 0 && now.Accesses == 0 {
-		fault("cache: Refresh.Interval (%v) must be 0 of a cache that was opened without Refresh.Accesses", o.Interval)
+		invalid("cache: Refresh.Interval (%v) must be 0 of a cache that was opened without Refresh.Accesses", o.Interval)
 	}
 	if o.OnKeys != nil {
-		fault("cache: Refresh.OnKeys must be nil: it cannot change while the cache is open")
+		invalid("cache: Refresh.OnKeys must be nil: it cannot change while the cache is open")
 	}
-	if o.ensureDefaults(); len(faults) == 0 {
-		o.validate(fault)
+	if o.ensureDefaults(); all.orNil() == nil {
+		o.validate(invalid)
 	}
-	if len(faults) > 0 {
-		return &optionsError{faults}
+	if err := all.orNil(); err != nil {
+		return err
 	}
 	c.writer.SetRefresh(o.Interval, o.MaxChurn, o.MaxBytes)
 	return nil
 }
 
-// ownersOnly is the error of a call that an attached cache does not have.
-func ownersOnly(call string) error {
-	return &optionsError{[]string{fmt.Sprintf("cache: %s must be called in the owner, not on an attached cache", call)}}
-}
-
-// SetPolicy replaces the admission policy by one that is new, of which the cache takes ownership. It waits for a refresh cycle under way. The new
+// SetPolicy replaces the admission policy by one that is new. The cache takes ownership of it. It waits for a refresh cycle under way. The new
 // policy begins with one access to each cached row, and learns from the samples that follow; what the old one had learnt is lost. It
 // may replace a policy that has panicked. If p does not start, the error says why, p is closed, and the old policy stays. What is sampled was
 // decided by New: a policy that is an admission.Weigher, in place of one that is not, observes no more misses than that one did.
@@ -203,9 +198,9 @@ func (c *Cache) SetPolicy(p admission.Policy) error {
 		return err
 	}
 	defer c.leave()
-	if c.attached() {
+	if err := c.owner.own("SetPolicy"); err != nil {
 		p.Close()
-		return ownersOnly("SetPolicy")
+		return err
 	}
 	if err := c.writer.SetPolicy(p); err != nil {
 		return fmt.Errorf("cache: policy %s: %w", p.Name(), err)

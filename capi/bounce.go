@@ -1,20 +1,18 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
 import "C"
 
 import (
+	"context"
 	"errors"
-	"runtime"
+	"math/bits"
 	"sync"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // A bounce is page-locked memory through which row numbers pass that lie in other memory of the host.
@@ -39,8 +37,10 @@ type area struct {
 const (
 	// mostAreas is how many batches can be enqueued ahead before the host waits for one.
 	mostAreas = 4
-	// pagedAreas is how many more areas batches of tables of pages may have, so that others do not wait for what these wait for.
+	// pagedAreas is how many more areas batches of tables of pages may have, so that others do not wait for what these wait for. Beyond mostAreas their memory is
+	// at most pagedBytes in all.
 	pagedAreas = 64
+	pagedBytes = 128 << 20
 	// bounceBytes is the most bytes of row numbers that pass at a time.
 	bounceBytes = 32 << 20
 )
@@ -48,7 +48,7 @@ const (
 // bounced enqueues a gather whose row numbers lie in the host's memory.
 func (s *served) bounced(r shape, ids unsafe.Pointer, out, stream uintptr) ([]*cache.Batch, error) {
 	if r.n == 0 {
-		_, err := s.enqueue(r, device.DeviceBuffer(0, 0), 0, stream)
+		_, err := s.views[r.device].Enqueue(context.Background(), stream, r.onDevice(0, 0))
 		return nil, err
 	}
 	b := &s.bounces[r.device]
@@ -86,7 +86,7 @@ func (s *served) bounced(r shape, ids unsafe.Pointer, out, stream uintptr) ([]*c
 
 // pass enqueues a part of a gather. REQUIRES: b.mu is locked.
 func (b *bounce) pass(s *served, r shape, on device.Stream, stream uintptr, ids unsafe.Pointer, out uintptr) (*cache.Batch, error) {
-	a, err := b.take(s.tables[r.table].paged)
+	a, err := b.take(s.tables[r.table].paged, r.n*r.idBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -100,38 +100,39 @@ func (b *bounce) pass(s *served, r shape, on device.Stream, stream uintptr, ids 
 	if err := s.copyRows(unsafe.Pointer(unsafe.SliceData(numbers.Bytes())), r, ids); err != nil {
 		return nil, err
 	}
-	batch, err := s.enqueue(r, numbers, out, stream)
+	q := r.onDevice(0, out)
+	q.DeviceRows = numbers
+	batch, err := s.views[r.device].Enqueue(context.Background(), stream, q)
 	return batch, errors.Join(err, on.Record(a.done))
 }
 
-// take returns the area for the next batch, which has to wait for the area's event: one that nobody uses, or a new one, of which batches of tables of pages and
-// those of others may have so many, or the one of its own kind that was taken first. REQUIRES: b.mu is locked.
-func (b *bounce) take(paged bool) (*area, error) {
+// take returns the area for the next batch, of so many bytes of row numbers, which has to wait for the area's event: one that nobody uses, or a new one; or, if batches of
+// its kind use as many areas as they may, the one of these that was taken first. REQUIRES: b.mu is locked.
+func (b *bounce) take(paged bool, bytes int64) (*area, error) {
 	b.takings++
-	most := mostAreas
-	if paged {
-		most = pagedAreas
-	}
-	var a *area
-	own := 0
+	var first, idle *area
+	own, held := 0, areaBytes(bytes)
 	for i := range b.areas {
-		one := &b.areas[i]
-		passed, err := one.done.Passed()
-		if err != nil {
+		a := &b.areas[i]
+		passed, err := a.done.Passed()
+		switch {
+		case err != nil:
 			return nil, as(C.TC_ERROR_DEVICE, err)
-		}
-		if passed {
-			a, own = one, 0
-			break
-		}
-		if one.paged != paged {
-			continue
-		}
-		if own++; a == nil || one.taken < a.taken {
-			a = one
+		case passed:
+			if idle == nil || idle.memory.Size() < bytes && a.memory.Size() >= bytes {
+				idle = a
+			}
+		case a.paged == paged:
+			own, held = own+1, held+a.memory.Size()
+			if first == nil || a.taken < first.taken {
+				first = a
+			}
 		}
 	}
-	if a == nil || own > 0 && own < most {
+	a := idle
+	if own >= mostAreas && !(paged && own < pagedAreas && held <= pagedBytes) {
+		a = first
+	} else if a == nil {
 		done, err := b.device.NewEvent()
 		if err != nil {
 			return nil, as(C.TC_ERROR_DEVICE, err)
@@ -159,20 +160,25 @@ func (b *bounce) stream(gpu int, handle uintptr) (device.Stream, error) {
 	return on, as(C.TC_ERROR_DEVICE, err)
 }
 
-// fit gives an area that nobody uses memory of at least that many bytes. REQUIRES: b.mu is locked.
+// fit gives an area that nobody uses memory of at least that many bytes. Other areas that nobody uses then give theirs back, so that memory for long batches does not
+// come on top of that for earlier ones. REQUIRES: b.mu is locked.
 func (b *bounce) fit(a *area, bytes int64) (err error) {
 	if a.memory.Size() >= bytes {
 		return nil
 	}
-	b.device.Free(a.memory)
-	a.memory = device.Buffer{}
-	size := int64(64 << 10)
-	for size < bytes && size < bounceBytes {
-		size *= 2
+	for i := range b.areas {
+		other := &b.areas[i]
+		if passed, err := other.done.Passed(); other == a || err == nil && passed {
+			b.device.Free(other.memory)
+			other.memory = device.Buffer{}
+		}
 	}
-	a.memory, err = b.device.AllocHost(max(size, bytes), "gathers with row numbers in host memory")
+	a.memory, err = b.device.AllocHost(areaBytes(bytes), "gathers with row numbers in host memory")
 	return err
 }
+
+// areaBytes returns the memory of an area for so many bytes: at least 64 KiB, and a power of two.
+func areaBytes(bytes int64) int64 { return max(64<<10, int64(1)<<bits.Len64(uint64(max(bytes, 1)-1))) }
 
 // close frees everything. Batches of the cache have ended.
 func (b *bounce) close() {
@@ -201,61 +207,4 @@ func (s *served) bounceBytes() (n int64) {
 		b.mu.Unlock()
 	}
 	return n
-}
-
-// fromGPU returns a table of rows in the memory of a GPU, which are copied to the host in parts.
-func (r *tableRequest) fromGPU(of dtype.Type) (cache.Table, error) {
-	devices, err := cuda.OpenGPUs([]int{r.gpu})
-	if err != nil {
-		return cache.Table{}, as(C.TC_ERROR_DEVICE, err)
-	}
-	source := &gpuSource{device: devices[0], memory: device.DeviceBuffer(uint64(uintptr(r.data)), r.rows*int64(r.rowBytes)), rowBytes: int64(r.rowBytes)}
-	t, err := cache.FromReader(r.name, of, r.rows, r.rowBytes, source.read, source.close)
-	if err != nil {
-		return t, errors.Join(err, source.close())
-	}
-	return t, nil
-}
-
-// gpuSource reads the rows of a table from the memory of a GPU.
-type gpuSource struct {
-	device   device.Device
-	memory   device.Buffer
-	rowBytes int64
-
-	mu      sync.Mutex
-	streams []device.Stream // not in use
-}
-
-func (g *gpuSource) read(row int64, dst []byte) error {
-	g.mu.Lock()
-	var s device.Stream
-	if n := len(g.streams); n > 0 {
-		s, g.streams = g.streams[n-1], g.streams[:n-1]
-	}
-	g.mu.Unlock()
-	if s == nil {
-		var err error
-		if s, err = g.device.NewStream(); err != nil {
-			return err
-		}
-	}
-	var pinned runtime.Pinner // dst may be Go's memory
-	pinned.Pin(unsafe.SliceData(dst))
-	defer pinned.Unpin()
-	from := row * g.rowBytes
-	err := s.Copy(device.HostBuffer(dst), g.memory.Slice(from, from+int64(len(dst))))
-	err = errors.Join(err, s.Synchronize())
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.streams = append(g.streams, s)
-	return err
-}
-
-func (g *gpuSource) close() error {
-	for _, s := range g.streams {
-		s.Close()
-	}
-	g.streams = nil
-	return g.device.Close()
 }

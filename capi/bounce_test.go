@@ -25,7 +25,7 @@ func TestBounce_PagedBatchesBeside(t *testing.T) {
 	b := &bounce{device: slowDevice{host.Open(1, 1)[0]}}
 	take := func(paged bool) (int, *slowEvent) {
 		t.Helper()
-		a, err := b.take(paged)
+		a, err := b.take(paged, 8)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,5 +74,51 @@ func TestBounce_PagedBatchesBeside(t *testing.T) {
 	}
 	if got, _ := take(true); got != -1 {
 		t.Errorf("area %d, want to wait for the first", got)
+	}
+}
+
+// TestBounce_Memory: long batches of tables of pages have areas of pagedBytes in all, whatever areas short ones had before, and areas that nobody uses give way.
+func TestBounce_Memory(t *testing.T) {
+	b := &bounce{device: slowDevice{host.Open(1, 1)[0]}}
+	fill := func(bytes int64) (events []*slowEvent) {
+		t.Helper()
+		for range pagedAreas {
+			a, err := b.take(true, bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := a.done.(*slowEvent)
+			if e.running {
+				return events
+			}
+			if err := b.fit(a, bytes); err != nil {
+				t.Fatal(err)
+			}
+			e.running = true
+			events = append(events, e)
+		}
+		return events
+	}
+	held := func() (n int64) {
+		for _, a := range b.areas {
+			n += a.memory.Size()
+		}
+		return n
+	}
+	short := fill(1000)
+	if len(short) != pagedAreas || held() != pagedAreas*64<<10 {
+		t.Errorf("%d short batches at a time, %d bytes", len(short), held())
+	}
+	for _, e := range short {
+		e.running = false
+	}
+	if n := len(fill(bounceBytes)); n != pagedBytes/bounceBytes || held() != pagedBytes {
+		t.Errorf("%d long batches at a time, %d bytes, want %d and %d", n, held(), pagedBytes/bounceBytes, pagedBytes)
+	}
+	if (&served{bounces: []bounce{{areas: b.areas}, {}}}).bounceBytes() != pagedBytes {
+		t.Error("the areas of a cache must be counted")
+	}
+	for i := range b.areas {
+		b.device.Free(b.areas[i].memory)
 	}
 }

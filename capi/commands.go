@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -18,6 +16,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
@@ -26,18 +25,20 @@ type commandConfig struct {
 	experiment.Config
 	RefreshInterval string `json:"refresh_interval"` // such as "100ms"
 	Force           bool   `json:"force"`
+	// Report asks for {"report": TEXT}, what the command prints without --json.
+	Report bool `json:"report"`
 }
 
 // planConfig has the keys of plan besides.
 type planConfig struct {
 	commandConfig
-	Policies  texts  `json:"policy"`
-	Codecs    texts  `json:"codec"`
-	Targets   texts  `json:"target_hit"` // "90%" or 0.9, or a list
-	Learn     int64  `json:"learn"`      // row numbers that the cache learns from
-	Serve     bool   `json:"serve"`      // the cache is not trained, but follows its use
-	GPUMemory amount `json:"gpu_memory"` // "80GB" or bytes
-	Check     bool   `json:"check"`
+	Policies  texts `json:"policy"`
+	Codecs    texts `json:"codec"`
+	Targets   texts `json:"target_hit"` // "90%" or 0.9, or a list
+	Learn     int64 `json:"learn"`      // row numbers that the cache learns from
+	Serve     bool  `json:"serve"`      // the cache is not trained, but follows its use
+	GPUMemory texts `json:"gpu_memory"` // "80GB" or bytes
+	Check     bool  `json:"check"`
 	// Lists, or one.
 	Phases       texts `json:"phase"`
 	HostMemories texts `json:"host_memory"`
@@ -51,35 +52,26 @@ type planConfig struct {
 	RowsPerSecond float64 `json:"rows_per_second"`
 }
 
-// texts is a text or a number, or a list of texts.
+// texts is a list of texts, or one, in which there may be commas, or a number.
 type texts []string
 
-func (t *texts) UnmarshalJSON(b []byte) error {
+func (t *texts) UnmarshalJSON(b []byte) (err error) {
 	if len(b) > 0 && b[0] == '[' {
 		return json.Unmarshal(b, (*[]string)(t))
 	}
-	if len(b) > 0 && b[0] != '"' {
-		*t = texts{string(b)}
-		return nil
-	}
 	var one string
-	err := json.Unmarshal(b, &one)
+	if len(b) > 0 && b[0] == '"' {
+		err = json.Unmarshal(b, &one)
+	} else {
+		var n json.Number
+		err = json.Unmarshal(b, &n)
+		one = n.String()
+	}
 	*t = strings.Split(one, ",")
 	return err
 }
 
-// amount is a text or a number, as a text.
-type amount string
-
-func (a *amount) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, (*string)(a))
-	}
-	var n json.Number
-	err := json.Unmarshal(b, &n)
-	*a = amount(n)
-	return err
-}
+func (t texts) String() string { return strings.Join(t, ",") }
 
 // decode reads one JSON object, all of whose keys must be known.
 func decode(text string, to any) error {
@@ -138,14 +130,15 @@ func plan(text string) (any, error) {
 		}
 		cfg.Targets = append(cfg.Targets, target)
 	}
-	if p.GPUMemory != "" {
-		bytes, err := humanize.ParseBytes(string(p.GPUMemory))
+	if p.GPUMemory != nil {
+		bytes, err := humanize.ParseBytes(p.GPUMemory.String())
 		if err != nil || bytes > 1<<59 {
 			return nil, argument("config_json: gpu_memory (%q) must be a size such as 80GB", p.GPUMemory)
 		}
 		cfg.GPUMemory = int64(bytes)
 	}
-	return experiment.MakePlan(context.Background(), cfg, experiment.Quiet{})
+	res, err := experiment.MakePlan(context.Background(), cfg, experiment.Quiet{})
+	return found(res, err, p.Report, report.Plan)
 }
 
 func bench(text string) (any, error) {
@@ -161,13 +154,23 @@ func bench(text string) (any, error) {
 		if err == nil {
 			err = same(&res.Verification)
 		}
-		return res, err
+		return found(res, err, c.Report, report.Tables)
 	}
 	res, err := experiment.Run(context.Background(), c.Config, experiment.Quiet{})
 	if err == nil {
 		err = same(&res.Verification)
 	}
-	return res, err
+	return found(res, err, c.Report, report.Run)
+}
+
+// found returns what a command has found, or the text of it.
+func found[T any](v T, err error, asText bool, print func(io.Writer, T) error) (any, error) {
+	if err != nil || !asText {
+		return v, err
+	}
+	var text strings.Builder
+	err = print(&text, v)
+	return map[string]string{"report": text.String()}, err
 }
 
 // same returns an error if rows differed from their source.

@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -96,19 +94,19 @@ func (s *served) shapeOf(device, table, idType C.int32_t, n, stride C.int64_t, i
 }
 
 func (s *served) gather(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
-	return s.gatherTo(dev, table, ids, idType, n, out, stride, stream, false, to)
+	return s.gatherFrom(false, dev, table, ids, idType, n, out, stride, stream, to)
 }
 
 func (s *served) gatherHostIDs(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
-	return s.gatherTo(dev, table, ids, idType, n, out, stride, stream, true, to)
+	return s.gatherFrom(true, dev, table, ids, idType, n, out, stride, stream, to)
 }
 
-// gatherTo enqueues a gather. hostIDs says that its row numbers are in host memory.
-func (s *served) gatherTo(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, hostIDs bool, to *C.uintptr_t) error {
+// gatherFrom gathers on a stream, which on the host backend is NULL and means at once. hostIDs says that row numbers are in host memory.
+func (s *served) gatherFrom(hostIDs bool, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t, stream C.uintptr_t, to *C.uintptr_t) error {
+	if err := s.checkStream(stream); err != nil {
+		return err
+	}
 	if s.onHost {
-		if err := s.checkStream(stream); err != nil {
-			return err
-		}
 		if err := s.gatherHost(dev, table, ids, idType, n, out, stride); err != nil {
 			return err
 		}
@@ -118,24 +116,17 @@ func (s *served) gatherTo(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_
 	if err == nil {
 		err = s.checkDevice(dev, 0)
 	}
-	if err == nil {
-		err = s.checkStream(stream)
-	}
 	if err != nil {
 		return err
 	}
-	if hostIDs {
-		parts, err := s.bounced(r, pointer(ids), uintptr(out), uintptr(stream))
-		if err != nil {
-			return err
-		}
-		return giveBatch(to, parts...)
+	if !hostIDs {
+		return s.submit(dev, stream, to, r.onDevice(ids, uintptr(out)))
 	}
-	b, err := s.enqueue(r, device.DeviceBuffer(uint64(ids), r.n*r.idBytes), uintptr(out), uintptr(stream))
+	parts, err := s.bounced(r, pointer(ids), uintptr(out), uintptr(stream))
 	if err != nil {
 		return err
 	}
-	return giveBatch(to, b)
+	return giveBatch(to, parts...)
 }
 
 // pointer returns the address of C's memory, which the garbage collector neither moves nor frees, as a pointer.
@@ -144,38 +135,57 @@ func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(uns
 // outBytes is the length of the output.
 func (r *shape) outBytes() int64 { return max(0, r.n-1)*r.stride + min(r.n, 1)*r.row }
 
-// enqueue enqueues a gather to memory of the device.
-func (s *served) enqueue(r shape, ids device.Buffer, out, stream uintptr) (*cache.Batch, error) {
-	return s.views[r.device].Enqueue(context.Background(), stream, cache.Request{
-		Table: r.table, DeviceRows: ids, DeviceRows32: r.idBytes == 4, DeviceOut: device.DeviceBuffer(uint64(out), r.outBytes()), Stride: r.stride,
-	})
+// onDevice returns a request whose row numbers and output are in memory of the device.
+func (r *shape) onDevice(ids C.uintptr_t, out uintptr) cache.Request {
+	return cache.Request{
+		Table: r.table, DeviceRows: device.DeviceBuffer(uint64(ids), r.n*r.idBytes), DeviceRows32: r.idBytes == 4,
+		DeviceOut: device.DeviceBuffer(uint64(out), r.outBytes()), Stride: r.stride,
+	}
+}
+
+// setRows gives a request row numbers in memory of the host.
+func (r *shape) setRows(q *cache.Request, ids unsafe.Pointer) {
+	if r.idBytes == 4 {
+		q.Rows32 = inPlace[int32](ids, r.n)
+	} else {
+		q.Rows = inPlace[int64](ids, r.n)
+	}
+}
+
+// submit enqueues requests of a device, and gives C code the batch.
+func (s *served) submit(dev C.int32_t, stream C.uintptr_t, to *C.uintptr_t, requests ...cache.Request) error {
+	b, err := s.views[dev].Enqueue(context.Background(), uintptr(stream), requests...)
+	if err != nil {
+		return err
+	}
+	return giveBatch(to, b)
+}
+
+// run serves requests between memory of the host.
+func (s *served) run(dev C.int32_t, requests ...cache.Request) error {
+	if dev < 0 {
+		return s.cache.Gather(context.Background(), requests...)
+	}
+	return s.views[dev].Gather(context.Background(), requests...)
 }
 
 // giveBatch gives C code the handle of a batch, if it wants one.
 func giveBatch(to *C.uintptr_t, parts ...*cache.Batch) error {
-	if to == nil {
-		return nil
+	if to != nil {
+		*to = C.uintptr_t(batches.add(&batch{slices.Clone(parts)}))
 	}
-	return batches.give(&batch{slices.Clone(parts)}, to)
+	return nil
 }
 
 // gatherHost gathers between memory of the host.
-func (s *served) gatherHost(dev, table C.int32_t, from C.uintptr_t, idType C.int32_t, n C.int64_t, to C.uintptr_t, stride C.int64_t) error {
-	r, err := s.shapeOf(dev, table, idType, n, stride, from != 0, to != 0)
+func (s *served) gatherHost(dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t) error {
+	r, err := s.shapeOf(dev, table, idType, n, stride, ids != 0, out != 0)
 	if err != nil {
 		return err
 	}
-	ids := pointer(from)
-	q := cache.Request{Table: r.table, Out: unsafe.Slice((*byte)(pointer(to)), r.outBytes()), Stride: r.stride}
-	if r.idBytes == 4 {
-		q.Rows32 = narrow(ids, r.n)
-	} else {
-		q.Rows = wide(ids, C.TC_INT64, r.n)
-	}
-	if r.device < 0 {
-		return s.cache.Gather(context.Background(), q)
-	}
-	return s.views[r.device].Gather(context.Background(), q)
+	q := cache.Request{Table: r.table, Out: unsafe.Slice((*byte)(pointer(out)), r.outBytes()), Stride: r.stride}
+	r.setRows(&q, pointer(ids))
+	return s.run(dev, q)
 }
 
 // checkRows returns an error that wraps cache.ErrRows for row numbers in the host's memory that are out of range.

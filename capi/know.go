@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -11,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
@@ -32,13 +31,18 @@ func setText(to []C.char, text string) {
 	to[n] = 0
 }
 
-// info returns what is said of a table with so many rows.
-func (t *servedTable) info(rows int64) *C.tc_table_info {
-	i := &C.tc_table_info{
-		rows: C.int64_t(rows), capacity: C.int64_t(t.capacity), row_bytes: C.int64_t(t.rowBytes), columns: C.int64_t(t.columns), dtype: t.elements,
+// newInfo returns what is said of a table, but for its rows. Axes are rows and columns.
+func newInfo(name, codec string, of dtype.Type, rowBytes int, capacity int64) C.tc_table_info {
+	i := C.tc_table_info{capacity: C.int64_t(capacity), row_bytes: C.int64_t(rowBytes), axes: 2}
+	setText(i.name[:], name)
+	setText(i.codec[:], codec)
+	if of.IsRow() {
+		i.dtype, i.columns = C.TC_UINT8, i.row_bytes
+		setText(i.parts[:], of.String())
+	} else {
+		i.dtype, i.columns = C.int32_t(of), C.int64_t(rowBytes/of.Size())
 	}
-	setText(i.name[:], t.name)
-	setText(i.codec[:], t.codec)
+	i.shape[1] = i.columns
 	return i
 }
 
@@ -47,7 +51,10 @@ func (s *served) tableGetInfo(table C.int32_t, to *C.tc_table_info) error {
 	if err != nil {
 		return err
 	}
-	return give(to, t.info(s.cache.Rows(int(table))), "tc_table_info")
+	i := t.info
+	i.rows = C.int64_t(s.cache.Rows(int(table)))
+	i.shape[0] = i.rows
+	return give(to, &i, "tc_table_info")
 }
 
 //export tcgo_table_describe
@@ -62,17 +69,24 @@ func tcgo_table_describe(table *C.tc_table, to *C.tc_table_info) status {
 			return err
 		}
 		r.place.Logger = slog.New(slog.DiscardHandler)
-		t, err := r.open(context.Background(), 0)
+		t, err := r.open(context.Background())
 		if err != nil {
 			return err
 		}
-		code, bytes := codeOf(t.DType())
-		rows, rowBytes := int64(t.Rows()), t.RowBytes()
-		of := servedTable{name: t.Name(), capacity: max(rows, r.capacity), rowBytes: int64(rowBytes), columns: int64(rowBytes / bytes), elements: code}
+		i, shape := newInfo(t.Name(), "", t.DType(), t.RowBytes(), max(int64(t.Rows()), int64(c.capacity))), t.Shape()
+		i.rows = C.int64_t(t.Rows())
 		if err := t.Close(); err != nil {
 			return err
 		}
-		return give(to, of.info(rows), "tc_table_info")
+		if len(shape) > len(i.shape) {
+			return argument("%s: array (%d axes) must have at most %d", t.Name(), len(shape), len(i.shape))
+		}
+		i.axes = C.int32_t(len(shape))
+		i.shape = [len(i.shape)]C.int64_t{}
+		for axis, n := range shape {
+			i.shape[axis] = C.int64_t(n)
+		}
+		return give(to, &i, "tc_table_info")
 	})
 }
 
@@ -99,8 +113,10 @@ func (s *served) statsJSON(table C.int32_t, to **C.char) error {
 	if err != nil {
 		return err
 	}
-	all.StagingBytes += s.bounceBytes() // what this library holds for the cache
-	if table != -1 {                    // the table's numbers in front, with what is of the whole cache
+	held := s.bounceBytes() // what this library holds for the cache, page-locked
+	all.StagingBytes += held
+	all.HostTakenBytes += held
+	if table != -1 { // the table's numbers in front, with what is of the whole cache
 		all.Table = all.Tables[table]
 	}
 	return giveJSON(all, to)

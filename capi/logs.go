@@ -1,12 +1,10 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
 import "C"
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"slices"
@@ -16,94 +14,73 @@ import (
 // slogLevels are the levels of tc_log_level, from 1 on.
 var slogLevels = []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
-// logRecord is an element of tc_logs_json's array.
-type logRecord struct {
-	Time       float64        `json:"time"`
-	Level      int            `json:"level"`
-	Message    string         `json:"message"`
-	Cache      string         `json:"cache"`
-	Attributes map[string]any `json:"attributes"`
+// loggerOf returns the logger of a cache for the tc_log_level of its config, nil for none.
+func loggerOf(level C.int32_t, name string) (*slog.Logger, error) {
+	switch {
+	case level < 0 || level > C.TC_LOG_OFF:
+		return nil, argument("config.log_level (%d) must be one of tc_log_level", level)
+	case level == C.TC_LOG_OFF:
+		return nil, nil
+	case level == 0:
+		level = C.TC_LOG_WARNING
+	}
+	h := slog.NewJSONHandler(&logs, &slog.HandlerOptions{Level: slogLevels[level-1], ReplaceAttr: logged})
+	return slog.New(h.WithAttrs([]slog.Attr{slog.String("cache", name)}).WithGroup("attributes")), nil
+}
+
+// logged gives time, level and message the form that tc_logs_json says. Attributes are numbers, booleans and texts.
+func logged(groups []string, a slog.Attr) slog.Attr {
+	switch kind := a.Value.Kind(); {
+	case len(groups) == 0 && a.Key == slog.TimeKey:
+		return slog.Float64(a.Key, float64(a.Value.Time().UnixNano())/1e9)
+	case len(groups) == 0 && a.Key == slog.LevelKey:
+		level := 1
+		for level < len(slogLevels) && a.Value.Any().(slog.Level) >= slogLevels[level] {
+			level++
+		}
+		return slog.Int(a.Key, level)
+	case len(groups) == 0 && a.Key == slog.MessageKey:
+		a.Key = "message"
+	case kind != slog.KindBool && kind != slog.KindInt64 && kind != slog.KindUint64:
+		return slog.String(a.Key, a.Value.String())
+	}
+	return a
 }
 
 // maxLogs is the number of records that are kept until tc_logs_json takes them.
 const maxLogs = 1000
 
-// logs are the records of all caches that were not taken yet.
-var logs struct {
-	sync.Mutex
-	records []logRecord
+// records are the records of all caches that were not taken yet, as JSON.
+type records struct {
+	mu  sync.Mutex
+	all []json.RawMessage
 }
 
-// logHandler is the slog.Handler of a cache.
-type logHandler struct {
-	level      slog.Level
-	cache      string
-	attributes []slog.Attr
-	group      string
+var logs records
+
+// Write takes one record.
+func (r *records) Write(record []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) >= maxLogs {
+		r.all = slices.Delete(r.all, 0, len(r.all)-maxLogs+1)
+	}
+	r.all = append(r.all, bytes.Clone(record))
+	return len(record), nil
 }
 
-func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
-
-func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
-	level := 1
-	for level < len(slogLevels) && r.Level >= slogLevels[level] {
-		level++
-	}
-	record := logRecord{
-		Time: float64(r.Time.UnixNano()) / 1e9, Level: level, Message: r.Message, Cache: h.cache, Attributes: map[string]any{},
-	}
-	for _, a := range h.attributes {
-		record.Attributes[a.Key] = plain(a.Value)
-	}
-	r.Attrs(func(a slog.Attr) bool {
-		record.Attributes[h.group+a.Key] = plain(a.Value)
-		return true
-	})
-	logs.Lock()
-	defer logs.Unlock()
-	if len(logs.records) >= maxLogs {
-		logs.records = slices.Delete(logs.records, 0, len(logs.records)-maxLogs+1)
-	}
-	logs.records = append(logs.records, record)
-	return nil
-}
-
-// plain returns a value as JSON has it: numbers, booleans and texts as such, everything else as a text.
-func plain(v slog.Value) any {
-	switch v = v.Resolve(); v.Kind() {
-	case slog.KindBool, slog.KindInt64, slog.KindUint64:
-		return v.Any()
-	}
-	return v.String()
-}
-
-func (h *logHandler) WithAttrs(attributes []slog.Attr) slog.Handler {
-	c := *h
-	c.attributes = slices.Clone(h.attributes)
-	for _, a := range attributes {
-		c.attributes = append(c.attributes, slog.Attr{Key: h.group + a.Key, Value: a.Value})
-	}
-	return &c
-}
-
-func (h *logHandler) WithGroup(name string) slog.Handler {
-	c := *h
-	c.group += name + "."
-	return &c
+// take returns the records, and keeps them no longer.
+func (r *records) take() []json.RawMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.all
+	r.all = nil
+	return append([]json.RawMessage{}, all...)
 }
 
 //export tcgo_logs_json
 func tcgo_logs_json(to **C.char) status {
-	return call(func() error {
-		logs.Lock()
-		records := logs.records
-		logs.records = nil
-		logs.Unlock()
-		if records == nil {
-			records = []logRecord{}
-		}
-		return giveJSON(records, to)
-	})
+	return call(func() error { return giveJSON(logs.take(), to) })
 }
 
 // giveJSON returns a value to C code as JSON, in memory of C's malloc.

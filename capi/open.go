@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -8,15 +6,14 @@ import "C"
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // served is a cache that C code holds.
@@ -33,25 +30,21 @@ type served struct {
 	listening listening
 }
 
-// servedTable is what does not change of a table.
+// servedTable is what is said of a table, and what batches of it need.
 type servedTable struct {
-	name, codec                 string
-	capacity, columns, rowBytes int64
-	paged                       bool      // it is one of pages
-	elements                    C.int32_t // tc_dtype
-	of                          dtype.Type
+	info     C.tc_table_info
+	rowBytes int64
+	paged    bool // it is one of pages
+	of       dtype.Type
 }
 
 // opening is a cache that is being opened.
 type opening struct {
-	stop   context.CancelFunc
-	ended  chan struct{}
-	tables int
-
-	table, rows, of atomic.Int64
-	filled          atomic.Bool
+	stop  context.CancelFunc
+	ended chan struct{}
 
 	mu    sync.Mutex
+	far   C.tc_progress
 	cache *served // nil once it is handed over
 	err   error
 }
@@ -91,10 +84,7 @@ func serveCache(c *cache.Cache, shared bool, log *slog.Logger) (*served, error) 
 	}
 	s := &served{cache: c, shared: shared, log: log, bounces: make([]bounce, c.Devices())}
 	for _, t := range stats.Tables {
-		code, bytes := codeOf(t.DType)
-		s.tables = append(s.tables, servedTable{
-			name: t.Name, codec: t.Codec, capacity: t.Capacity, columns: int64(t.RowBytes / bytes), rowBytes: int64(t.RowBytes), paged: t.Tiers.Paged, elements: code, of: t.DType,
-		})
+		s.tables = append(s.tables, servedTable{newInfo(t.Name, t.Codec, t.DType, t.RowBytes, t.Capacity), int64(t.RowBytes), t.Tiers.Paged, t.DType})
 	}
 	for i := range c.Devices() {
 		info := c.DeviceInfo(i)
@@ -111,23 +101,16 @@ func (r *request) checkGPUs() error {
 	if d.Backend != cache.BackendCUDA {
 		return nil
 	}
-	err := cuda.Usable()
+	if err := cuda.Usable(); err != nil {
+		return failure{C.TC_ERROR_DEVICE, err}
+	}
 	have := cuda.Count()
-	switch {
-	case err != nil:
-	case d.Count > have:
-		err = fmt.Errorf("tensorcache: config.devices (%d) must be at most %d, the number of GPUs", d.Count, have)
-	default:
-		for _, gpu := range d.GPUs {
-			if gpu < 0 || gpu >= have {
-				err = fmt.Errorf("tensorcache: config.gpus (%d) must be 0 to %d", gpu, have-1)
-			}
-		}
+	f := faults.List{Prefix: "tensorcache: config."}
+	f.If(d.Count > have, "devices (%d) must be at most %d, the number of GPUs", d.Count, have)
+	for _, gpu := range d.GPUs {
+		f.If(gpu < 0 || gpu >= have, "gpus (%d) must be 0 to %d", gpu, have-1)
 	}
-	if err == nil {
-		return nil
-	}
-	return failure{C.TC_ERROR_DEVICE, err}
+	return as(C.TC_ERROR_DEVICE, f.Err())
 }
 
 func (s *served) close() error {
@@ -151,17 +134,9 @@ func tcgo_open(config *C.tc_config, tables *C.tc_table, count C.int32_t, to *C.u
 		if err != nil {
 			return err
 		}
-		return handOver(s, to)
+		*to = C.uintptr_t(caches.add(s))
+		return nil
 	})
-}
-
-// handOver gives C code the handle of a cache.
-func handOver(s *served, to *C.uintptr_t) error {
-	err := caches.give(s, to)
-	if err != nil {
-		s.close()
-	}
-	return err
 }
 
 //export tcgo_open_begin
@@ -172,10 +147,8 @@ func tcgo_open_begin(config *C.tc_config, tables *C.tc_table, count C.int32_t, t
 			return err
 		}
 		ctx, stop := context.WithCancel(context.Background())
-		o := &opening{stop: stop, ended: make(chan struct{}), tables: int(count)}
-		if err := openings.give(o, to); err != nil {
-			return err
-		}
+		o := &opening{stop: stop, ended: make(chan struct{}), far: C.tc_progress{tables: count}}
+		*to = C.uintptr_t(openings.add(o))
 		go func() {
 			defer close(o.ended)
 			defer func() {
@@ -196,10 +169,12 @@ func tcgo_open_begin(config *C.tc_config, tables *C.tc_table, count C.int32_t, t
 
 // tell is told how far the opening is.
 func (o *opening) tell(table int, rows, of int64) {
-	o.table.Store(int64(table))
-	o.rows.Store(rows)
-	o.of.Store(of)
-	o.filled.Store(table == o.tables-1 && rows == of)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.far.table, o.far.rows, o.far.of, o.far.filled = C.int32_t(table), C.int64_t(rows), C.int64_t(of), 0
+	if table == int(o.far.tables)-1 && rows == of {
+		o.far.filled = 1
+	}
 }
 
 func (o *opening) wait(wait C.double, to *C.uintptr_t) error {
@@ -227,19 +202,17 @@ func (o *opening) wait(wait C.double, to *C.uintptr_t) error {
 	case o.err != nil:
 		return o.err
 	case o.cache == nil:
-		return failure{C.TC_ERROR_CLOSED, errHandedOver}
+		return failure{C.TC_ERROR_CLOSED, errors.New("tensorcache: the opening's cache was handed over before")}
 	}
-	s := o.cache
+	*to = C.uintptr_t(caches.add(o.cache))
 	o.cache = nil
-	return handOver(s, to)
+	return nil
 }
 
 func (o *opening) progress(to *C.tc_progress) error {
-	p := C.tc_progress{table: C.int32_t(o.table.Load()), tables: C.int32_t(o.tables), rows: C.int64_t(o.rows.Load()), of: C.int64_t(o.of.Load())}
-	if o.filled.Load() {
-		p.filled = 1
-	}
-	return give(to, &p, "tc_progress")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return give(to, &o.far, "tc_progress")
 }
 
 func (o *opening) cancel() error {

@@ -1,5 +1,3 @@
-//go:build cgo
-
 package main
 
 // #include "bridge.h"
@@ -16,16 +14,20 @@ import (
 	"unsafe"
 
 	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/foreign"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
-	"golang.org/x/sys/unix"
 )
 
 // status is a tc_status.
 type status = C.int
+
+const statusClosed = C.TC_ERROR_CLOSED
 
 // failure is an error with a status of its own.
 type failure struct {
@@ -40,6 +42,14 @@ func argument(format string, values ...any) error {
 	return failure{C.TC_ERROR_ARGUMENT, fmt.Errorf("tensorcache: "+format, values...)}
 }
 
+// arguments returns the error of faults of arguments, nil if there are none.
+func arguments(f *faults.List) error {
+	if err := f.Err(); err != nil {
+		return failure{C.TC_ERROR_ARGUMENT, err}
+	}
+	return nil
+}
+
 // as gives an error the status that it has unless statusOf knows a better one. nil stays nil.
 func as(s status, err error) error {
 	if err == nil {
@@ -50,18 +60,6 @@ func as(s status, err error) error {
 	}
 	return failure{s, err}
 }
-
-// missing returns the error of a handle without an object: of one that was given up, or of a number that is none.
-func (s *handles[T]) missing(h handle) error {
-	err := fmt.Errorf("tensorcache: %s (%#x) must be a handle that the library gave", kinds[s.kind], h)
-	if s.given(h) {
-		err = fmt.Errorf("tensorcache: %s is closed", kinds[s.kind])
-	}
-	return failure{C.TC_ERROR_CLOSED, err}
-}
-
-// errHandedOver is the error of a second tc_opening_wait.
-var errHandedOver = errors.New("tensorcache: the opening's cache was handed over before")
 
 // statuses are the errors that have a status. The first one that matches counts.
 var statuses = []struct {
@@ -148,16 +146,6 @@ func call(do func() error) (st status) {
 	return result(do())
 }
 
-// give gives C code the handle of a new object.
-func (s *handles[T]) give(object T, to *C.uintptr_t) error {
-	h := s.add(object)
-	if h == 0 {
-		return failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany}
-	}
-	*to = C.uintptr_t(h)
-	return nil
-}
-
 // with is call with the object of a handle.
 func (s *handles[T]) with(h C.uintptr_t, do func(object T) error) (st status) {
 	defer recovered(&st)
@@ -179,6 +167,3 @@ func recovered(s *status) {
 func panicked(p any) error {
 	return failure{C.TC_ERROR_INTERNAL, fmt.Errorf("tensorcache: internal error: %v\n%s", p, debug.Stack())}
 }
-
-// errTooMany is the error of a handle too many.
-var errTooMany = errors.New("tensorcache: too many handles")

@@ -240,7 +240,7 @@ typedef struct tc_table {
 	int32_t resident_max_target; /* bytes of the longest slots that tc_retarget can give the rows: GPU memory is taken for these; default: the first */
 	int32_t resident_retarget;   /* not 0: the table moves to slots of another length by itself when more rows than resident_overflow are longer */
 	int32_t resident_buddy;      /* tc_buddy */
-	int32_t reserved;            /* 0 */
+	int32_t first_axis;          /* of a path that is a file, not 0: the first axis numbers the rows, as in NumPy, and the others are the row. 0: the last axis is the row */
 
 	/* Rows of parts of different types, one behind the other, for the codec: "float8_e4m3fn*256,float8_e8m0fnu*8" are 256 values and 8 scales. The
 	 * names are those of tc_dtype in NumPy and ml_dtypes, with the number of elements unless it is 1; together they fill the row. dtype must be 0 or TC_UINT8.
@@ -275,9 +275,11 @@ typedef struct tc_table_info {
 	int64_t row_bytes;
 	int64_t columns;   /* row_bytes / size of an element */
 	int32_t dtype;     /* tc_dtype; TC_UINT8 for rows of parts */
-	int32_t reserved;
+	int32_t axes;      /* of the array: 2, or as many as a file has with tc_table.first_axis, at most 8 */
 	char name[256];    /* cut after 255 bytes */
 	char codec[64];    /* the codec in use */
+	int64_t shape[8];  /* lengths of the axes: rows and columns, or those of the file */
+	char parts[256];   /* of rows of parts, as in tc_table; else "". Cut after 255 bytes */
 } tc_table_info;
 
 /* What a device is. */
@@ -307,27 +309,24 @@ TC_API tc_status tc_gpu_count(int32_t *count);
 TC_API void tc_free(void *text);
 
 /* Messages of all caches since the last call, oldest first: an array of {"time": seconds since 1970, "level": tc_log_level, "message":
- * text, "cache": name, "attributes": {…}}. The last 1,000 are kept. "[]" if there is none. */
+ * text, "cache": name, "attributes": {…}}, the last only if it has any. The last 1,000 are kept. "[]" if there is none. */
 TC_API tc_status tc_logs_json(char **json);
 
 /* ---- opening ---- */
 
-/* Set size, and all other fields to 0. They are compiled into the program, whose structures may be shorter than those of a newer library. */
-static inline void tc_config_default(tc_config *config)
-{
-	if (config != NULL) {
-		memset((void *)config, 0, sizeof *config);
-		config->size = sizeof *config;
+/* tc_config_default(tc_config *), tc_table_default(tc_table *) and the like set size, and all other fields to 0. They do nothing with NULL. They are compiled into the
+ * program, whose structures may be shorter than those of a newer library. */
+#define TC_DEFAULT(name)                                \
+	static inline void name##_default(name *structure)  \
+	{                                                   \
+		if (structure != NULL) {                        \
+			memset((void *)structure, 0, sizeof(name)); \
+			structure->size = sizeof(name);             \
+		}                                               \
 	}
-}
 
-static inline void tc_table_default(tc_table *table)
-{
-	if (table != NULL) {
-		memset((void *)table, 0, sizeof *table);
-		table->size = sizeof *table;
-	}
-}
+TC_DEFAULT(tc_config)
+TC_DEFAULT(tc_table)
 
 /* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns
  * when the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
@@ -349,13 +348,7 @@ typedef struct tc_attach_config {
 	                       * as long as that, also while it waits for a drive. At least 0.1; default 10 */
 } tc_attach_config;
 
-static inline void tc_attach_config_default(tc_attach_config *config)
-{
-	if (config != NULL) {
-		memset((void *)config, 0, sizeof *config);
-		config->size = sizeof *config;
-	}
-}
+TC_DEFAULT(tc_attach_config)
 
 /* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or one that has called tc_listen. The result is used and closed like a cache of
  * tc_open. Reads run in this process, on the memory of the owner; changes are made by the owner. If the owner ends, reads go on with the rows as
@@ -374,13 +367,7 @@ typedef struct tc_listen_config {
 	int32_t reserved;      /* 0 */
 } tc_listen_config;
 
-static inline void tc_listen_config_default(tc_listen_config *config)
-{
-	if (config != NULL) {
-		memset((void *)config, 0, sizeof *config);
-		config->size = sizeof *config;
-	}
-}
+TC_DEFAULT(tc_listen_config)
 
 /* Lets other processes of the same user attach, by tc_attach, to a cache that was opened with tc_config.shared: this process becomes its owner, as
  * tensorcached is of its cache. address is "unix:PATH"; a socket that an ended process has left there is replaced. A cache has one address, until tc_close. The
@@ -597,8 +584,8 @@ TC_API tc_status tc_stats_json(tc_cache *cache, int32_t table, char **json);
 TC_API tc_status tc_explain_json(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, char **json);
 
 /* What the commands plan and run of cachebench print with --json, as one object. config_json is an object whose keys are the flags of the
- * command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. Both
- * can take minutes. */
+ * command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. With
+ * "report": true the result is {"report": what they print without --json}. Both can take minutes. */
 TC_API tc_status tc_plan_json(const char *config_json, char **json);
 TC_API tc_status tc_bench_json(const char *config_json, char **json);
 

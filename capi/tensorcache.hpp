@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "tensorcache.h"
 
@@ -49,9 +48,15 @@ constexpr std::int32_t id_type()
 
 namespace detail {
 
-struct Free {
+struct GiveUp {
 	void operator()(char *text) const noexcept { tc_free(text); }
+	void operator()(tc_batch *batch) const noexcept { tc_batch_destroy(batch); }
+	void operator()(tc_cache *cache) const noexcept { tc_close(cache); }
 };
+
+// What is given up with the object that has it.
+template <class T>
+using Held = std::unique_ptr<T, GiveUp>;
 
 // The text that a call gives through a char **.
 template <class Call>
@@ -59,7 +64,7 @@ std::string text(Call call)
 {
 	char *json = nullptr;
 	check(call(&json));
-	return std::unique_ptr<char, Free>(json).get();
+	return Held<char>(json).get();
 }
 
 } // namespace detail
@@ -69,44 +74,35 @@ class Batch {
 public:
 	Batch() = default;
 	explicit Batch(tc_batch *batch) noexcept : batch_(batch) {}
-	Batch(Batch &&other) noexcept : batch_(std::exchange(other.batch_, nullptr)) {}
-	Batch &operator=(Batch &&other) noexcept
-	{
-		std::swap(batch_, other.batch_);
-		return *this;
-	}
-	~Batch() { tc_batch_destroy(batch_); }
 
 	// Waits until the batch has ended. Throws what was wrong with it.
-	void wait() const { check(tc_batch_wait(batch_)); }
+	void wait() const { check(tc_batch_wait(get())); }
 	// Whether the batch has ended. Throws what was wrong with it.
 	bool done() const
 	{
-		tc_status status = tc_batch_error(batch_);
+		tc_status status = tc_batch_error(get());
 		if (status == TC_PENDING)
 			return false;
 		check(status);
 		return true;
 	}
-	tc_batch *get() const noexcept { return batch_; }
+	tc_batch *get() const noexcept { return batch_.get(); }
 
 private:
-	tc_batch *batch_ = nullptr;
+	detail::Held<tc_batch> batch_;
 };
 
 // A cache. Its methods may be called from any thread. Movable, not copyable. Destroying it waits for batches under way.
 class Cache {
 public:
-	Cache(const tc_config &config, const tc_table *tables, std::int32_t count) { check(tc_open(&config, tables, count, &cache_)); }
+	Cache(const tc_config &config, const tc_table *tables, std::int32_t count)
+	{
+		tc_cache *cache = nullptr;
+		check(tc_open(&config, tables, count, &cache));
+		cache_.reset(cache);
+	}
 	Cache(const tc_config &config, const tc_table &table) : Cache(config, &table, 1) {}
 	explicit Cache(tc_cache *cache) noexcept : cache_(cache) {}
-	Cache(Cache &&other) noexcept : cache_(std::exchange(other.cache_, nullptr)) {}
-	Cache &operator=(Cache &&other) noexcept
-	{
-		std::swap(cache_, other.cache_);
-		return *this;
-	}
-	~Cache() { tc_close(cache_); }
 
 	// Attaches to the cache of another process.
 	static Cache attach(const char *address, const tc_attach_config *config = nullptr)
@@ -117,17 +113,17 @@ public:
 	}
 
 	// Lets other processes attach, until the cache is closed. The config must have had shared set.
-	void listen(const char *address, const tc_listen_config *config = nullptr) const { check(tc_listen(cache_, address, config)); }
+	void listen(const char *address, const tc_listen_config *config = nullptr) const { check(tc_listen(get(), address, config)); }
 
 	// Closes the cache now. Later calls throw an Error of TC_ERROR_CLOSED.
-	void close() { check(tc_close(std::exchange(cache_, nullptr))); }
-	tc_cache *get() const noexcept { return cache_; }
+	void close() { check(tc_close(cache_.release())); }
+	tc_cache *get() const noexcept { return cache_.get(); }
 
 	// tc_gather: ids and out are the GPU's memory, in the order of the stream.
 	template <class Id>
 	void gather(std::int32_t table, const Id *ids, std::int64_t n, void *out, void *stream = nullptr, std::int64_t row_stride = 0, std::int32_t device = 0) const
 	{
-		check(tc_gather(cache_, device, table, ids, id_type<Id>(), n, out, row_stride, stream, nullptr));
+		check(tc_gather(get(), device, table, ids, id_type<Id>(), n, out, row_stride, stream, nullptr));
 	}
 	// tc_gather, with a batch to wait for.
 	template <class Id>
@@ -135,77 +131,77 @@ public:
 		std::int32_t device = 0) const
 	{
 		tc_batch *batch;
-		check(tc_gather(cache_, device, table, ids, id_type<Id>(), n, out, row_stride, stream, &batch));
+		check(tc_gather(get(), device, table, ids, id_type<Id>(), n, out, row_stride, stream, &batch));
 		return Batch(batch);
 	}
 	// tc_gather_host: ids and out are the host's memory.
 	template <class Id>
 	void gather_host(std::int32_t table, const Id *ids, std::int64_t n, void *out, std::int64_t row_stride = 0, std::int32_t device = -1) const
 	{
-		check(tc_gather_host(cache_, device, table, ids, id_type<Id>(), n, out, row_stride));
+		check(tc_gather_host(get(), device, table, ids, id_type<Id>(), n, out, row_stride));
 	}
 	// tc_gather_as: rows with elements of another type.
 	template <class Id>
 	void gather_as(std::int32_t table, const Id *ids, std::int64_t n, std::int32_t output, void *out, void *stream = nullptr, std::int32_t device = 0) const
 	{
-		check(tc_gather_as(cache_, device, table, ids, id_type<Id>(), n, output, out, stream, nullptr));
+		check(tc_gather_as(get(), device, table, ids, id_type<Id>(), n, output, out, stream, nullptr));
 	}
 	// tc_gather_pooled: rows added up in bags, of several batches, and a batch of all to wait for.
 	Batch gather_pooled(const tc_pooled *batches, std::int32_t count, void *stream = nullptr, std::int32_t device = 0) const
 	{
 		tc_batch *batch;
-		check(tc_gather_pooled(cache_, device, batches, count, stream, &batch));
+		check(tc_gather_pooled(get(), device, batches, count, stream, &batch));
 		return Batch(batch);
 	}
 	// tc_gather_pooled_host: all memory is the host's.
 	void gather_pooled_host(const tc_pooled *batches, std::int32_t count, std::int32_t device = -1) const
 	{
-		check(tc_gather_pooled_host(cache_, device, batches, count));
+		check(tc_gather_pooled_host(get(), device, batches, count));
 	}
 	// tc_check: throws what was wrong with batches that have ended since the last call.
-	void check_batches(bool wait = false) const { check(tc_check(cache_, wait)); }
+	void check_batches(bool wait = false) const { check(tc_check(get(), wait)); }
 
 	template <class Id>
 	void update(std::int32_t table, const Id *ids, std::int64_t n, const void *rows, std::int64_t row_stride = 0) const
 	{
-		check(tc_update(cache_, table, ids, id_type<Id>(), n, rows, row_stride));
+		check(tc_update(get(), table, ids, id_type<Id>(), n, rows, row_stride));
 	}
 	template <class Id>
 	void invalidate(std::int32_t table, const Id *ids, std::int64_t n) const
 	{
-		check(tc_invalidate(cache_, table, ids, id_type<Id>(), n));
+		check(tc_invalidate(get(), table, ids, id_type<Id>(), n));
 	}
 	template <class Id>
 	void prefetch(std::int32_t table, const Id *ids, std::int64_t n) const
 	{
-		check(tc_prefetch(cache_, table, ids, id_type<Id>(), n));
+		check(tc_prefetch(get(), table, ids, id_type<Id>(), n));
 	}
-	void refresh() const { check(tc_refresh(cache_)); }
+	void refresh() const { check(tc_refresh(get())); }
 	// tc_retarget: target 0 is chosen.
-	void retarget(std::int32_t table, std::int64_t target = 0) const { check(tc_retarget(cache_, table, target)); }
-	void merge_updates(std::int32_t table) const { check(tc_merge_updates(cache_, table)); }
-	void set_gpu_memory(std::int64_t bytes) const { check(tc_set_gpu_memory(cache_, bytes)); }
-	void snapshot(const std::string &path) const { check(tc_snapshot(cache_, path.c_str())); }
+	void retarget(std::int32_t table, std::int64_t target = 0) const { check(tc_retarget(get(), table, target)); }
+	void merge_updates(std::int32_t table) const { check(tc_merge_updates(get(), table)); }
+	void set_gpu_memory(std::int64_t bytes) const { check(tc_set_gpu_memory(get(), bytes)); }
+	void snapshot(const std::string &path) const { check(tc_snapshot(get(), path.c_str())); }
 
 	tc_table_info table_info(std::int32_t table) const
 	{
 		tc_table_info info{};
 		info.size = sizeof info;
-		check(tc_table_get_info(cache_, table, &info));
+		check(tc_table_get_info(get(), table, &info));
 		return info;
 	}
 	std::string stats_json(std::int32_t table = -1) const
 	{
-		return detail::text([&](char **json) { return tc_stats_json(cache_, table, json); });
+		return detail::text([&](char **json) { return tc_stats_json(get(), table, json); });
 	}
 	template <class Id>
 	std::string explain_json(std::int32_t table, const Id *ids, std::int64_t n) const
 	{
-		return detail::text([&](char **json) { return tc_explain_json(cache_, table, ids, id_type<Id>(), n, json); });
+		return detail::text([&](char **json) { return tc_explain_json(get(), table, ids, id_type<Id>(), n, json); });
 	}
 
 private:
-	tc_cache *cache_ = nullptr;
+	detail::Held<tc_cache> cache_;
 };
 
 } // namespace tensorcache

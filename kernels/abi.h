@@ -51,7 +51,7 @@ typedef long long i64;
 #define TWO_LANES 10
 #define TWO_STAGES 4
 
-// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless the KERNELS line has an
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless tuning.h has an
 // ahead of its own.
 #define CODER_AHEAD 2
 

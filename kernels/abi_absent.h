@@ -46,7 +46,8 @@ struct AbsentState {
 ABI_SIZE(AbsentState, 48);
 
 // AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
-// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for count rows.
+// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for
+// count rows. The row of number padding is not listed where it is absent.
 struct AbsentListArgs {
 	u64 misses;
 	u64 counters;
@@ -57,10 +58,11 @@ struct AbsentListArgs {
 	u64 host;
 	u64 state;
 	u64 aheadFrom;
+	i64 padding;
 	u32 batch;
 	u32 count;
 };
-ABI_SIZE(AbsentListArgs, 80);
+ABI_SIZE(AbsentListArgs, 88);
 
 // AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end. Of a captured
 // batch, batch is the number of its first replay, and replay its ReplayState; else that is 0.
@@ -75,19 +77,6 @@ struct AbsentWaitArgs {
 	u32 round;
 };
 ABI_SIZE(AbsentWaitArgs, 72);
-
-// PoolRowsArgs are the row numbers of a pooled batch, of which those of padding are left out, and what becomes of them: numbers for a batch that gathers the
-// rows, and places of the rows that it gathers. Limit is the table's length; narrow says that the rows are int32.
-struct PoolRowsArgs {
-	u64 rows;
-	u64 numbers;
-	u64 places;
-	i64 padding;
-	i64 limit;
-	u32 count;
-	u32 narrow;
-};
-ABI_SIZE(PoolRowsArgs, 48);
 
 // ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
 // those of the last rows that it found from aheadFrom on in the host tier. List is 0 for a table of which the host tier has all rows.

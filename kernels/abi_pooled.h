@@ -80,14 +80,6 @@ struct Float8Args {
 };
 ABI_SIZE(Float8Args, 16);
 
-// PooledFloat8Args are such a batch of float8 rows.
-struct PooledFloat8Args {
-	ServeArgs serve;
-	PoolArgs pool;
-	Float8Args float8;
-};
-ABI_SIZE(PooledFloat8Args, 424);
-
 // POOL_TABLES is the most tables whose rows one launch adds up, POOL_STARTS one more, and POOL_LEAST_ROWS the fewest positions that a tile is given.
 #define POOL_TABLES 64
 #define POOL_STARTS 65

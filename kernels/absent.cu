@@ -42,8 +42,9 @@ KERNEL void __launch_bounds__(256) absentList(const AbsentListArgs a)
 			((u64 *)a.words)[k] = word;
 			*((u32x4 *)a.resolved - k) = u32x4{k, 0, found.z, found.w};
 		}
-		k = nextOf(&state->absent, in && !present);
-		if (in && !present)
+		bool absent = in && !present && (i64)row != a.padding;
+		k = nextOf(&state->absent, absent);
+		if (absent)
 			listRow(a.list, k, found);
 		k = nextOf(&state->ahead, ahead);
 		if (ahead)
@@ -102,18 +103,6 @@ KERNEL void __launch_bounds__(32) absentWait(const AbsentWaitArgs a)
 		}
 	}
 	state->over = 1;
-}
-
-// poolRows divides a pooled batch of a table of pages into one that gathers rows and one that adds these up. Padding has no row in either. A row number outside
-// the table is one for both, and the second counts it.
-KERNEL void __launch_bounds__(256) poolRows(const PoolRowsArgs a)
-{
-	for (u32 i = blockID() * blockThreads() + threadID(); i < a.count; i += gridBlocks() * blockThreads()) {
-		i64 row = a.narrow ? (i64)(i32)loadConst((const u32 *)a.rows + i) : (i64)loadConst((const u64 *)a.rows + i);
-		bool padding = row == a.padding;
-		((i64 *)a.numbers)[i] = padding ? -1 : row;
-		((i64 *)a.places)[i] = padding ? -1 : (u64)row < (u64)a.limit ? (i64)i : -2;
-	}
 }
 
 // endReplayed notes the end of a replay, and readies counters and state for the next one.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
 // AbsentBatch is what a GPU's batch of a table whose host tier holds a part of the rows has beside Lookup, Fetch and Decode. After Lookup, List reads
@@ -23,6 +24,8 @@ type AbsentBatch struct {
 	// Resolved, of the size of Misses, receives those that the tier holds, at its back, each with a number for its row: that of its word in Words, which
 	// has 8 bytes for each miss.
 	Resolved, Words device.Buffer
+	// Pool, unless nil, says that rows of its Padding are not used: where they are absent, the host need not read them.
+	Pool *reduce.Batch
 	// Host, an abi.AbsentHost, and Rows, of the size of Misses, are page-locked memory. List writes absent rows as Founds to the front of Rows, and to its
 	// back those that the tier has in its ReadAhead. State, an abi.AbsentState, is device memory. Host and State are zero before the first batch.
 	Host, Rows, State device.Buffer
@@ -76,6 +79,14 @@ func (b *AbsentBatch) End() device.Kernel {
 	return &b.end
 }
 
+// padding is the row that is not listed.
+func (b *AbsentBatch) padding() int64 {
+	if b.Pool == nil {
+		return reduce.NoPadding
+	}
+	return b.Pool.Padding
+}
+
 // aheadFrom is the offset from which the tier has rows that were read ahead.
 func (b *AbsentBatch) aheadFrom() uint64 {
 	if b.Tier.ReadAhead == nil {
@@ -94,34 +105,6 @@ func (b *AbsentBatch) word(n uint32) uint64 {
 
 func (b *AbsentBatch) state() *abi.AbsentState { return &view[abi.AbsentState](b.State)[0] }
 
-// PoolRows divides the row numbers of a pooled batch, int32 if Int32 is set, for two batches: one that gathers rows, by Numbers, and one that adds up the rows
-// gathered, by Places, the positions of the rows. Both are int64. The number of a row that is Padding is -1 in both; that of one outside the table, which has Limit
-// rows, has no place in the second either: it is -2 there.
-type PoolRows struct {
-	Rows, Numbers, Places device.Buffer
-	Int32                 bool
-	Padding, Limit        int64
-}
-
-// Name implements device.Kernel.
-func (k *PoolRows) Name() string { return "pool-rows" }
-
-// RunHost implements device.Kernel.
-func (k *PoolRows) RunHost(device.Workers) {
-	rows := (&Lookup{Rows: k.Rows, Int32: k.Int32}).rowNumbers()
-	numbers, places := view[int64](k.Numbers), view[int64](k.Places)
-	for i := range rows.len() {
-		switch row := rows.at(i); {
-		case row == k.Padding:
-			numbers[i], places[i] = -1, -1
-		case uint64(row) < uint64(k.Limit):
-			numbers[i], places[i] = row, int64(i)
-		default:
-			numbers[i], places[i] = row, -2
-		}
-	}
-}
-
 // Name implements device.Kernel.
 func (k *absentList) Name() string { return "absent-list" }
 
@@ -134,7 +117,10 @@ func (k *absentList) RunHost(device.Workers) {
 	for i := range int(count.Misses) {
 		m := misses[len(misses)-1-i]
 		l := b.Tier.at(int64(m.Word))
-		if !l.Valid() {
+		switch {
+		case !l.Valid() && int64(m.Word) == b.padding():
+			continue
+		case !l.Valid():
 			rows[state.Absent] = Found{Word: m.Word, Position: m.Position}
 			state.Absent++
 			continue

@@ -12,20 +12,7 @@ var (
 	absentListKernel = cuda.NewFunction[abi.AbsentListArgs](absentModule, "absentList")
 	absentWaitKernel = cuda.NewFunction[abi.AbsentWaitArgs](absentModule, "absentWait")
 	absentEndKernel  = cuda.NewFunction[abi.AbsentWaitArgs](absentModule, "absentEnd")
-	poolRowsKernel   = cuda.NewFunction[abi.PoolRowsArgs](absentModule, "poolRows")
 )
-
-// RunCUDA implements cuda.Kernel.
-func (k *PoolRows) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Places.Size() / 8)
-	args := abi.PoolRowsArgs{
-		Rows: k.Rows.Addr(), Numbers: k.Numbers.Addr(), Places: k.Places.Addr(), Padding: k.Padding, Limit: k.Limit, Count: uint32(n),
-	}
-	if k.Int32 {
-		args.Narrow = 1
-	}
-	return launchResident(s, poolRowsKernel, blockThreads, 0, n, blockThreads, &args)
-}
 
 // RunCUDA implements cuda.Kernel.
 func (k *absentList) RunCUDA(s *cuda.Stream) error {
@@ -38,7 +25,7 @@ func (k *absentList) RunCUDA(s *cuda.Stream) error {
 	return absentListKernel.Launch(s, grid, blockThreads, 0, &abi.AbsentListArgs{
 		Misses: b.Misses.Addr() + uint64(b.Misses.Size()) - FoundBytes, Counters: b.Counters.Addr(), Index: b.Tier.Index.Addr(),
 		Resolved: b.Resolved.Addr() + uint64(b.Resolved.Size()) - FoundBytes, Words: b.Words.Addr(), List: b.Rows.Addr(), Host: b.Host.Addr(),
-		State: b.State.Addr(), AheadFrom: b.aheadFrom(), Batch: uint32(b.Batch), Count: uint32(b.Rows.Size() / FoundBytes),
+		State: b.State.Addr(), AheadFrom: b.aheadFrom(), Padding: b.padding(), Batch: uint32(b.Batch), Count: uint32(b.Rows.Size() / FoundBytes),
 	})
 }
 

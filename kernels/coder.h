@@ -7,16 +7,15 @@
 //	encode.cu   encoding
 //
 // A coder may have tuned kernels in place of some of these: IBP with one mask has decode_pairs.cu, decode_two.cu, encode_quads.cu and fetch_long.h, and
-// rank has RankBytes and RankBits.
+// rank has RankBytes and RankBits. tuning.h lists them all.
 //
 // To add a codec NAME: write the Go package codec/NAME with its Families and, in its DeviceForm, the name of the kernels; write
 // kernels/coder_NAME.h with the struct, beginning with a KERNELS line for each set of kernels; and put NAME in codec/codecs.list.
 // "make kernels" does the rest. gen/codecs/testdata has the smallest example. A KERNELS line is
 //
-//	// KERNELS name struct lanes=N [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [encode] [MACRO=value]...
 //
-// where name is what DeviceForm.Kernel says, lanes is the struct's LANES, encode says that there is an encoder, and the rest tunes the
-// kernels: type coder in coders.go explains it. The struct:
+// where name is what DeviceForm.Kernel says, lanes is the struct's LANES, and encode says that there is an encoder. The struct:
 //
 //	struct SomeCoder {
 //		// The narrowest tile that can decode a row: 8, 16 or 32 lanes. A row gets a tile with a lane for each of its 16-byte

@@ -1,10 +1,10 @@
-// KERNELS ibp4x3 IbpMask lanes=8 shifts=1 encode pairs two fixed ROW_CHUNK=4 ROW_STEPS=3
-// KERNELS ibp4x5 IbpMask lanes=8 shifts=2 encode pairs two ROW_CHUNK=4 ROW_STEPS=5
-// KERNELS ibp8x4 IbpMask lanes=8 encode pairs two fixed ROW_CHUNK=8 ROW_STEPS=4
-// KERNELS ibp8x6 IbpMask lanes=8 encode pairs two ROW_CHUNK=8 ROW_STEPS=6
-// KERNELS ibpc2 IbpSets lanes=8 alone=2048 encode ROW_CHUNK=2
-// KERNELS ibpc4 IbpSets lanes=8 alone=2048 encode ROW_CHUNK=4
-// KERNELS ibpc8 IbpSets lanes=8 alone=2048 encode ROW_CHUNK=8
+// KERNELS ibp4x3 IbpMask lanes=8 encode ROW_CHUNK=4 ROW_STEPS=3
+// KERNELS ibp4x5 IbpMask lanes=8 encode ROW_CHUNK=4 ROW_STEPS=5
+// KERNELS ibp8x4 IbpMask lanes=8 encode ROW_CHUNK=8 ROW_STEPS=4
+// KERNELS ibp8x6 IbpMask lanes=8 encode ROW_CHUNK=8 ROW_STEPS=6
+// KERNELS ibpc2 IbpSets lanes=8 encode ROW_CHUNK=2
+// KERNELS ibpc4 IbpSets lanes=8 encode ROW_CHUNK=4
+// KERNELS ibpc8 IbpSets lanes=8 encode ROW_CHUNK=8
 //
 // IBP: see docs/format/ibp.md. ROW_CHUNK is the chunk, in bytes.
 //

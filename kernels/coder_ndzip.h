@@ -1,6 +1,6 @@
-// KERNELS ndzip16 NdzipCoder lanes=16 alone=4096 ROW_WIDTH=16
-// KERNELS ndzip32 NdzipCoder lanes=32 alone=4096 ROW_WIDTH=32
-// KERNELS ndzip64 NdzipCoder lanes=32 alone=4096 ROW_WIDTH=64
+// KERNELS ndzip16 NdzipCoder lanes=16 ROW_WIDTH=16
+// KERNELS ndzip32 NdzipCoder lanes=32 ROW_WIDTH=32
+// KERNELS ndzip64 NdzipCoder lanes=32 ROW_WIDTH=64
 //
 // ndzip: see docs/format/ndzip.md. ROW_WIDTH is W: 16, 32 or 64. No metadata, and one param: the row's groups.
 //

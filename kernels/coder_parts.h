@@ -1,4 +1,4 @@
-// KERNELS parts PartsCoder lanes=8 quads=4 ahead=1 wide=4096 fill ROW_ELEMENT=1
+// KERNELS parts PartsCoder lanes=8 ROW_ELEMENT=1
 //
 // Rows of parts of different types: see docs/format/parts.md. ROW_ELEMENT says which pooled kernels there are: those of float8 values with
 // scales.

@@ -1,8 +1,8 @@
-// KERNELS rank2 RankCoder lanes=8 alone=1040 encode quads=2 bytes=RankBytes ROW_ELEMENT=2
-// KERNELS rank4 RankCoder lanes=8 alone=1040 encode quads=4 bytes=RankBytes ROW_ELEMENT=4
+// KERNELS rank2 RankCoder lanes=8 encode ROW_ELEMENT=2
+// KERNELS rank4 RankCoder lanes=8 encode ROW_ELEMENT=4
 // KERNELS rank8 RankCoder lanes=8 encode ROW_ELEMENT=8
-// KERNELS rankb2 RankCoder lanes=8 alone=1040 encode quads=2 bytes=RankBytes bits=RankBits ROW_ELEMENT=2 ROW_BASES=1
-// KERNELS rankb4 RankCoder lanes=8 alone=1040 encode quads=4 bytes=RankBytes bits=RankBits ROW_ELEMENT=4 ROW_BASES=1
+// KERNELS rankb2 RankCoder lanes=8 encode ROW_ELEMENT=2 ROW_BASES=1
+// KERNELS rankb4 RankCoder lanes=8 encode ROW_ELEMENT=4 ROW_BASES=1
 //
 // quads, measured on an H200, GB/s of output by 1, 2 and 4 quads a lane, where RankBytes does not serve: float32 rows of 512 B 901, 1029,
 // 1152; bfloat16 ones 721, 790, 649, whose lists are twice as long.

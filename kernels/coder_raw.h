@@ -1,4 +1,4 @@
-// KERNELS raw RawCoder lanes=8 pairs
+// KERNELS raw RawCoder lanes=8
 //
 // Rows of a table without a codec. A row that says to be compressed is corrupt.
 #pragma once

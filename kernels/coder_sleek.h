@@ -1,6 +1,6 @@
-// KERNELS sleek16 SleekCoder lanes=8 ahead=1 alone=1024 encode ROW_WIDTH=16
-// KERNELS sleek32 SleekCoder lanes=8 ahead=1 alone=1024 encode ROW_WIDTH=32
-// KERNELS sleek64 SleekCoder lanes=8 ahead=1 alone=1024 encode ROW_WIDTH=64
+// KERNELS sleek16 SleekCoder lanes=8 encode ROW_WIDTH=16
+// KERNELS sleek32 SleekCoder lanes=8 encode ROW_WIDTH=32
+// KERNELS sleek64 SleekCoder lanes=8 encode ROW_WIDTH=64
 //
 // SLEEK: see docs/format/sleek.md. ROW_WIDTH is W: 16, 32 or 64.
 //

@@ -1,7 +1,7 @@
-// KERNELS sparse1 SparseCoder lanes=8 quads=4 alone=2048 built=SparseHits fill encode ROW_ELEMENT=1
-// KERNELS sparse2 SparseCoder lanes=8 quads=4 alone=2048 built=SparseHits fill encode ROW_ELEMENT=2
-// KERNELS sparse4 SparseCoder lanes=8 quads=4 alone=2048 built=SparseHits fill encode ROW_ELEMENT=4
-// KERNELS sparse8 SparseCoder lanes=8 quads=4 alone=2048 built=SparseHits fill encode ROW_ELEMENT=8
+// KERNELS sparse1 SparseCoder lanes=8 encode ROW_ELEMENT=1
+// KERNELS sparse2 SparseCoder lanes=8 encode ROW_ELEMENT=2
+// KERNELS sparse4 SparseCoder lanes=8 encode ROW_ELEMENT=4
+// KERNELS sparse8 SparseCoder lanes=8 encode ROW_ELEMENT=8
 //
 // Background and entries: see docs/format/sparse.md. ROW_ELEMENT is the bytes of an element: 1, 2, 4 or 8. SparseHits
 // (coder_sparse_hits.h) decodes hits of rows shorter than LONG_ROW.

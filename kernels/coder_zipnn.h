@@ -1,7 +1,7 @@
-// KERNELS zipnn1 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=1
-// KERNELS zipnn2 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=2
-// KERNELS zipnn4 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=4
-// KERNELS zipnn8 ZipnnCoder lanes=8 quads=8 fill alone=512 ROW_ELEMENT=8
+// KERNELS zipnn1 ZipnnCoder lanes=8 ROW_ELEMENT=1
+// KERNELS zipnn2 ZipnnCoder lanes=8 ROW_ELEMENT=2
+// KERNELS zipnn4 ZipnnCoder lanes=8 ROW_ELEMENT=4
+// KERNELS zipnn8 ZipnnCoder lanes=8 ROW_ELEMENT=8
 //
 // quads, fill and alone: only as many lanes decode as a row has halves of regions, about one for 256 bytes; all put the bytes together.
 // Measured on an H200, float32, as a share of the plain gather: 8 quads 0.69 to 0.72, 0.76 and 0.78 at 512, 1024 and 4096 bytes, 4 quads

@@ -2,14 +2,14 @@ package kernels
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// coder describes the kernels of a KERNELS line (gen/codecs), by which rows of a codec are decoded and encoded: see coder.h.
+// coder describes the kernels of a KERNELS line (gen/codecs), by which rows of a codec are decoded and encoded: see coder.h. tuning.h says which coders have
+// what of it, and why.
 type coder struct {
 	// lanes is the narrowest tile that can decode a row: 8, 16 or 32. The C++ struct says the same.
 	lanes int
@@ -34,8 +34,10 @@ type coder struct {
 	built bool
 	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
 	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
-	// and decodes in one launch. For the other coders that is slower than two launches (docs/notebook/hits.md).
+	// and decodes in one launch.
 	pairs bool
+	// peers says that lists with rows of other devices have decoders of their own.
+	peers bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
 	// shifts says that pooled batches of tables the bits of whose chunks move by at most so many distances (Params[2]) have kernels of their own. Only with pairs.
@@ -78,6 +80,9 @@ func (h hitKernel) name() string { return h.op + h.form + h.shape }
 // hits returns the kernel for hits of such rows. Its op is "decode" where the coder has no kernel of the given op.
 func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	rowBytes := int(row.RowBytes)
+	if op == "decodePeers" && !c.peers {
+		op = "decode"
+	}
 	if c.pairs {
 		return c.pairHits(row, op)
 	}
@@ -165,77 +170,6 @@ func decodeShape(rowBytes int) (shape string, threads, lanes int) {
 	return "8", blockThreads, 8
 }
 
-// A kernelName is the name of a kernel and of the module that it is in.
-type kernelName struct{ module, function string }
-
-// hitKernels returns the names of all kernels that hits can return.
-func (c coder) hitKernels() (all []kernelName) {
-	add := func(module, op, form string, shapes ...string) {
-		for _, shape := range shapes {
-			all = append(all, kernelName{module, op + form + shape})
-		}
-	}
-	if c.pairs {
-		tiles := []string{"8", "16", "32"}
-		forms := []string{""}
-		if c.fixed {
-			forms = append(forms, "Fixed")
-		}
-		for _, form := range forms {
-			add("decode"+form, "decode", form, append(tiles, "Wide")...)
-			add("find"+form, "find", form, tiles...)
-			add("find"+form+"Double", "find", form, "Double")
-			add("buddy"+form, "buddy", form, append(tiles, "Wide")...)
-			add("buddy"+form+"Double", "buddy", form, "Double")
-		}
-		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
-		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)
-		add("findWords", "find", "Words", tiles...)
-		add("buddyWords", "buddy", "Words", append(tiles, "Wide")...)
-		add("buddy", "buddy", "", "Long")
-		if c.two {
-			forms := []string{"Two"}
-			if c.fixed {
-				forms = append(forms, "TwoFixed")
-			}
-			for _, form := range forms {
-				add("decode"+form, "decode", form, fmt.Sprint(abi.TwoLanes))
-				add("find"+form, "find", form, fmt.Sprint(abi.TwoLanes))
-				add("buddy"+form, "buddy", form, fmt.Sprint(abi.TwoLanes))
-			}
-		}
-		add("decode", "decode", "", "Long")
-		return all
-	}
-	for _, op := range []string{"decode", "decodePeers", "buddy"} {
-		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
-			shape := fmt.Sprint(lanes)
-			if c.built && op != "buddy" {
-				add(op, op, "Built", shape)
-				continue
-			}
-			add(op, op, "", shape)
-			if c.bytes {
-				add(op, op, "Bytes", shape)
-			}
-			if c.bits {
-				add(op, op, "Bits", shape)
-			}
-		}
-	}
-	if c.bytes {
-		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
-			add("find", "find", "Bytes", fmt.Sprint(lanes))
-			if c.bits {
-				add("find", "find", "Bits", fmt.Sprint(lanes))
-			}
-		}
-	}
-	add("decode", "decode", "", "Long")
-	add("buddy", "buddy", "", "Long")
-	return all
-}
-
 // tile returns the lanes that a row of so many bytes takes: one for each of its quads, up to a warp.
 func (c coder) tile(rowBytes int) int {
 	lanes := c.lanes
@@ -254,17 +188,6 @@ func (c coder) serveTile(rowBytes int) int {
 		return 16
 	}
 	return 8
-}
-
-// serveTiles returns all that serveTile can return.
-func (c coder) serveTiles() []int {
-	switch {
-	case c.pairs:
-		return []int{8, 16, 32}
-	case c.lanes > 8:
-		return []int{32}
-	}
-	return []int{8, 32}
 }
 
 // shareTile returns the lanes that fetch a row of a shared batch: tiles of 16 lanes ask for two rows at once, where a row is no longer.

@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -23,6 +24,9 @@ type coderKernels struct {
 	shareLong        *cuda.Function[abi.ShareFetchArgs]
 	// encode and encodeLong are nil where there is no encoder; encodeLong where it serves no rows from abi.LongRow on.
 	encode, encodeLong *cuda.Function[abi.EncodeArgs]
+	// Pooled batches, by form and name: one batch that is in no graph, and all batches. Not all forms have the former.
+	pooled       map[string]*cuda.Function[abi.PooledArgs]
+	pooledTables map[string]*cuda.Function[abi.PooledTablesArgs]
 }
 
 // codedKernels are the kernels of all coders, by the name in the list.
@@ -30,63 +34,66 @@ var codedKernels = map[string]*coderKernels{}
 
 func init() {
 	for name, c := range coders {
-		codedKernels[name] = newCoderKernels(name, c)
+		codedKernels[name] = &coderKernels{
+			coder: c, decode: map[string]*cuda.Function[abi.DecodeArgs]{}, find: map[string]*cuda.Function[abi.FindArgs]{}, buddy: map[string]*cuda.Function[abi.BuddyArgs]{},
+			serve: map[int]*cuda.Function[abi.ServeArgs]{}, replay: map[int]*cuda.Function[abi.ReplayRowsArgs]{}, share: map[int]*cuda.Function[abi.ShareFetchArgs]{},
+			pooled: map[string]*cuda.Function[abi.PooledArgs]{}, pooledTables: map[string]*cuda.Function[abi.PooledTablesArgs]{},
+		}
+	}
+	for name, functions := range entries {
+		m := module(name)
+		op, of, _ := strings.Cut(name, "_")
+		for _, function := range functions {
+			codedKernels[of].add(m, op, function)
+		}
 	}
 }
 
-// newCoderKernels returns the kernels of a coder, of modules that end in its name.
+// add adds a kernel of a module of that op.
 //
 // The reading of misses leaves most of a multiprocessor's memory to the decoder, which begins meanwhile and needs more shared memory beside
 // the reading than the reading does itself. Where the driver left room for the latter alone, most hits waited until all misses were there:
 // 80 % hits of 200,000 rows took 459 instead of 421 µs at 512 bytes on an H200, and 865 instead of 796 at 1024; 95 % hits 190 instead of
 // 160 at 512.
-func newCoderKernels(name string, c coder) *coderKernels {
-	modules := map[string]*cuda.Module{}
-	of := func(op string) *cuda.Module {
-		if modules[op] == nil {
-			modules[op] = module(op + "_" + name)
-		}
-		return modules[op]
+func (k *coderKernels) add(m *cuda.Module, op, function string) {
+	lanes, _ := strconv.Atoi(strings.TrimLeft(function, letters))
+	form, tables := strings.CutSuffix(strings.TrimPrefix(op, "pooled"), "Tables")
+	switch kind := strings.TrimRight(function, digits); {
+	case strings.HasPrefix(function, "pooled") && tables:
+		k.pooledTables[strings.TrimSuffix(form, "Float8")+function] = cuda.NewFunction[abi.PooledTablesArgs](m, function)
+	case strings.HasPrefix(function, "pooled"):
+		k.pooled[form+function] = cuda.NewFunction[abi.PooledArgs](m, function)
+	case strings.HasPrefix(function, "decode"):
+		k.decode[function] = cuda.NewFunction[abi.DecodeArgs](m, function)
+	case strings.HasPrefix(function, "find"):
+		k.find[function] = cuda.NewFunction[abi.FindArgs](m, function)
+	case strings.HasPrefix(function, "buddy"):
+		k.buddy[function] = cuda.NewFunction[abi.BuddyArgs](m, function)
+	case kind == "fetch":
+		k.fetch = cuda.NewFunction[abi.FetchArgs](m, function).PreferShared()
+	case kind == "fetchLong":
+		k.fetchLong = cuda.NewFunction[abi.FetchArgs](m, function)
+	case kind == "serve":
+		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](m, function)
+	case kind == "replay":
+		k.replay[lanes] = cuda.NewFunction[abi.ReplayRowsArgs](m, function)
+	case kind == "shareFetch":
+		k.share[lanes] = cuda.NewFunction[abi.ShareFetchArgs](m, function).PreferShared()
+	case kind == "shareFetchLong":
+		k.shareLong = cuda.NewFunction[abi.ShareFetchArgs](m, function).PreferShared()
+	case kind == "encode":
+		k.encode = cuda.NewFunction[abi.EncodeArgs](m, function)
+	case kind == "encodeLong":
+		k.encodeLong = cuda.NewFunction[abi.EncodeArgs](m, function)
+	default:
+		panic(fmt.Sprintf("kernels: module %s has a kernel %s, which nothing launches", m.Name, function))
 	}
-	k := &coderKernels{
-		coder:     c,
-		decode:    map[string]*cuda.Function[abi.DecodeArgs]{},
-		find:      map[string]*cuda.Function[abi.FindArgs]{},
-		buddy:     map[string]*cuda.Function[abi.BuddyArgs]{},
-		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
-		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
-		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
-		replay:    map[int]*cuda.Function[abi.ReplayRowsArgs]{},
-		share:     map[int]*cuda.Function[abi.ShareFetchArgs]{},
-		shareLong: cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
-	}
-	for _, h := range c.hitKernels() {
-		switch {
-		case strings.HasPrefix(h.function, "find"):
-			k.find[h.function] = cuda.NewFunction[abi.FindArgs](of(h.module), h.function)
-		case strings.HasPrefix(h.function, "buddy"):
-			k.buddy[h.function] = cuda.NewFunction[abi.BuddyArgs](of(h.module), h.function)
-		default:
-			k.decode[h.function] = cuda.NewFunction[abi.DecodeArgs](of(h.module), h.function)
-		}
-	}
-	for _, lanes := range c.serveTiles() {
-		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](of("serve"), fmt.Sprint("serve", lanes))
-		k.replay[lanes] = cuda.NewFunction[abi.ReplayRowsArgs](of("replay"), fmt.Sprint("replay", lanes))
-	}
-	for _, lanes := range []int{16, 32} {
-		if lanes >= c.lanes {
-			k.share[lanes] = cuda.NewFunction[abi.ShareFetchArgs](of("share"), fmt.Sprint("shareFetch", lanes)).PreferShared()
-		}
-	}
-	if c.encodes {
-		k.encode = cuda.NewFunction[abi.EncodeArgs](of("encode"), "encode32")
-		if c.pairs {
-			k.encodeLong = cuda.NewFunction[abi.EncodeArgs](of("encode"), "encodeLong")
-		}
-	}
-	return k
 }
+
+const (
+	digits  = "0123456789"
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
 
 // kernelsOf returns the kernels of a codec that rowCodec accepts.
 func kernelsOf(c Codec) *coderKernels {

@@ -430,15 +430,12 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	endCounting(b, p, counted);
 }
 
-#ifdef ROW_FLOAT8
-using Args = PooledFloat8Args;
-#define ELEMENTS(args) args.float8
-#else
-using Args = PooledArgs;
-#define ELEMENTS(args) Elements{}
-#endif
-
 #ifdef ROW_TABLES
+#ifdef ROW_FLOAT8
+#define ELEMENTS(table) table.float8
+#else
+#define ELEMENTS(table) Elements{}
+#endif
 #define POOLED(name, lanes, each, isLong)                                                                                        \
 	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledTablesArgs t)                                         \
 	{                                                                                                                        \
@@ -449,10 +446,10 @@ using Args = PooledArgs;
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                                     \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledArgs a)                                               \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                              \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, Elements{});                               \
 	}
 #endif
 

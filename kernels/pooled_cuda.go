@@ -23,103 +23,26 @@ var (
 	_ = [1]int{}[abi.PoolMax-int(reduce.Max)]
 )
 
-// pooledKernels are the kernels of a coder for pooled batches, by their names.
-type pooledKernels struct {
-	serve  map[string]*cuda.Function[abi.PooledArgs]
-	float8 map[string]*cuda.Function[abi.PooledFloat8Args]
-	tables map[string]*cuda.Function[abi.PooledTablesArgs] // of both
-}
-
-var (
-	pooledOf = map[string]*pooledKernels{}
-	poolJoin = cuda.NewFunction[abi.PoolJoinArgs](module("pooled"), "poolJoin")
-)
-
-func init() {
-	for name, c := range coders {
-		pooledOf[name] = newPooledKernels(name, c)
-	}
-}
-
-func newPooledKernels(name string, c coder) *pooledKernels {
-	k := &pooledKernels{
-		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledTablesArgs]{},
-	}
-	for _, element := range []int{4, 2} {
-		if c.floats&element == 0 {
-			continue
-		}
-		for _, form := range c.pooledForms() {
-			serve, tables := module("pooled"+form.name+"_"+name), module("pooled"+form.name+"Tables_"+name)
-			for _, shape := range form.shapes {
-				function := pooledName(shape, element)
-				k.serve[form.name+function] = cuda.NewFunction[abi.PooledArgs](serve, function)
-				k.tables[form.name+function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
-			}
-		}
-	}
-	if c.floats&1 != 0 {
-		serve, tables := module("pooledFloat8_"+name), module("pooledFloat8Tables_"+name)
-		for _, shape := range c.pooledShapes(max(c.lanes, leastFloat8Lanes)) {
-			function := pooledName(shape, 1)
-			k.float8[function] = cuda.NewFunction[abi.PooledFloat8Args](serve, function)
-			k.tables[function] = cuda.NewFunction[abi.PooledTablesArgs](tables, function)
-		}
-	}
-	return k
-}
+var poolJoin = cuda.NewFunction[abi.PoolJoinArgs](module("pooled"), "poolJoin")
 
 // leastFloat8Lanes is the narrowest tile of the kernels for float8 rows.
 const leastFloat8Lanes = 16
-
-func pooledName(shape string, element int) string { return fmt.Sprint("pooled", shape, "Of", element) }
 
 // pooledNames are the names by lanes, 0 for Long, and element, so that a batch formats none.
 var pooledNames = func() map[[2]int]string {
 	all := map[[2]int]string{}
 	for _, element := range []int{4, 2, 1} {
-		all[[2]int{0, element}] = pooledName("Long", element)
+		all[[2]int{0, element}] = fmt.Sprint("pooledLongOf", element)
 		for lanes := 8; lanes <= 32; lanes *= 2 {
-			all[[2]int{lanes, element}] = pooledName(fmt.Sprint(lanes), element)
+			all[[2]int{lanes, element}] = fmt.Sprint("pooled", lanes, "Of", element)
 		}
 	}
 	return all
 }()
 
-// pooledForm is a form of a coder's kernels for pooled batches but of float8, with the shapes that it has. Its name is "" for pooled.cu, "Pairs" for pooled_pairs.cu, "Shifts"
-// for that with coder.shifts, or "Bytes" for pooled_bytes.cu.
-type pooledForm struct {
-	name   string
-	shapes []string
-}
-
-func (c coder) pooledForms() []pooledForm {
-	all := c.pooledShapes(c.lanes)
-	forms := []pooledForm{{"", all}}
-	if c.pairs {
-		forms = []pooledForm{{"", all[:1]}, {"Pairs", all[1:]}} // the first shape is Long
-	}
-	if c.shifts > 0 {
-		forms = append(forms, pooledForm{"Shifts", all[1:]})
-	}
-	if c.bytes {
-		forms = append(forms, pooledForm{"Bytes", []string{"8", "16"}})
-	}
-	return forms
-}
-
-// pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
-func (c coder) pooledShapes(least int) []string {
-	shapes := []string{"Long"}
-	for lanes := least; lanes <= 32; lanes *= 2 {
-		shapes = append(shapes, fmt.Sprint(lanes))
-	}
-	return shapes
-}
-
 // pooledLaunch is how a pooled batch is launched.
 type pooledLaunch struct {
-	form, function         string
+	form, function         string // form is "Pairs" for pooled_pairs.cu, "Shifts" for that with coder.shifts, "Bytes" for pooled_bytes.cu, or "" for pooled.cu
 	lanes, threads, shared int
 	name                   string // of the coder
 	// inside says that the kernel writes bags of several runs that one tile adds up.
@@ -178,7 +101,7 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 			l.function = pooledNames[[2]int{l.lanes, width}]
 		}
 	}
-	if of := pooledOf[name]; of.serve[l.form+l.function] == nil && of.float8[l.function] == nil {
+	if codedKernels[name].pooledTables[l.form+l.function] == nil {
 		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))
 	}
 	if k.Lookup.RowBytes >= abi.LongRow {
@@ -309,28 +232,18 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	if k.Pool.Float8.Is() {
-		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledFloat8Args {
-			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
-		})
-	} else {
-		err = launchPooled(s, pooledOf[l.name].serve[l.form+l.function], &l, k.Lookup.numRows(), &args, func() abi.PooledArgs { return args })
+	f := codedKernels[l.name].pooled[l.form+l.function]
+	if f == nil { // a launch of one table
+		return (&PooledTables{Tables: []*Serve{k}, Counters: k.Lookup.Counters, Results: k.Result, Batch: k.Batch, Partials: k.Partials}).RunCUDA(s)
 	}
-	if err != nil {
-		return err
-	}
-	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
-}
-
-// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args are complete.
-func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func() A) error {
 	blocks, err := resident(s, f, l.threads, l.shared)
 	if err != nil {
 		return err
 	}
-	grid := l.grid(rows, blocks, args)
-	all := of()
-	return f.Launch(s, grid, l.threads, l.shared, &all)
+	if err := f.Launch(s, l.grid(k.Lookup.numRows(), blocks, &args), l.threads, l.shared, &args); err != nil {
+		return err
+	}
+	return joinPooled(s, k.Pool, &args.Pool, k.Lookup.Out, l.inside)
 }
 
 // joinPooled launches what joins the runs of longer bags, if there can be any. inside is that of the launch that has added them up.

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
@@ -134,4 +135,12 @@ func (k *SumRows) partial(run int, last bool) (*uint32, []float32) {
 	}
 	mem := k.Partials.Bytes()[int64(place)*k.Pool.PartialStride():][:k.Pool.PartialStride()]
 	return (*uint32)(unsafe.Pointer(&mem[0])), view[float32](device.HostBuffer(mem[reduce.PartialHeader:]))[:k.Pool.Columns]
+}
+
+// Counts returns the kernel that adds up nothing but what a part of a batch of so many rows has counted: for rows that are used by other means. Of k, Base, End, Mem, RowBytes, Round,
+// Counters, Added and Ending are used.
+func (k *SumRows) Counts(rows int) device.Kernel {
+	k.Pool = &reduce.Batch{Mode: reduce.Sum, Row: dtype.Float32, Out: dtype.Float32, Rows: rows, Size: 1, Padding: reduce.NoPadding}
+	k.From, k.Next = k.End, k.End
+	return k
 }

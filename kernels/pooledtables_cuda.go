@@ -106,7 +106,7 @@ func (k *PooledTables) launches(s *cuda.Stream) (all []tablesLaunch, err error) 
 		at := slices.IndexFunc(all, func(l tablesLaunch) bool { return l.takes(k, &of, b) })
 		if at < 0 {
 			at = len(all)
-			all = append(all, tablesLaunch{pooledLaunch: of, f: pooledOf[of.name].tables[of.form+of.function], members: make([]int, 0, k.len()-i)})
+			all = append(all, tablesLaunch{pooledLaunch: of, f: codedKernels[of.name].pooledTables[of.form+of.function], members: make([]int, 0, k.len()-i)})
 			if b.Whole.Size() > 0 {
 				all[at].windows, all[at].rows = b, int64(b.Rows)
 			}
@@ -136,7 +136,7 @@ func (k *PooledTables) launch(s *cuda.Stream, l *tablesLaunch, slot, blocks int)
 		if end := int64(slot+n) * CountersBytes; k.Counters.Size() < end || k.Results.Size() < end {
 			return false, errPooledArgs
 		}
-		if n == 1 && l.windows == nil {
+		if n == 1 && l.windows == nil && codedKernels[l.name].pooled[l.form+l.function] != nil {
 			return false, k.alone(s, l.members[0])
 		}
 	}

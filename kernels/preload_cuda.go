@@ -27,7 +27,7 @@ func (k *Preload) RunCUDA(s *cuda.Stream) error {
 		all = slices.Concat(all, loads(c.share), []func(*cuda.Device) error{shareOpenKernel.Load, c.shareLong.Load})
 	}
 	if k.Partial {
-		all = append(all, absentListKernel.Load, absentWaitKernel.Load, absentEndKernel.Load, poolRowsKernel.Load)
+		all = append(all, absentListKernel.Load, absentWaitKernel.Load, absentEndKernel.Load)
 	}
 	return loadAll(d, all)
 }

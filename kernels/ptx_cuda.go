@@ -20,7 +20,7 @@ var ptx embed.FS
 // take it, and a later load unpacks the bundle again.
 type unpacked struct {
 	mu      sync.Mutex
-	modules weak.Pointer[map[string][]byte] // guarded by mu
+	modules weak.Pointer[map[string]bundle.Packed] // guarded by mu
 }
 
 // bundles are *unpacked by the name of the bundle.
@@ -50,7 +50,7 @@ func ptxText(name string) ([]byte, error) {
 	if !ok {
 		panic(fmt.Sprintf("kernels: bundle %s has no module %s", of, name))
 	}
-	return text, nil
+	return text.Text(), nil
 }
 
 // module returns the module of that name.

@@ -50,11 +50,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		if c.encodeLong != nil {
 			name(want, c.encodeLong)
 		}
-	}
-	for _, k := range pooledOf {
-		name(want, slices.Collect(maps.Values(k.serve))...)
-		name(want, slices.Collect(maps.Values(k.float8))...)
-		name(want, slices.Collect(maps.Values(k.tables))...)
+		name(want, slices.Collect(maps.Values(c.pooled))...)
+		name(want, slices.Collect(maps.Values(c.pooledTables))...)
 	}
 	name(want, poolJoin)
 	name(want, poolJoinTables)
@@ -67,7 +64,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, lookupKernel)
 	name(want, absentListKernel)
 	name(want, absentWaitKernel, absentEndKernel)
-	name(want, poolRowsKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
 	name(want, buildSums[:]...)
@@ -95,7 +91,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 			if want := bundle.Of(module) + bundle.Ext; want != file.Name() {
 				t.Errorf("module %s lies in %s, want %s", module, file.Name(), want)
 			}
-			texts[module] = text
+			texts[module] = text.Text()
 		}
 	}
 	for module, text := range texts {
@@ -126,8 +122,11 @@ func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
 			continue
 		}
 		most := map[string]int{}
-		for _, k := range c.hitKernels() {
-			text, err := ptxText(k.module + "_" + name)
+		for module := range entries {
+			if !strings.HasSuffix(module, "_"+name) {
+				continue
+			}
+			text, err := ptxText(module)
 			if err != nil {
 				t.Fatal(err)
 			}

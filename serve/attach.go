@@ -28,7 +28,7 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 	if err := s.reserve(c); err != nil {
 		return nil, err
 	}
-	p, err := processOf(c.wire.Socket()) // for the guest, which may outlive the connection
+	p, err := processOf(c.wire.Socket()) // for the client, which may outlive the connection
 	if err != nil {
 		s.release(c)
 		return nil, err
@@ -40,7 +40,7 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 		return nil, err
 	}
 	s.mu.Lock()
-	c.guest, c.number, c.scratch = g, welcome.Client, scratch
+	c.client, c.number, c.scratch = g, welcome.Client, scratch
 	s.mu.Unlock()
 	welcome.Scratch = scratch
 	s.o.Logger.Info("client attached", slog.String("client", c.String()))
@@ -95,7 +95,7 @@ func (s *Server) release(c *connection) {
 
 // ready lets batches of the client begin.
 func (c *connection) ready(m wire.Mapped) (wire.Readiness, error) {
-	g := c.server.guest(m.Client)
+	g := c.server.client(m.Client)
 	if g == nil {
 		return wire.Readiness{}, fmt.Errorf("serve: attachment (%d) must be one of this owner", m.Client)
 	}
@@ -104,35 +104,35 @@ func (c *connection) ready(m wire.Mapped) (wire.Readiness, error) {
 
 // leave forgets an attachment of the client's process, none of whose batches runs.
 func (c *connection) leave(r wire.LeaveRequest) error {
-	if g := c.server.guest(r.Client); g != nil {
+	if g := c.server.client(r.Client); g != nil {
 		g.Leave()
 	}
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.guest != nil && c.number == r.Client { // another client may take its place before this connection ends
-		c.attaching, c.guest = false, nil
+	if c.client != nil && c.number == r.Client { // another client may take its place before this connection ends
+		c.attaching, c.client = false, nil
 		s.changedLocked()
 	}
 	return nil
 }
 
-// vacate has places of the client's captured batches used again.
-func (c *connection) vacate(r wire.VacateRequest) error {
+// freeCaptures has places of the client's captured batches used again.
+func (c *connection) freeCaptures(r wire.FreeCapturesRequest) error {
 	s := c.server
 	s.mu.Lock()
-	g := c.guest
+	g := c.client
 	s.mu.Unlock()
 	if g == nil {
-		return errors.New("serve: connection must be attached to vacate places")
+		return errors.New("serve: connection must be attached to free places")
 	}
-	return g.Vacate(r.Device, r.From, r.Count)
+	return g.FreeCaptures(r.Device, r.From, r.Count)
 }
 
-// guest returns the guest of a number, nil if there is none.
-func (s *Server) guest(number uint64) sharing.Guest {
+// client returns the client of a number, nil if there is none.
+func (s *Server) client(number uint64) sharing.Client {
 	if s.owner == nil {
 		return nil
 	}
-	return s.owner.Guest(number)
+	return s.owner.Client(number)
 }

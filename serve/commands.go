@@ -72,12 +72,12 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 			return nil, err
 		}
 		return nil, c.leave(r)
-	case wire.Vacate:
-		var r wire.VacateRequest
+	case wire.FreeCaptures:
+		var r wire.FreeCapturesRequest
 		if err := wire.Decode(m.Body, &r); err != nil {
 			return nil, err
 		}
-		return nil, c.vacate(r)
+		return nil, c.freeCaptures(r)
 	case wire.Cached:
 		return s.cache.Cached(rows.Table, rows.Rows, nil)
 	case wire.Update:
@@ -151,7 +151,7 @@ func (s *Server) clients() []Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.mu.all {
-		if c.guest != nil {
+		if c.client != nil {
 			d := counted[c.number]
 			all = append(all, Client{c.name, c.process.PID, c.since, d.Gathers, d.Lookups, d.Hits, c.scratch, d.HoldsFor.Seconds()})
 		}

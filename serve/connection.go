@@ -26,10 +26,10 @@ type connection struct {
 	name    string // from its greeting
 	since   time.Time
 	// Server.mu guards these.
-	attaching bool          // attached, or about to be
-	guest     sharing.Guest // nil unless attached
-	number    uint64        // of the guest
-	scratch   int64         // most bytes that it may allocate on each device, 0: no limit
+	attaching bool           // attached, or about to be
+	client    sharing.Client // nil unless attached
+	number    uint64         // of the client
+	scratch   int64          // most bytes that it may allocate on each device, 0: no limit
 
 	mu struct {
 		sync.Mutex
@@ -109,7 +109,7 @@ func (c *connection) refuse(err error) {
 // lose ends the attachment with the connection.
 func (c *connection) lose() {
 	c.server.mu.Lock()
-	g := c.guest
+	g := c.client
 	c.server.mu.Unlock()
 	if g != nil {
 		g.Lost()

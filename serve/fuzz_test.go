@@ -24,7 +24,7 @@ import (
 func FuzzServer_Requests(f *testing.F) {
 	for _, m := range []string{
 		wire.Attach, wire.Ready, wire.Status, wire.Stats, wire.Explain, wire.Explanations, wire.Missed, wire.Cached, wire.Update, wire.Invalidate, wire.Refresh,
-		wire.SetBudget, wire.Snapshot, wire.Drain, wire.Cancel, wire.Leave, wire.Vacate, wire.Hello, wire.Retarget, wire.Absent, wire.Prefetch, "none",
+		wire.SetBudget, wire.Snapshot, wire.Drain, wire.Cancel, wire.Leave, wire.FreeCaptures, wire.Hello, wire.Retarget, wire.Absent, wire.Prefetch, "none",
 	} {
 		f.Add(m, `{"table":0,"rows":[1],"lanes":3,"client":1,"bytes":30000}`, []byte("x"))
 		f.Add(m, `{"table":-1,"rows":[-1,9223372036854775807],"lanes":-3,"bytes":-1}`, []byte{})

@@ -190,7 +190,7 @@ func TestHostile_Captures(t *testing.T) {
 	}
 	check()
 	vacate := func(device, from, count int) error {
-		_, err := h.Call(ctx, wire.Vacate, wire.VacateRequest{Device: device, From: from, Count: count}, nil, nil)
+		_, err := h.Call(ctx, wire.FreeCaptures, wire.FreeCapturesRequest{Device: device, From: from, Count: count}, nil, nil)
 		return err
 	}
 	for _, bad := range [][3]int{{1, 0, 1}, {-1, 0, 1}, {0, -1, 1}, {0, 0, h.welcome.Captures + 1}, {0, math.MaxInt, 2}, {0, 2, math.MaxInt}, {0, 0, -1}, {0, 0, 1}} {

@@ -55,7 +55,7 @@ const (
 	TwoStages = 4
 )
 
-// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless the KERNELS line has an
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one, unless tuning.h has an
 // ahead of its own.
 const CoderAhead = 2
 
@@ -469,13 +469,6 @@ type Float8Args struct {
 	Scales, Block, Factor, _ uint32
 }
 
-// PooledFloat8Args are such a batch of float8 rows.
-type PooledFloat8Args struct {
-	Serve  ServeArgs
-	Pool   PoolArgs
-	Float8 Float8Args
-}
-
 // POOL_TABLES is the most tables whose rows one launch adds up, POOL_STARTS one more, and POOL_LEAST_ROWS the fewest positions that a tile is given.
 const (
 	PoolTables    = 64
@@ -557,9 +550,11 @@ type AbsentState struct {
 }
 
 // AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
-// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for count rows.
+// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for
+// count rows. The row of number padding is not listed where it is absent.
 type AbsentListArgs struct {
 	Misses, Counters, Index, Resolved, Words, List, Host, State, AheadFrom uint64
+	Padding                                                                int64
 	Batch, Count                                                           uint32
 }
 
@@ -570,14 +565,6 @@ type AbsentWaitArgs struct {
 	End                                 BatchEnd
 	Replay                              uint64
 	Batch, Round                        uint32
-}
-
-// PoolRowsArgs are the row numbers of a pooled batch, of which those of padding are left out, and what becomes of them: numbers for a batch that gathers the
-// rows, and places of the rows that it gathers. Limit is the table's length; narrow says that the rows are int32.
-type PoolRowsArgs struct {
-	Rows, Numbers, Places uint64
-	Padding, Limit        int64
-	Count, Narrow         uint32
 }
 
 // ReplayAbsent is where a replay lists absent rows: in list, which has room for count rows, and counts them in state. Ahead has room for as many row numbers:
@@ -699,7 +686,6 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-96]
 	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-408]
 	_ = [1]int{}[unsafe.Sizeof(Float8Args{})-16]
-	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-424]
 	_ = [1]int{}[unsafe.Sizeof(PooledTable{})-584]
 	_ = [1]int{}[unsafe.Sizeof(PooledTablesArgs{})-920]
 	_ = [1]int{}[unsafe.Sizeof(SumRowsArgs{})-224]
@@ -708,9 +694,8 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]
 	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-48]
-	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-80]
+	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-88]
 	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-72]
-	_ = [1]int{}[unsafe.Sizeof(PoolRowsArgs{})-48]
 	_ = [1]int{}[unsafe.Sizeof(ReplayAbsent{})-40]
 	_ = [1]int{}[unsafe.Sizeof(ReplayRowsArgs{})-376]
 	_ = [1]int{}[unsafe.Sizeof(BuddyRange{})-144]

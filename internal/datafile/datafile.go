@@ -50,6 +50,14 @@ func Split(path string, end *regexp.Regexp) (file, array string) {
 	return path, ""
 }
 
+// NameError is the error of a path that names no array of its file, or none where the file has several.
+type NameError struct{ Reason string }
+
+func (e *NameError) Error() string { return e.Reason }
+
+// Misnamed returns a NameError.
+func Misnamed(format string, values ...any) error { return &NameError{fmt.Sprintf(format, values...)} }
+
 // Error is an error with the package that found it and the name of the file, or of an array of the file.
 type Error struct {
 	Package, Name string

@@ -52,7 +52,7 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 func (a *archive) choose(c choice) (string, error) {
 	if c.array != "" {
 		if a.members[c.array] == nil {
-			return "", fmt.Errorf("array (%q) must be one of %s", clip(c.array), datafile.List(a.arrays))
+			return "", datafile.Misnamed("array (%q) must be one of %s", clip(c.array), datafile.List(a.arrays))
 		}
 		return c.array, nil
 	}
@@ -81,7 +81,7 @@ func (a *archive) choose(c choice) (string, error) {
 		}
 	}
 	if len(fits) != 1 {
-		return "", fmt.Errorf("arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s", c.minRank, len(fits), datafile.List(a.arrays))
+		return "", datafile.Misnamed("arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s", c.minRank, len(fits), datafile.List(a.arrays))
 	}
 	return fits[0], nil
 }

@@ -282,12 +282,12 @@ func (p *places) lists(text string) (lists [][]string, err error) {
 		for _, one := range split(list, ",") {
 			found := p.match(one)
 			if len(found) == 0 {
-				return nil, fmt.Errorf("tensor (%q) must be or match some of %s", datafile.Clip(one), datafile.List(p.names))
+				return nil, datafile.Misnamed("tensor (%q) must be or match some of %s", datafile.Clip(one), datafile.List(p.names))
 			}
 			names = append(names, found...)
 		}
 		if len(lists) > 0 && len(names) != len(lists[0]) {
-			return nil, fmt.Errorf("%q (%d tensors) must be as many as the %d before the plus", datafile.Clip(list), len(names), len(lists[0]))
+			return nil, datafile.Misnamed("%q (%d tensors) must be as many as the %d before the plus", datafile.Clip(list), len(names), len(lists[0]))
 		}
 		lists = append(lists, names)
 	}

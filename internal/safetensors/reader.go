@@ -100,7 +100,7 @@ func choose(tensors []tensor, name string, minRank int, prefer []string) (*tenso
 		if t := byName[name]; t != nil {
 			return t, nil
 		}
-		return nil, fmt.Errorf("tensor (%q) must be one of %s", datafile.Clip(name), datafile.List(names))
+		return nil, datafile.Misnamed("tensor (%q) must be one of %s", datafile.Clip(name), datafile.List(names))
 	}
 	for _, name := range prefer {
 		if t := byName[name]; t != nil {
@@ -113,7 +113,7 @@ func choose(tensors []tensor, name string, minRank int, prefer []string) (*tenso
 	case len(fits) == 1:
 		return fits[0], nil
 	}
-	return nil, fmt.Errorf("tensors of rank %d or more (%d) must be one, or be chosen as FILE.safetensors:NAME from %s", minRank, len(fits), datafile.List(names))
+	return nil, datafile.Misnamed("tensors of rank %d or more (%d) must be one, or be chosen as FILE.safetensors:NAME from %s", minRank, len(fits), datafile.List(names))
 }
 
 // check returns why a tensor cannot be opened, or nil.

@@ -25,22 +25,22 @@ type Options struct {
 // Owner lets processes in. It is safe for concurrent use.
 type Owner interface {
 	// Admit gives a process memory to map, with a board for so many lanes a device. send is called with the memory before Admit returns, and
-	// later with what changes, until it returns an error. Admit closes p when the guest has left, or after an error. It waits while rows of a lost device are
+	// later with what changes, until it returns an error. Admit closes p when the client has left, or after an error. It waits while rows of a lost device are
 	// withdrawn.
-	Admit(ctx context.Context, p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
-	// Guest returns the guest of a number, nil if there is none.
-	Guest(number uint64) Guest
-	// ReadAbsent reads rows of a table that a guest has not found in the host tier.
+	Admit(ctx context.Context, p Process, lanes int, send func(*wire.Message) error) (Client, *wire.Welcome, error)
+	// Client returns the client of a number, nil if there is none.
+	Client(number uint64) Client
+	// ReadAbsent reads rows of a table that a client has not found in the host tier.
 	ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.AbsentRows, error)
-	// Disconnected returns how many guests have lost their connection and may still run batches.
+	// Disconnected returns how many clients have lost their connection and may still run batches.
 	Disconnected() int
-	// Misses returns what the owner knows of rows that a batch of a guest has missed.
+	// Misses returns what the owner knows of rows that a batch of a client has missed.
 	Misses(table int, rows []int64) (*wire.Misses, error)
-	// Describe describes the guests, in the order of their numbers.
+	// Describe describes the clients, in the order of their numbers.
 	Describe() []Description
 }
 
-// Description describes a guest.
+// Description describes a client.
 type Description struct {
 	Number                 uint64
 	Name                   string
@@ -49,13 +49,13 @@ type Description struct {
 	HoldsFor               time.Duration // how long it has held back changes, 0 unless that is too long
 }
 
-// Guest is a process that reads the cache's memory. It is safe for concurrent use.
-type Guest interface {
+// Client is a process that reads the cache's memory. It is safe for concurrent use.
+type Client interface {
 	// Ready lets batches of the client begin, once it has mapped the memory that it is to read now. It says whether that is so.
 	Ready() bool
-	// Vacate takes over what captured batches on places of a device have counted, and zeroes that, so that others can have the places. It returns an
+	// FreeCaptures takes over what captured batches on places of a device have counted, and zeroes that, so that others can have the places. It returns an
 	// error if there are no such places, or if a replay runs.
-	Vacate(device, from, count int) error
+	FreeCaptures(device, from, count int) error
 	// Leave forgets the client, none of whose batches runs. Only the first call has an effect.
 	Leave()
 	// Lost says that the client's connection has ended. A client whose process may still run is kept until that has ended, too.

@@ -65,6 +65,73 @@ func Open(path string) (File, error) {
 	return r, nil
 }
 
+// OpenArray is Open for an array whose first axis numbers the rows, as NumPy has it: the other axes, if there are any, are the row. It returns the axes, too: of rows
+// of parts, and of tensors that are joined or follow each other, the rows and the elements of a row.
+func OpenArray(path string) (File, []int, error) {
+	f, err := Open(path)
+	if err != nil {
+		// A vector has too few axes for Open.
+		var vector File
+		if isSafetensors(path) {
+			if r, e := safetensors.Open(path, 1, array); e == nil {
+				vector = r
+			}
+		} else if r, e := npy.Open(path, 1, array); e == nil {
+			vector = r
+		}
+		if vector == nil {
+			return nil, nil, err
+		}
+		f = vector
+	}
+	shape := []int{f.Rows(), f.RowBytes() / f.DType().Size()}
+	if shaped, ok := f.(interface{ Shape() []int }); ok && !f.DType().IsRow() {
+		shape = shaped.Shape()
+	}
+	if f.DType().IsRow() {
+		shape[1] = f.RowBytes()
+	}
+	if len(shape) < 3 {
+		return f, shape, nil
+	}
+	a := &byFirstAxis{File: f, rows: shape[0]}
+	if from, ok := f.(ranged); ok {
+		return &rangedByFirstAxis{a, from}, shape, nil
+	}
+	return a, shape, nil
+}
+
+// ranged is a file whose rows can be read in any order.
+type ranged interface {
+	ReadFrom(row int64, dst []byte) error
+}
+
+// byFirstAxis is a file of more than two axes, several of whose rows by the last axis are a row by the first.
+type byFirstAxis struct {
+	File
+	rows int
+}
+
+func (a *byFirstAxis) Rows() int     { return a.rows }
+func (a *byFirstAxis) RowBytes() int { return a.each() * a.File.RowBytes() }
+
+// each is how many rows by the last axis are a row.
+func (a *byFirstAxis) each() int { return a.File.Rows() / a.rows }
+
+func (a *byFirstAxis) Read(dst []byte) (rows int, err error) {
+	n, err := a.File.Read(dst)
+	return n / a.each(), err
+}
+
+type rangedByFirstAxis struct {
+	*byFirstAxis
+	from ranged
+}
+
+func (a *rangedByFirstAxis) ReadFrom(row int64, dst []byte) error {
+	return a.from.ReadFrom(row*int64(a.each()), dst)
+}
+
 // IsCheckpoint is that of package safetensors. A folder is pages if it is none.
 func IsCheckpoint(path string) bool { return safetensors.IsCheckpoint(path) }
 

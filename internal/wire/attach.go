@@ -3,9 +3,9 @@ package wire
 // Leave is the request by which a client says that none of its threads reads the memory of an attachment any more: LeaveRequest.
 const Leave = "leave"
 
-// Vacate is the request by which a client gives back places of captured batches none of whose replays runs: VacateRequest. When it is answered, their
+// FreeCaptures is the request by which a client gives back places of captured batches none of whose replays runs: FreeCapturesRequest. When it is answered, their
 // counts are zero.
-const Vacate = "vacate"
+const FreeCaptures = "free_captures"
 
 // AttachRequest asks for the cache's memory.
 type AttachRequest struct {
@@ -156,8 +156,8 @@ type LeaveRequest struct {
 	Client uint64 `json:"client"`
 }
 
-// VacateRequest names Count places of a device from number From on.
-type VacateRequest struct {
+// FreeCapturesRequest names Count places of a device from number From on.
+type FreeCapturesRequest struct {
 	Device int `json:"device"`
 	From   int `json:"from"`
 	Count  int `json:"count"`

@@ -1,4 +1,4 @@
-"""What a read costs the Python thread, what it keeps of the library's rate, and what many reads, opens and closes leave behind.
+"""What a read costs the Python thread, and what it keeps of the library's rate.
 
     python calls.py --device cuda --json calls.json
 
@@ -8,29 +8,22 @@ One line for each figure; the JSON has the same names. On a GPU it needs torch w
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 import statistics
-import threading
 import time
 from pathlib import Path
 from typing import Any, Callable
 
-import numpy as np
 import torch
 
 import tensorcache
 
 ROWS, COLUMNS = 1_000_000, 128
-ROUNDS = 4  # of reads and opens, after each of which memory is looked at
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", choices=("cuda", "host"))
-    parser.add_argument("--calls", type=int, default=1_000_000, help="reads from 8 threads together")
-    parser.add_argument("--opens", type=int, default=1000, help="opens and closes")
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
     on = "cuda" if args.device == "cuda" else "cpu"
@@ -40,8 +33,6 @@ def main() -> None:
         found["rows_cached"] = x.stats()["rows_cached"]
         found.update(cost(x, on))
         found.update(rate(x, on))
-        found.update(growth_of_calls(x, on, args.calls))
-    found.update(growth_of_opens(args.device, args.opens))
     for name, value in found.items():
         print(f"{name:32}{value}", flush=True)
     if args.json:
@@ -111,85 +102,6 @@ def seconds(call: Callable[[], object], on: str) -> float:
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) / 1e4
-
-
-def growth_of_calls(x: Any, on: str, calls: int) -> dict[str, Any]:
-    """Eight threads read a few rows at a time, each on a stream of its own."""
-    failed: list[BaseException] = []
-
-    def read(n: int) -> None:
-        ids = torch.randint(0, ROWS, (32,), device=on)
-        stream = torch.cuda.Stream() if on == "cuda" else None
-        try:
-            with torch.cuda.stream(stream):
-                for _ in range(n):
-                    x[ids]
-                synchronize(on)
-        except BaseException as e:
-            failed.append(e)
-
-    def run(n: int) -> float:
-        threads = [threading.Thread(target=read, args=(n // 8,)) for _ in range(8)]
-        began = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return time.perf_counter() - began
-
-    run(min(calls, 80_000))
-    rounds, took = [held(on, x)], 0.0
-    for _ in range(ROUNDS):
-        took += run(calls // ROUNDS)
-        rounds.append(held(on, x))
-    if failed:
-        raise failed[0]
-    return {"calls": calls, "calls_per_second": round(calls / took), **grown("calls", rounds)}
-
-
-def growth_of_opens(device: str, opens: int) -> dict[str, Any]:
-    """Opens and closes a small cache again and again."""
-    on = "cuda" if device == "cuda" else "cpu"
-    rows = np.random.default_rng(1).standard_normal((1000, 32)).astype(np.float32)
-
-    def cycle() -> None:
-        with tensorcache.open(rows, "50%", device=device, codec="none") as x:
-            x[torch.arange(100, device=on)]
-
-    for _ in range(30):
-        cycle()
-    rounds = [held(on)]
-    began = time.perf_counter()
-    for _ in range(ROUNDS):
-        for _ in range(opens // ROUNDS):
-            cycle()
-        rounds.append(held(on))
-    took = time.perf_counter() - began
-    return {"opens": opens, "open_ms": round(1e3 * took / max(1, opens), 3), **grown("opens", rounds)}
-
-
-def held(on: str, x: Any = None) -> dict[str, int]:
-    """Bytes of the process in host memory, bytes taken on the GPU, of these by torch and by the cache for batches, and threads of the process."""
-    gc.collect()
-    taken = 0
-    if on == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info()
-        taken = total - free
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    found = {"host_bytes": resident, "gpu_bytes": taken, "threads": len(os.listdir("/proc/self/task"))}
-    if on == "cuda":
-        found["torch_bytes"] = torch.cuda.memory_reserved()
-    if x is not None:
-        stats = x.cache.stats()
-        found["batch_bytes"] = stats["scratch_bytes"] + stats["staging_bytes"]
-    return found
-
-
-def grown(what: str, rounds: list[dict[str, int]]) -> dict[str, list[int]]:
-    """By how much each round grew: memory that is kept once and used again is in the first only."""
-    return {f"{what}_grew_{name}": [b[name] - a[name] for a, b in zip(rounds, rounds[1:])] for name in rounds[0]}
 
 
 def synchronize(on: str) -> None:

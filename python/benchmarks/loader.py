@@ -11,6 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import typing
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader, NodeLoader
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from features import COLUMNS, Features
 from graph import Batch, Graph, Sampler, power_law
@@ -18,16 +22,8 @@ from model import Trainer
 
 BUDGET = 0.1  # GPU memory for rows ÷ bytes of the table
 
-try:
-    from torch_geometric import typing
-    from torch_geometric.data import Data
-    from torch_geometric.loader import NeighborLoader, NodeLoader
-    from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
-except ImportError:
-    BaseSampler = object
 
-
-class TorchSampler(BaseSampler):  # type: ignore[misc]
+class TorchSampler(BaseSampler):
     """graph.Sampler as a sampler of PyG."""
 
     edge_permutation = None
@@ -47,8 +43,6 @@ class TorchSampler(BaseSampler):  # type: ignore[misc]
 
 def measure_loader(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Returns the mean ms of an iteration by method, or why there are none."""
-    if BaseSampler is object:
-        return {"skipped": "torch_geometric is not installed"}
     try:
         return _measure(options, device)
     except RuntimeError as e:  # of DataLoader, when a worker process ends or is late

@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch_geometric import __version__ as _pyg
+from torch_geometric.nn import SAGEConv
 
 from graph import CLASSES, Batch
 
-try:
-    from torch_geometric import __version__ as _pyg
-    from torch_geometric.nn import SAGEConv
-
-    LAYER = f"SAGEConv of torch_geometric {_pyg}"
-except ImportError:
-    SAGEConv = None
-    LAYER = "mean by index_add"
-
-
-class Mean(nn.Module):
-    """The layer W1 · mean of neighbours + W2 · own, which SAGEConv is, for machines without torch_geometric."""
-
-    def __init__(self, width: int, out: int):
-        super().__init__()
-        self.neighbours, self.own = nn.Linear(width, out), nn.Linear(width, out, bias=False)
-
-    def forward(self, x: tuple[Tensor, Tensor], edges: Tensor) -> Tensor:
-        source, target = x
-        total = torch.zeros_like(target).index_add_(0, edges[1], source[edges[0]])
-        count = torch.zeros(len(target), device=target.device).index_add_(0, edges[1], torch.ones_like(edges[1], dtype=torch.float32))
-        out: Tensor = self.neighbours(total / count.clamp_(min=1)[:, None]) + self.own(target)
-        return out
+LAYER = f"SAGEConv of torch_geometric {_pyg}"
 
 
 class SAGE(nn.Module):
@@ -38,7 +18,7 @@ class SAGE(nn.Module):
     def __init__(self, width: int, hops: int, hidden: int = 256):
         super().__init__()
         widths = [width] + [hidden] * (hops - 1) + [CLASSES]
-        self.layers = nn.ModuleList((SAGEConv or Mean)(a, b) for a, b in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(SAGEConv(a, b) for a, b in zip(widths, widths[1:]))
 
     def forward(self, x: Tensor, batch: Batch, bounds: bool = False) -> Tensor:
         """Returns the classes' scores of the batch's seeds. x holds the features of batch.ids.

@@ -7,7 +7,7 @@ fetching differs between methods; they take turns batch by batch. Each method's 
 differ, the exit status is 1 and no results are written.
 
     python python/benchmarks/training_loop.py --out docs/results/training-loop.json     # minutes, on a GPU
-    python python/benchmarks/training_loop.py --quick                                   # seconds, on any machine
+    python python/benchmarks/training_loop.py --quick                                   # seconds, on any machine with torch and torch-geometric
 
 On a GPU the neighbours are sampled by a few kernels, and a training step is a CUDA graph: launched one by one from Python, their kernels took
 3 to 5 ms an iteration with every method, which hid what fetching costs.

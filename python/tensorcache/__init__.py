@@ -36,8 +36,7 @@ from typing import Any
 from . import errors
 from ._abi import VERSION as __version__
 from ._open import open
-from ._pages import Pages
-from ._resident import Resident
+from ._settings import Pages, Resident
 from .cache import Cache
 from .errors import (
     ArgumentError,

@@ -151,7 +151,7 @@ class Table(_Sized):
         ("resident_max_target", c_int32),
         ("resident_retarget", c_int32),
         ("resident_buddy", c_int32),
-        ("reserved", c_int32),
+        ("first_axis", c_int32),
         ("parts", c_char_p),
         ("cold", c_char_p),
         ("cold_cache", c_char_p),
@@ -182,9 +182,11 @@ class TableInfo(_Sized):
         ("row_bytes", c_int64),
         ("columns", c_int64),
         ("dtype", c_int32),
-        ("reserved", c_int32),
+        ("axes", c_int32),
         ("name", c_char * 256),
         ("codec", c_char * 64),
+        ("shape", c_int64 * 8),
+        ("parts", c_char * 256),
     ]
 
 

@@ -17,9 +17,10 @@ from ._library import check, library
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ._ngram_table import RowFormat
+    from .ngram import RowFormat
     from .table import Table
 
+Memory = tuple[int, int, int]  # of row numbers or offsets: address, type and number
 _FLOATS = ("float32", "float16", "bfloat16")
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # their sums are float32
 _SCALES = ("float8_e8m0fnu", "float32")
@@ -30,7 +31,7 @@ def summed(table: Table) -> tuple[Element, tuple[int, ...]]:
     of = table._element
     if of.name in _FLOAT8:
         return element("float32"), table._row_shape
-    columns = values_of(table._parts()) if of.name == "uint8" else 0
+    columns = values_of(table._parts)
     return (element("float32"), (columns,)) if columns else (of, table._row_shape)
 
 
@@ -88,91 +89,57 @@ def bags_of(ids_shape: Sequence[int], offsets: Optional[int], last: bool) -> tup
 
 
 def structure(
-    to: _abi.Pooled,
-    table: int,
-    how: Pooling,
-    size: int,
-    ids: tuple[int, int, int],
-    offsets: Optional[tuple[int, int, int]],
-    weights: Optional[int],
-    out: int,
-    stride: int,
-    bags: tuple[int, int] = (0, 0),
-) -> None:
-    """Fills the library's structure. ``ids`` and ``offsets`` are address, type and number; ``bags``, if some of those that offsets describe are chosen, the first and
-    how many."""
-    to.size, to.table = ctypes.sizeof(_abi.Pooled), table
+    to: _abi.Pooled, table: int, how: Pooling, size: int, ids: Memory, offsets: Optional[Memory], weights: Optional[int], out: int, stride: int,
+    row: Optional[RowFormat] = None, first: int = 0, bags: int = 0,
+) -> None:  # fmt: skip
+    """Fills the library's structure. ``bags`` is how many of those that offsets describe are chosen, from ``first`` on; 0: all. ``row`` is what the bytes of rows are, if they
+    are float8 values that the table's type does not say."""
+    to.size, to.table, to.bag = ctypes.sizeof(_abi.Pooled), table, size
     to.ids, to.id_type, to.n = ids
-    to.mode, to.output = how.mode, how.output.code
-    to.bag = size
-    if offsets is not None:
-        to.offsets, to.offset_type, to.offset_count = offsets
-        to.last_offset = int(how.last)
-    else:
-        to.offset_type = _abi.INT64
-    to.weights = weights
+    to.mode, to.output, to.last_offset = how.mode, how.output.code, offsets is not None and how.last
+    to.offsets, to.offset_type, to.offset_count = offsets or (None, _abi.INT64, 0)
+    to.weights, to.out, to.out_stride = weights, out, stride
+    to.first_bag, to.bags = first, bags
     if how.padding is not None:
         to.has_padding, to.padding = 1, how.padding
-    to.out, to.out_stride = out, stride
-    to.first_bag, to.bags = bags
-
-
-def row_of_float8(to: _abi.Pooled, row: RowFormat) -> None:
-    """Fills in what the bytes of rows are."""
-    to.float8, to.float8_factor = _abi.DTYPE[row.values], row.scale
-    if row.block:
-        to.float8_scales, to.float8_block = _abi.FLOAT8_E8M0, row.block
+    if row is not None:
+        to.float8, to.float8_factor = _abi.DTYPE[row.values], row.scale
+        if row.block:
+            to.float8_scales, to.float8_block = _abi.FLOAT8_E8M0, row.block
 
 
 def embedding_bag(
-    table: Table, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
-) -> Any:
-    """``Table.embedding_bag`` with NumPy arrays."""
+    table: Table, ids: Any, offsets: Any = None, mode: str = "sum", weights: Any = None, last: bool = False, padding: Optional[int] = None, dtype: Any = None,
+    out: Any = None, each: bool = False,
+) -> Any:  # fmt: skip
+    """``Table.embedding_bag`` with NumPy arrays. With ``each``, every row is a bag of its own, for ids of any shape: ``Table.gather`` with elements of another type."""
     numbers = host_ids(ids, len(table))
     of, row_shape = summed(table)
     how = pooling(of, len(table), mode, last, padding, dtype, weights is not None)
     positions = None if offsets is None else host_ids(offsets, numbers.size + 1, "offsets")
     if positions is not None and positions.ndim != 1:
         raise ArgumentError(f"tensorcache: offsets (shape {positions.shape}) must have one axis")
-    bags, size = bags_of(numbers.shape, None if positions is None else positions.size, last)
-    factors = None
-    if weights is not None:
-        factors = np.asarray(weights)
+    factors = None if weights is None else np.asarray(weights)
+    if factors is not None:
         if factors.dtype.kind in "bcOSUMm":
             raise TypeError(f"tensorcache: per_sample_weights ({factors.dtype}) must be real numbers")
         factors = np.ascontiguousarray(factors, dtype=np.float32)
         if factors.shape != numbers.shape:
             raise ArgumentError(f"tensorcache: per_sample_weights (shape {factors.shape}) must have the shape of ids, {numbers.shape}")
-    shape = (bags, *row_shape)
-    stride = 0
-    if out is None:
-        out = np.zeros(shape, how.output.numpy) if size == 0 and numbers.ndim == 2 else np.empty(shape, how.output.numpy)
+    if each:
+        shape, size = (*numbers.shape, *row_shape), 1
     else:
-        stride = table._row_stride(out, shape, how.output, len(row_shape))
-    if numbers.ndim == 2 and size == 0:  # bags without rows
+        bags, size = bags_of(numbers.shape, None if positions is None else positions.size, last)
+        shape = (bags, *row_shape)
+    stride = 0 if out is None else table._row_stride(out, shape, how.output, len(row_shape))
+    out = np.empty(shape, how.output.numpy) if out is None else out
+    if size == 0 and positions is None:  # bags without rows
         out[...] = 0
         return out
-    offsets_at, factors_at = None if positions is None else in_memory(positions), None if factors is None else factors.ctypes.data
-    return _reduced(table, how, size, numbers, offsets_at, factors_at, out, stride)
-
-
-def _reduced(
-    table: Table, how: Pooling, size: int, ids: np.ndarray[Any, Any], offsets: Optional[tuple[int, int, int]], weights: Optional[int], out: Any, stride: int
-) -> Any:
-    """Has the library reduce one batch, and returns ``out``."""
     batch = _abi.Pooled()
-    structure(batch, table._index, how, size, in_memory(ids), offsets, weights, out.ctypes.data, stride)
+    structure(
+        batch, table._index, how, size, in_memory(numbers), None if positions is None else in_memory(positions), None if factors is None else factors.ctypes.data,
+        out.ctypes.data, stride,
+    )  # fmt: skip
     check(library().tc_gather_pooled_host(table._handle, -1, ctypes.byref(batch), 1))
     return out
-
-
-def gather_as(table: Table, numbers: np.ndarray[Any, Any], dtype: Any, out: Any) -> Any:
-    """``Table.gather`` with elements of another type, in NumPy arrays: each row is a bag of its own."""
-    of, row_shape = summed(table)
-    how = pooling(of, len(table), "sum", False, None, dtype, False)
-    shape, stride = (*numbers.shape, *row_shape), 0
-    if out is None:
-        out = np.empty(shape, how.output.numpy)
-    else:
-        stride = table._row_stride(out, shape, how.output, len(row_shape))
-    return _reduced(table, how, 1, numbers, None, None, out, stride)

@@ -10,8 +10,8 @@ import numpy as np
 
 from . import _abi
 from ._bags import pooling, structure, summed
+from ._checks import row_stride
 from ._library import check, library
-from ._strides import row_stride
 from .errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ PyG's loaders give each batch the rows of its nodes of tensors and arrays, and t
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -36,30 +35,22 @@ class _AtImport(MetaPathFinder):
     def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
         if name != _STORAGE:
             return None
-        behind = itertools.islice(itertools.dropwhile(lambda finder: finder is not self, list(sys.meta_path)), 1, None)
-        found = (finder.find_spec(name, path, target) for finder in behind if hasattr(finder, "find_spec"))
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _GuardingLoader(self, spec.loader)  # type: ignore[assignment]
+        finders = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
+        loader: Any = spec and spec.loader
+        if hasattr(loader, "exec_module"):
+            load = loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                load(module)
+                # The loader may load further modules: a zipimporter is that of a folder.
+                if module.__name__ == _STORAGE and hasattr(module, "BaseStorage"):
+                    _guard(module)
+                    if self in sys.meta_path:
+                        sys.meta_path.remove(self)
+
+            loader.exec_module = exec_module
         return spec
-
-
-class _GuardingLoader:
-    """The loader of one module, by another, which loads further modules too: a zipimporter is that of a folder."""
-
-    def __init__(self, finder: MetaPathFinder, loader: Any) -> None:
-        self._finder, self._loader = finder, loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def exec_module(self, module: Any) -> None:
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        if hasattr(module, "BaseStorage"):
-            _guard(module)
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
 
 
 def _guard(storage: Any) -> None:

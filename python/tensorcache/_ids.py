@@ -14,14 +14,9 @@ from .errors import ArgumentError, RowError
 Array = np.ndarray[Any, Any]
 
 
-def id_type(ids: Array) -> int:
-    """Returns the library's type of an array of ``host_ids``."""
-    return _abi.INT32 if ids.dtype.itemsize == 4 else _abi.INT64
-
-
 def in_memory(ids: Array) -> tuple[int, int, int]:
     """Returns an array of ``host_ids`` as the library's functions take it: address, type and number."""
-    return ids.ctypes.data, id_type(ids), ids.size
+    return ids.ctypes.data, _abi.INT32 if ids.dtype.itemsize == 4 else _abi.INT64, ids.size
 
 
 def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
@@ -63,66 +58,50 @@ def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-class TrainingSet:
-    """Batches of row numbers from which a cache learns, as the library takes them."""
+def training_batches(train: object, names: list[str], rows: list[int]) -> list[tuple[int, Array]]:
+    """Returns batches of row numbers from which a cache learns, each with the index of its table. ``rows`` are the tables' numbers of rows."""
+    batches: list[tuple[int, Array]] = []
 
-    def __init__(self, train: object, names: list[str], rows: list[int]) -> None:
-        self._names, self._rows = names, rows
-        self.batches: list[tuple[int, Array]] = []
-        if train is not None:
-            self._add_all(train)
-
-    def _add_all(self, train: object) -> None:
-        if isinstance(train, Mapping):
-            for name, of_table in train.items():
-                if name not in self._names:
-                    raise ArgumentError(f"tensorcache: train (table {name!r}) must name one of the tables {', '.join(self._names)}")
-                self._add_table(self._names.index(name), of_table)
-        else:
-            self._add_table(0, train)
-
-    def _add_table(self, table: int, train: object) -> None:
-        if _is_array(train):
-            self._add(table, train)
-            return
-        if not isinstance(train, Iterable):
-            raise TypeError(f"tensorcache: train ({type(train).__name__}) must be row numbers, or batches of row numbers")
-        if isinstance(train, (list, tuple)) and train and all(isinstance(i, (int, np.integer)) for i in train):
-            self._add(table, train)
-            return
-        first = len(self.batches)
-        for batch in train:
-            self._add_batch(table, batch)
-            if not isinstance(train, (list, tuple)):  # an iterator may yield one buffer again and again
-                self.batches[first:] = [(of, ids.copy()) for of, ids in self.batches[first:]]
-                first = len(self.batches)
-
-    def _add_batch(self, table: int, batch: Any) -> None:
-        """Adds a batch of row numbers, or of a PyG loader, which has them as ``n_id``, in a heterogeneous graph for each type of nodes."""
-        kinds = getattr(batch, "node_types", None)
-        if kinds is not None:
-            for kind in kinds:
-                if kind in self._names:
-                    self._add(self._names.index(kind), batch[kind].n_id)
-        elif isinstance(batch, Mapping):
-            self._add_all(batch)
-        else:
-            self._add(table, getattr(batch, "n_id", batch))
-
-    def _add(self, table: int, ids: object) -> None:
-        found = host_ids(ids, self._rows[table])
+    def add(table: int, ids: object) -> None:
+        found = host_ids(ids, rows[table])
         if found.size:
-            self.batches.append((table, found))
+            batches.append((table, found))
 
-    def structures(self) -> Any:
-        """Returns an array of the library's structures. The set must stay alive until the opening has ended."""
-        array = (_abi.Training * max(1, len(self.batches)))()
-        for structure, (table, ids) in zip(array, self.batches):
-            structure.table = table
-            structure.ids, structure.id_type, structure.n = in_memory(ids)
-        return array
+    def add_all(train: object) -> None:
+        if not isinstance(train, Mapping):
+            add_table(0, train)
+            return
+        for name, of_table in train.items():
+            if name not in names:
+                raise ArgumentError(f"tensorcache: train (table {name!r}) must name one of the tables {', '.join(names)}")
+            add_table(names.index(name), of_table)
 
+    def add_table(table: int, train: object) -> None:
+        torch = sys.modules.get("torch")
+        listed = isinstance(train, (list, tuple))
+        if isinstance(train, np.ndarray) or torch is not None and isinstance(train, torch.Tensor):
+            add(table, train)
+        elif not isinstance(train, Iterable):
+            raise TypeError(f"tensorcache: train ({type(train).__name__}) must be row numbers, or batches of row numbers")
+        elif listed and train and all(isinstance(i, (int, np.integer)) for i in train):
+            add(table, train)
+        else:
+            for batch in train:
+                first = len(batches)
+                add_batch(table, batch)
+                if not listed:  # an iterator may yield one buffer again and again
+                    batches[first:] = [(of, ids.copy()) for of, ids in batches[first:]]
 
-def _is_array(train: object) -> bool:
-    torch = sys.modules.get("torch")
-    return isinstance(train, np.ndarray) or torch is not None and isinstance(train, torch.Tensor)
+    def add_batch(table: int, batch: Any) -> None:
+        """Adds a batch of row numbers, or of a PyG loader, which has them as ``n_id``, in a heterogeneous graph for each type of nodes."""
+        if (kinds := getattr(batch, "node_types", None)) is not None:
+            for kind in (kind for kind in kinds if kind in names):
+                add(names.index(kind), batch[kind].n_id)
+        elif isinstance(batch, Mapping):
+            add_all(batch)
+        else:
+            add(table, getattr(batch, "n_id", batch))
+
+    if train is not None:
+        add_all(train)
+    return batches

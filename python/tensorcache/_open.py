@@ -5,22 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, overload
 
 import numpy as np
 
 from . import _abi
-from ._attach import attach
-from ._checks import choice, integer, seconds, text
-from ._ids import TrainingSet
+from ._checks import Size, choice, integer, number, parse_size, text
+from ._ids import in_memory, training_batches
 from ._library import check, library, log_level
-from ._opening import Progress, open_cache
-from ._pages import Pages, is_cluster
+from ._opening import Progress, attach_cache, open_cache, tables_of
 from ._plan import opening
-from ._resident import Resident
-from ._sizes import Size, parse_size
-from ._sources import Description, Source, describe_all, mapped_file
+from ._settings import Pages, Resident
+from ._sources import Description, Source, describe_all, is_cluster, mapped_file
 from .cache import Cache
 from .errors import ArgumentError, FileError
 from .table import Table
@@ -192,36 +189,42 @@ def open(
     >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
     """
     arguments = dict(locals())
-    if isinstance(source, str) and source.startswith("unix:"):
-        if what := next(_given(arguments, _ONLY_OPENING), None):
-            raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must not be given for the cache of another process: its owner has decided it")
-        memory = 0 if scratch is None else parse_size(scratch, 0, "scratch")
-        patience = 0.0 if timeout is None else seconds(timeout, "timeout", 0.1)
-        return attach(source, text(name), *_threads(workers, host_threads), seconds(wait, "wait", 0), memory, patience)
-    if what := next(_given(arguments, _ONLY_ATTACHING), None):
-        raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must only be given for the address of another process's cache (unix:PATH)")
+    attaching = isinstance(source, str) and source.startswith("unix:")
+    for what in _ONLY_OPENING if attaching else _ONLY_ATTACHING:
+        if not _is_default(what, arguments[what]):
+            place = "not be given for the cache of another process: its owner has decided it" if attaching else "only be given for the address of another process's cache (unix:PATH)"
+            raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must {place}")
+    settings: dict[str, Any] = dict(
+        name=text(name), log_level=log_level(), workers=integer(workers, "workers", 0, 4096), host_threads=integer(host_threads, "host_threads", -1, 4096)
+    )
+    lib = library()
+    if attaching:
+        seconds = number(wait, "wait", 0, 1e9, " seconds")
+        attachment = _abi.AttachConfig(**settings)
+        attachment.scratch = 0 if scratch is None else parse_size(scratch, 0, "scratch")
+        attachment.timeout = 0 if timeout is None else number(timeout, "timeout", 0.1, 1e9, " seconds")
+        handle = attach_cache(str(source), seconds, attachment)
+        return _served(handle, lambda: Cache(handle, tables_of(handle), [], {}))
     if gpu_memory is None:
         raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
     names, whole = [table.name for table in tables], sum(table.nbytes for table in tables)
-    lib = library()
-    config = _abi.Config(name=text(name), policy=text(policy), log_level=log_level())
+    config = _abi.Config(policy=text(policy), cold=bool(cold), no_equal_rows=not equal_rows, shared=listen is not None, **settings)
     config.gpu_memory = parse_size(gpu_memory, whole)
+    config.host_memory = 0 if host_memory is None else parse_size(host_memory, whole, "host_memory")
+    config.host_packed = choice(host_tier, "host_tier", ("inplace", "packed")) == "packed"
+    config.restore = None if restore is None else os.fsencode(restore)
+    config.seed = integer(seed, "seed", 0, 2**64 - 1)
     config.backend, gpus = _backend(device)
     ordinals = (ctypes.c_int32 * len(gpus))(*gpus)
     if gpus:
         config.devices, config.gpus = len(gpus), ctypes.addressof(ordinals)
-    training = TrainingSet(train, names, [table.shape[0] for table in tables])
-    config.training, config.training_batches = training.structures(), len(training.batches)
-    config.cold, config.host_packed = int(cold), choice(host_tier, "host_tier", ("inplace", "packed")) == "packed"
-    config.no_equal_rows = int(not equal_rows)
-    config.restore = None if restore is None else os.fsencode(restore)
+    batches = training_batches(train, names, [table.shape[0] for table in tables])  # until the cache is open
+    training = (_abi.Training * max(1, len(batches)))()
+    for batch, (of, ids) in zip(training, batches):
+        batch.table, (batch.ids, batch.id_type, batch.n) = of, in_memory(ids)
+    config.training, config.training_batches = training, len(batches)
     _refresh(config, refresh)
-    config.workers, config.host_threads = _threads(workers, host_threads)
-    if host_memory is not None:
-        config.host_memory = parse_size(host_memory, whole, "host_memory")
-    config.seed = integer(seed, "seed", 0, 2**64 - 1)
-    config.shared = listen is not None
     codecs = _of_tables(codec, names, "codec", str, "auto")
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     residents = _of_tables(resident, names, "resident", (int, np.integer, Resident), None)
@@ -232,27 +235,39 @@ def open(
         _fill(structure, table, adopt)
         structure.codec = text(codecs[table.name])
         structure.capacity = integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
-        if (wanted := residents[table.name]) is not None and wanted is not False:
+        wanted = residents[table.name]
+        if wanted is not None and wanted is not False:
             if not isinstance(wanted, Resident):
                 wanted = Resident() if wanted is True else Resident(integer(wanted, "resident", 16, 2**20))
             wanted.fill(structure)
-        if (more := paged[table.name]) is not None:
-            more.fill(structure, table.name)
+        if paged[table.name] is not None:
+            paged[table.name].fill(structure, table.name)
     try:
         handle = open_cache(ctypes.byref(config), structures, names, progress)
     except FileError as e:
         raise _with_file(e, tables)
-    adopted = [table.owner for table in tables if adopt]
-    try:
+
+    def listening() -> Cache:
         described = {table.name: (table.element, table.shape) for table in tables}
-        cache = Cache(handle, described, adopted, {table.name: _absolute(table.path) for table in tables if table.path})
-        cache._opening = opening(tables, arguments, residents, training)
+        # What a plan can read as it is: commands take the last axis for the row.
+        sources = {table.name: _absolute(table.path) for table in tables if table.path and len(table.shape) == 2}
+        cache = Cache(handle, described, [table.owner for table in tables if adopt], sources)
+        cache._opening = opening(tables, arguments, residents, batches)
         if listen is not None:
             check(lib.tc_listen(handle, text(listen), None))
+        return cache
+
+    return _served(handle, listening, isinstance(source, Mapping))
+
+
+def _served(handle: int, make: Callable[[], Cache], several: bool = False) -> Union[Table, Cache]:
+    """Makes the cache of a handle, which is closed if that fails, and returns it, or its only table unless there may be several."""
+    try:
+        cache = make()
     except BaseException:
-        lib.tc_close(handle)
+        library().tc_close(handle)
         raise
-    return cache if isinstance(source, Mapping) else cache[names[0]]
+    return cache if several or len(cache) != 1 else cache[next(iter(cache))]
 
 
 def _with_file(error: FileError, tables: list[Description]) -> FileError:
@@ -275,16 +290,10 @@ _ONLY_OPENING = (
 _ONLY_ATTACHING = ("timeout", "scratch", "wait")
 
 
-def _given(arguments: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
-    """Yields those of some arguments of ``open`` that are not its defaults."""
-    for name in names:
-        value, default = arguments[name], _DEFAULTS.get(name)
-        if value is not default and (default is None or value != default):
-            yield name
-
-
-def _threads(workers: Any, host_threads: Any) -> tuple[int, int]:
-    return integer(workers, "workers", 0, 4096), integer(host_threads, "host_threads", -1, 4096)
+def _is_default(name: str, value: Any) -> bool:
+    """Whether an argument of ``open`` has its default."""
+    default = (open.__kwdefaults__ or {}).get(name)
+    return value is default or default is not None and bool(value == default)
 
 
 def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
@@ -292,7 +301,7 @@ def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
     if table.path:
         if adopt:
             raise ArgumentError(f"tensorcache: adopt (True) must be False for a file ({table.path})")
-        structure.path = os.fsencode(table.path)
+        structure.path, structure.first_axis = os.fsencode(table.path), 1
         if not table.as_file:
             structure.dtype = table.element.code
         structure.parts = table.parts.encode() or None
@@ -346,6 +355,3 @@ def _of_tables(value: Any, names: list[str], what: str, kind: Any, default: Any)
         if each is not None and not isinstance(each, kind):
             raise TypeError(f"tensorcache: {what} ({each!r}) must be {'a str' if kind is str else 'an int'}{' or a Resident' if what == 'resident' else ''}")
     return {name: value.get(name, default) for name in names}
-
-
-_DEFAULTS: dict[str, Any] = open.__kwdefaults__ or {}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._elements import NOT_IN_NUMPY
-from ._ids import TrainingSet, host_ids
+from ._ids import host_ids
 from ._library import library, take_json
-from ._resident import Resident
+from ._settings import Resident
 from .errors import ArgumentError, RowError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(command: str, config: dict[str, Any]) -> dict[str, Any]:
     return found[0]
 
 
-def opening(tables: list[Description], arguments: dict[str, Any], residents: dict[str, Any], training: TrainingSet) -> dict[str, dict[str, Any]]:
+def opening(tables: list[Description], arguments: dict[str, Any], residents: dict[str, Any], batches: list[tuple[int, Any]]) -> dict[str, dict[str, Any]]:
     """Returns, for each table, the arguments of ``open`` as a plan takes them: so it opens its caches in the same way."""
     refresh = arguments["refresh"]
     common: dict[str, Any] = {
@@ -71,7 +71,7 @@ def opening(tables: list[Description], arguments: dict[str, Any], residents: dic
     codec = arguments["codec"]
     found = {}
     for index, name in enumerate(table.name for table in tables):
-        trained = sum(numbers.size for table, numbers in training.batches if table == index)
+        trained = sum(numbers.size for table, numbers in batches if table == index)
         own = {**common, "codec": codec if isinstance(codec, str) else codec.get(name, "auto"), "learn": trained or None}
         if arguments["dtype"] is not None and tables[index].path:
             own["dtype"] = tables[index].parts or tables[index].element.name

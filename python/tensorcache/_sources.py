@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import sys
@@ -11,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from ._elements import Element, element
-from ._headers import Header, read_header
-from ._pages import cluster_header, is_cluster
-from ._parts import fields, parts, structured
-from .errors import ArgumentError, GradientError
+from . import _abi
+from ._elements import Element, described, element, fields, parts, structured
+from ._library import check, library
+from .errors import ArgumentError, FileError, GradientError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,19 +68,17 @@ def mapped_file(owner: object) -> str:
 
 
 def describe(source: object, name: str = "", dtype: object = None) -> Description:
-    """Describes a source: a path, a NumPy array or memmap, or a torch tensor. What is described already is taken as it is.
+    """Describes a source: a path, a NumPy array or memmap, or a torch tensor.
 
     ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``, or the rows as rows of
     parts: a structured NumPy dtype, or a text such as ``"float8_e4m3fn*256,float8_e8m0fnu*8"``. Such a table has rows of bytes.
     """
     torch = sys.modules.get("torch")
-    if isinstance(source, Description):
-        found = source
-    elif isinstance(source, (str, os.PathLike)):
+    if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         if not isinstance(path, str):
             raise TypeError(f"tensorcache: source ({path!r}) must be a text path")
-        found = _file(cluster_header(path) if is_cluster(path) else read_header(path), name)
+        found = _file(path, name)
     elif torch is not None and isinstance(source, torch.Tensor):
         found = _tensor(source, name)
     elif isinstance(source, np.ndarray):
@@ -104,12 +102,33 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
     return found
 
 
-def _file(header: Header, name: str) -> Description:
-    name = name or header.inner or os.path.splitext(os.path.basename(header.path))[0]
-    if len(header.shape) == 2:
-        path = header.path if is_cluster(header.path) else header.library_path
-        return Description(name, header.element, header.shape, path=path, as_file=header.as_file)
-    return _memory(header.read(), name, header.element)
+def is_cluster(path: str) -> bool:
+    """Says whether a path is the address of a cluster."""
+    return path.startswith(("redis://", "rediss://"))
+
+
+def look(path: str) -> _abi.TableInfo:
+    """Asks the library what table a file, a directory of pages or a cluster has."""
+    structure, info = _abi.Table(path=os.fsencode(path), first_axis=1), _abi.TableInfo()
+    try:
+        check(library().tc_table_describe(ctypes.byref(structure), ctypes.byref(info)))
+    except (FileError, ArgumentError) as e:
+        kind = FileNotFoundError if "no such file" in str(e) and not os.path.isdir(path) else type(e)
+        raise kind(f"tensorcache: source cannot be read: {e}") from None  # its text has the path, of an address without the password
+    return info
+
+
+def _file(path: str, name: str) -> Description:
+    info = look(path)
+    of, shape = described(info)
+    found = info.name.decode(errors="replace")
+    if not name and is_cluster(path):
+        name = found
+    elif not name and not os.path.exists(path):  # behind the colon is the name of an array of several
+        name = path.rpartition(":")[2]
+    elif not name:
+        name = found[len(path) + 1 :] if found.startswith(f"{path}:") else os.path.splitext(os.path.basename(path))[0]
+    return Description(name, of, shape, path=path, as_file=True)
 
 
 def _array(array: np.ndarray[Any, Any], name: str) -> Description:

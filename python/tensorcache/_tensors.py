@@ -20,14 +20,14 @@ from torch.utils._device import DeviceContext
 
 from . import _abi
 from ._bags import pooling, summed
+from ._checks import row_stride
 from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
-from ._strides import row_stride
 from .errors import ArgumentError, Error, GradientError
 
 if TYPE_CHECKING:
-    from ._ngram_table import RowFormat
+    from .ngram import RowFormat
     from .table import Table
 
 _is_compiling = torch.compiler.is_compiling
@@ -110,6 +110,39 @@ def _prefetching() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="tensorcache-prefetch")
 
 
+class Prefetch:
+    """Rows that are being read."""
+
+    def __init__(self, rows: torch.Tensor, done: Any = None) -> None:
+        self._rows, self._done = rows, done
+
+    def wait(self) -> torch.Tensor:
+        """Orders the current stream after the read, and returns the rows. The host does not wait."""
+        if self._done is not None:
+            current = torch.cuda.current_stream(self._rows.device)
+            current.wait_event(self._done)
+            self._rows.record_stream(current)  # they were allocated for the other stream
+            self._done = None
+        return self._rows
+
+
+def ahead(device: torch.device, sides: dict[torch.device, Any], ids: torch.Tensor, read: Callable[[], torch.Tensor]) -> Prefetch:
+    """Reads rows on a stream beside the current one, after its work so far. ``sides`` are these streams by device. On the host it reads at once."""
+    if device.type != "cuda":
+        return Prefetch(read())
+    side = sides.get(device)
+    if side is None:
+        side = sides[device] = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        rows = read()
+        if ids.is_cuda:
+            ids.record_stream(side)
+        done = torch.cuda.Event()
+        done.record(side)
+    return Prefetch(rows, done)
+
+
 def _current_stream(gpu: int) -> int:
     return int(torch.cuda.current_stream(gpu).cuda_stream)
 
@@ -186,13 +219,7 @@ class TensorReads:
 
             return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0]
         ids = self._integers(host_tensor(ids, self._rows()))
-        on_gpu = ids.is_cuda
-        if on_gpu:
-            slot, device = self._slots.get(ids.get_device()) or self._wrong_device(ids)
-        elif out is not None and not getattr(out, "is_cuda", False) or not self._cuda:
-            slot, device = -1, _cpu
-        else:
-            slot, device = self._slots.get(out.get_device(), (0, self.device)) if out is not None else self._current()
+        slot, device = self._place(ids, out)
         shape = ids.shape + self._row_shape
         stride = 0
         if out is None:
@@ -204,21 +231,13 @@ class TensorReads:
         arguments = (self._handle, slot, self._index, *in_memory(ids), out.data_ptr(), stride)
         if slot < 0:
             check(self._gather_host(*arguments))
-        elif on_gpu:
+        elif ids.is_cuda:
             check(self._check(self._handle, 0))
             check(self._gather(*arguments, _raw_stream(device.index), None))
         else:
             check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
         result: torch.Tensor = out
         return result
-
-    def embedding_bag(
-        self, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
-    ) -> torch.Tensor:
-        """``Table.embedding_bag`` with tensors."""
-        from ._bag_tensors import embedding_bag
-
-        return embedding_bag(self, ids, offsets, mode, weights, last, padding, dtype, out)
 
     def values(self, ids: Any, row: RowFormat, dtype: torch.dtype, out: Any) -> torch.Tensor:
         """Returns rows of float8 values, ``ids`` of any shape, as that shape and ``row.elements`` of ``dtype``, converted where they are read."""
@@ -234,6 +253,14 @@ class TensorReads:
                 raise Error(f"tensorcache: table ({self._name}) is no longer there")
             self._sums = summed(table)
         return self._sums
+
+    def _place(self, ids: torch.Tensor, out: Any) -> tuple[int, torch.device]:
+        """The cache's index of the device that reads rows, -1 for the host, and where the rows go."""
+        if ids.is_cuda:
+            return self._slots.get(ids.get_device()) or self._wrong_device(ids)
+        if not self._cuda or out is not None and not getattr(out, "is_cuda", False):
+            return -1, _cpu
+        return self._current() if out is None else self._slots.get(out.get_device(), (0, self.device))
 
     def _current(self) -> tuple[int, torch.device]:
         """Where rows for row numbers in host memory go: to the current GPU if the cache is on it, else to the cache's first one."""
@@ -314,13 +341,13 @@ def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.embedding``, ``torch.nn.functional.embedding`` and ``torch.index_select`` of a table."""
     # By name, as other packages replace these functions by their own: torch_geometric has _new_index_select.
     name = getattr(function, "__name__", "")
+    functional = getattr(function, "__module__", "") == "torch.nn.functional"
     if name == "embedding":
-        call = _embedding if getattr(function, "__module__", "") == "torch.nn.functional" else _aten_embedding
-        return call(*args, **kwargs)
-    if name == "embedding_bag" and getattr(function, "__module__", "") == "torch.nn.functional":
+        return _embedding(*args, **kwargs) if functional else _aten_embedding(*args, **kwargs)
+    if name == "embedding_bag" and functional:
         return _embedding_bag(*args, **kwargs)
     if name in ("index_select", "_new_index_select"):
-        return _index_select(*args, **kwargs)
+        return (lambda input, dim, index, *, out=None: input.index_select(dim, index, out=out))(*args, **kwargs)
     return NotImplemented
 
 
@@ -332,40 +359,21 @@ def _constant(max_norm: Any, gradient: bool) -> None:
         raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
 
 
-def _index_select(input: Table, dim: int, index: torch.Tensor, *, out: Any = None) -> Any:
-    return input.index_select(dim, index, out=out)
-
-
 def _aten_embedding(weight: Table, indices: torch.Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
     return _embedding(indices, weight, None, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
 def _embedding(
-    input: torch.Tensor,
-    weight: Table,
-    padding_idx: Any = None,
-    max_norm: Any = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
+    input: torch.Tensor, weight: Table, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
     _constant(max_norm, scale_grad_by_freq or sparse)
     return weight.gather(input) if seen(input) else weight[input]
 
 
 def _embedding_bag(
-    input: torch.Tensor,
-    weight: Table,
-    offsets: Any = None,
-    max_norm: Any = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
-    padding_idx: Optional[int] = None,
-) -> Any:
+    input: torch.Tensor, weight: Table, offsets: Any = None, max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: Optional[int] = None,
+) -> Any:  # fmt: skip
     _constant(max_norm, scale_grad_by_freq or sparse)
     return weight.embedding_bag(input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx)
 

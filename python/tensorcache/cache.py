@@ -8,14 +8,14 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from . import _abi
 from ._elements import Element
 from ._library import check, forked, forward_logs, library, take_json
+from ._checks import Size, format_size, parse_size
 from ._plan import plan_tables
-from ._sizes import Size, format_size, parse_size
-from .errors import ArgumentError, ClosedError
+from .errors import ArgumentError, ClosedError, Error
 
 if TYPE_CHECKING:
     from .table import Table
@@ -164,8 +164,6 @@ class Cache(Mapping[str, "Table"]):
         return self
 
     def __reduce__(self) -> Any:
-        from ._elsewhere import Elsewhere
-
         return Elsewhere, (f"the cache of {', '.join(map(repr, self._described))}", os.getpid())
 
     def __eq__(self, other: object) -> bool:
@@ -173,6 +171,32 @@ class Cache(Mapping[str, "Table"]):
 
     def __hash__(self) -> int:
         return id(self)
+
+
+class Elsewhere:
+    """Stands for a table or a cache of another process, ``what``. It can be carried about, so that loaders can start workers, and any use of it is an ``Error``."""
+
+    def __init__(self, what: str, pid: int) -> None:
+        self.__dict__.update(_what=what, _pid=pid)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise Error(
+            f"tensorcache: {self._what} is open in process {self._pid} and cannot be read in another: open it there, or read it in "
+            "the process that opened it (PyG loaders: filter_per_worker=False)"
+        )
+
+    __getitem__ = __len__ = __iter__ = __contains__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Elsewhere, (self._what, self._pid)
+
+    def __repr__(self) -> str:
+        return f"<tensorcache: {self._what} of process {self._pid}>"
 
 
 def _close(handle: int, adopted: list[object]) -> None:

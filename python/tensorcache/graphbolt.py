@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
+from ._tensors import ahead
 from .table import Table
 
 if TYPE_CHECKING:
@@ -51,25 +52,13 @@ class Feature(_Base):
 
         Of a table of pages it yields once before: then the rows that lie in pages are being prefetched.
 
-        With CUDA row numbers the rows are read on a stream of the feature's own, after the work of the current stream so far. ``wait()`` is
-        called once, and does not wait for the device.
+        With CUDA row numbers the rows are read on a stream of the feature's own, after the work of the current stream so far. ``wait()`` does not wait for the
+        device.
         """
         if self._paged():
             self._table.prefetch(ids)
             yield None
-        if not ids.is_cuda:
-            yield _Ready(self.read(ids))
-            return
-        side = self._streams.get(ids.device)
-        if side is None:
-            side = self._streams[ids.device] = torch.cuda.Stream(ids.device)
-        side.wait_stream(torch.cuda.current_stream(ids.device))
-        with torch.cuda.stream(side):
-            values = self.read(ids)
-            ids.record_stream(side)
-            done = torch.cuda.Event()
-            done.record(side)
-        yield _Recorded(values, done)
+        yield ahead(ids.device, self._streams, ids, lambda: self.read(ids))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:
         """Returns how often ``read_async`` yields, on any device: twice for a table of pages, else once."""
@@ -96,26 +85,3 @@ class Feature(_Base):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._table!r})"
-
-
-class _Ready:
-    def __init__(self, values: torch.Tensor) -> None:
-        self._values: Optional[torch.Tensor] = values
-
-    def wait(self) -> torch.Tensor:
-        values, self._values = self._values, None
-        assert values is not None, "wait() is called once"
-        return values
-
-
-class _Recorded(_Ready):
-    def __init__(self, values: torch.Tensor, done: Any) -> None:
-        super().__init__(values)
-        self._done = done
-
-    def wait(self) -> torch.Tensor:
-        values = super().wait()
-        current = torch.cuda.current_stream(values.device)
-        current.wait_event(self._done)
-        values.record_stream(current)  # it was allocated on the feature's stream and is used on this one
-        return values

@@ -149,22 +149,21 @@ class _Fill:
         self.tables, self.attr, self.then = tables, attr, then
 
     def __call__(self, batch: Any) -> Any:
-        if isinstance(self.tables, Table):
-            setattr(batch, self.attr, self.tables[batch.n_id])
-        else:
-            for kind in batch.node_types:
-                if kind in self.tables:
-                    setattr(batch[kind], self.attr, self.tables[kind][batch[kind].n_id])
+        for store, table in self._stores(batch):
+            setattr(store, self.attr, table[store.n_id])
         return batch if self.then is None else self.then(batch)
 
     def prefetch(self, batch: Any) -> None:
         """Begins to read the features of a batch."""
+        for store, table in self._stores(batch):
+            table.prefetch(store.n_id)
+
+    def _stores(self, batch: Any) -> Iterator[tuple[Any, Table]]:
+        """What has the row numbers of a table: the batch itself, or its part for a type of nodes."""
         if isinstance(self.tables, Table):
-            self.tables.prefetch(batch.n_id)
+            yield batch, self.tables
         else:
-            for kind in batch.node_types:
-                if kind in self.tables:
-                    self.tables[kind].prefetch(batch[kind].n_id)
+            yield from ((batch[kind], self.tables[kind]) for kind in batch.node_types if kind in self.tables)
 
 
 class _Filled:

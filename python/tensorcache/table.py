@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 import numpy as np
 
 from . import _abi, _plan
+from ._checks import format_size, row_stride
 from ._elements import Element
 from ._graph_data import refuse_tables
 from ._ids import host_ids, in_memory
 from ._library import check, forked, forward_logs, library, take_json
-from ._resident import target_bytes
-from ._sizes import format_size
-from ._strides import row_stride
+from ._settings import target_bytes
 from .errors import ArgumentError, ClosedError, GradientError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -52,14 +51,13 @@ class Table:
         self._element, self._row_shape = of, shape[1:]
         self._source = source
         self._handle: int = cache._handle
-        self._rows = shape[0]
+        self._rows, self._parts = shape[0], ""  # of rows of parts, their types as the library names them
         self._paged: Optional[bool] = None  # not known yet
         if not cache.closed:
             self._count()
         self._gather_host: Callable[..., int] = library().tc_gather_host
         self._uses_torch = "torch" in sys.modules
         self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
-        self._of_parts: Optional[str] = None
         if self._uses_torch:
             self._reads()
         refuse_tables()
@@ -181,9 +179,9 @@ class Table:
         if out is None and self._uses_torch and not isinstance(ids, np.ndarray):
             return self._reads().gather(numbers, None, dtype)
         if dtype is not None:
-            from ._bags import gather_as
+            from ._bags import embedding_bag
 
-            return gather_as(self, numbers, dtype, out)
+            return embedding_bag(self, numbers, dtype=dtype, out=out, each=True)
         return self._gather_array(numbers, out)
 
     def embedding_bag(
@@ -214,7 +212,9 @@ class Table:
         """
         torch = sys.modules.get("torch")
         if torch is not None and any(isinstance(x, torch.Tensor) for x in (ids, offsets, per_sample_weights, out)):
-            return self._reads().embedding_bag(ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
+            from ._bag_tensors import embedding_bag as of_tensors
+
+            return of_tensors(self._reads(), ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
         from ._bags import embedding_bag
 
         return embedding_bag(self, ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
@@ -254,12 +254,6 @@ class Table:
         if not out.flags.writeable:
             raise ArgumentError("tensorcache: out (read-only) must be writeable")
         return row_stride(shape, tuple(out.strides), len(self._row_shape) if row_axes is None else row_axes, of.size)
-
-    def _parts(self) -> str:
-        """Returns the parts of a row as the library names them, or the name of the elements' type."""
-        if self._of_parts is None:
-            self._of_parts = str(self.stats()["tables"][self._index]["dtype"])
-        return self._of_parts
 
     def _reads(self) -> Any:
         """The reads with torch, made at its first use."""
@@ -412,7 +406,7 @@ class Table:
         info = _abi.TableInfo()
         with self._cache._lock:
             check(library().tc_table_get_info(self._handle, self._index, ctypes.byref(info)))
-            self._rows = info.rows
+            self._rows, self._parts = info.rows, info.parts.decode()
 
     def __repr__(self) -> str:
         what = f"tensorcache.Table {self._name!r} {list(self.shape)} {self._element.name} ({format_size(self.nbytes)})"
@@ -438,6 +432,6 @@ class Table:
         return self
 
     def __reduce__(self) -> Any:
-        from ._elsewhere import Elsewhere
+        from .cache import Elsewhere
 
         return Elsewhere, (f"table {self._name!r}", os.getpid())

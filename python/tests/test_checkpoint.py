@@ -109,7 +109,7 @@ def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
     third = checkpoint / "model-00003-of-00003.safetensors"
     argument, file, missing = tensorcache.ArgumentError, tensorcache.FileError, FileNotFoundError
     shard(checkpoint / "wrong.safetensors", {
-        "u": ("U8", parts[0][:, :256]), "f": ("F32", parts[0][:, :256]), "one": ("F8_E4M3", parts[0][0]), "none": ("F8_E4M3", parts[0][:0]),
+        "u": ("U8", parts[0][:, :256]), "f": ("I8", parts[0][:, :256]), "one": ("F8_E4M3", parts[0][0]), "none": ("F8_E4M3", parts[0][:0]),
         "e": ("F8_E5M2", parts[0][:, :256]), "s": ("U8", parts[0][:, :8]), "short": ("U8", parts[0][:5, :8]), "seven": ("U8", parts[0][:, :7]),
     })  # fmt: skip
     wrong = checkpoint / "wrong.safetensors"
@@ -118,23 +118,23 @@ def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
         with pytest.raises(kind, match=text):
             NgramTable.from_checkpoint(path, weight, scale, gpu_memory="10%", device="host", **options)
 
-    refused(missing, "does not exist", checkpoint / "nowhere")
+    refused(missing, "nowhere.*no such file", checkpoint / "nowhere")
     refused(missing, "has neither model.safetensors.index.json nor", checkpoint.parent)
-    refused(argument, "must be a folder", pathlib.Path(__file__))
-    refused(argument, r"no tensor 'model.x': it has 25 tensors, such as .*shard_0", weight="model.x")
-    refused(argument, r"no tensor that matches 'x\*'", weight="x*")
-    refused(argument, r"must be as many as weight \(12", scale="model.ngram.shard_1.scale")
-    refused(argument, "10037 rows in 12 tensors, which must be at least 20000", rows=20_000)
-    refused(argument, r"rows of 264 bytes with scales\) must have rows of 160", row_format=RowFormat(160))
-    refused(argument, r"dtype F8_E4M3\) must be float8_e5m2", row_format=RowFormat(256, "float8_e5m2", 32))
-    refused(argument, r"'u' \(dtype U8\) must have dtype F8_E4M3 or F8_E5M2", wrong, "u", None)
-    refused(argument, r"'f' \(dtype F32\)", wrong, "f", None)
-    refused(argument, "two axes", wrong, "one", None)
-    refused(argument, "two axes", wrong, "none", None)
-    refused(argument, r"'s' \(dtype U8\)", wrong, ["e", "s"], None)
-    refused(argument, "900 rows of 'e'", wrong, "e", "short")
-    refused(argument, "divisor of its 256", wrong, "e", "seven")
-    refused(argument, r"'odd' \(shape \[3\]\)", wrong, "odd", None, row_format=RowFormat(3))
+    refused(missing, "no such file", pathlib.Path(__file__))
+    refused(argument, r'tensor ."model.x". must be or match some of .*shard_0', weight="model.x")
+    refused(argument, r'tensor ."x\*". must be or match some of', weight="x*")
+    refused(argument, r"1 tensors. must be as many as the 12 before the plus", scale="model.ngram.shard_1.scale")
+    refused(argument, "has 10037 rows, which must be at least 20000", rows=20_000)
+    refused(argument, "has rows of 264 bytes with scales, which must be 160", row_format=RowFormat(160))
+    refused(argument, "has values of float8_e4m3fn, which must be float8_e5m2", row_format=RowFormat(256, "float8_e5m2", 32))
+    refused(argument, r"wrong.safetensors:u\) must have float8_e4m3fn or float8_e5m2.* not uint8\*256", wrong, "u", None)
+    refused(argument, r"not int8\*256", wrong, "f", None)
+    refused(argument, r"not float8_e4m3fn\*1|has rows of 1 bytes", wrong, "one", None, row_format=RowFormat(256))
+    refused(file, "axes of at least 1", wrong, "none", None)
+    refused(file, r'"s" .uint8, rows of 8 bytes. must be like "e"', wrong, ["e", "s"], None)
+    refused(file, 'rows .5. of tensor "short" must be the 900 of "e"', wrong, "e", "short")
+    refused(argument, r"and a divisor of as many scales .* not float8_e5m2\*256,uint8\*7", wrong, "e", "seven")
+    refused(argument, "has rows of 1 bytes with scales, which must be 3", wrong, "odd", None, row_format=RowFormat(3))
     for name in ("adopt", "dtype"):
         refused(TypeError, name, **{name: True})
 
@@ -143,20 +143,20 @@ def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
     third.write_bytes(whole[:-1000])
     refused(file, "truncated")
     third.write_bytes(whole[:5])
-    refused(file, "truncated")
+    refused(file, r"00003.safetensors: file \(5 bytes\)")
     shard(third, {"model.norm.weight": ("BF16", np.zeros((2, 2), np.uint16))})
-    refused(file, "has no tensor 'model.ngram.shard_8.weight' in model-00003-of-00003.safetensors, where its index has it")
+    refused(file, r'file "model-00003-of-00003.safetensors" must have tensor "model.ngram.shard_\d+.\w+", as the index says')
     third.unlink()
-    refused(missing, "lacks the file model-00003-of-00003.safetensors, where its index has tensor 'model.ngram.shard_8.weight'")
+    refused(missing, r'file "model-00003-of-00003.safetensors", where the index has tensor "model.ngram.shard_\d+.\w+".*no such file')
     for text in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}', '{"weight_map": {"a": "../b.safetensors"}}'):
         index.write_text(text)
         refused(file, "model.safetensors.index.json")
 
 
-def test_names_that_are_no_list(tmp_path: pathlib.Path, parts: list[Array]) -> None:
+def test_names_that_look_like_lists(tmp_path: pathlib.Path, parts: list[Array]) -> None:
     shard(tmp_path / "model.safetensors", {"a+b": ("U8", parts[0])})
-    with pytest.raises(tensorcache.ArgumentError, match=r"'a\+b' must have a name without"):
-        NgramTable.from_checkpoint(tmp_path, ["a+b"], row_format=RowFormat(256, block=32), gpu_memory="10%", device="host")
+    table = NgramTable.from_checkpoint(tmp_path, ["a+b"], row_format=RowFormat(256, block=32), gpu_memory="10%", device="host")
+    np.testing.assert_array_equal(table[np.arange(900)], parts[0])
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="no /proc")

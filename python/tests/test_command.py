@@ -37,7 +37,7 @@ def test_plan(files: tuple[Path, Path, Path]) -> None:
     options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--warmup-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
     done = command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB")
     assert done.returncode == 0, done.stderr
-    assert "gpu_memory" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and " gives 5" in done.stdout.splitlines()[0] and "layout for 1.07 GB of GPU memory: resident: least time" in done.stdout
+    assert "in all" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and " gives 5" in done.stdout.splitlines()[0] and "resident" in done.stdout, done.stdout
     tiers = ("--host-memory", "8MiB,16MiB", "--page", "4KiB", "--cold-reads-per-second", 80000, "--cold-latency", "100us")
     found = json.loads(command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB", *tiers, "--json").stdout)
     assert [place["choice"] for place in found["placements"]] == ["resident", "resident"] and len(found["plans"][0]["tiers"]) == 2

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tensorcache
-from tensorcache._sizes import format_size, parse_size
+from tensorcache._checks import format_size, parse_size
 
 Array = np.ndarray[Any, Any]
 

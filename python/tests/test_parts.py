@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorcache
-from tensorcache._parts import fields, parts
+from tensorcache._elements import fields, parts
 
 ROW = np.dtype([("values", "i1", (60,)), ("scale", "<f4")])
 TEXT = "int8*60,float32"

@@ -142,7 +142,7 @@ func (s *Session) openRing(d *read.Device, i int) error {
 	return nil
 }
 
-// readByLocked has batches that begin from now on read by a layout, and lets the owner know.
+// readByLocked makes batches that begin from now on read by a layout, and tells the owner.
 func (s *Session) readByLocked(l *wire.Layout) (err error) {
 	if len(l.Devices) != len(s.Set.Devices) {
 		return fmt.Errorf("cache: layout %d of %d devices must be of %d", l.Generation, len(l.Devices), len(s.Set.Devices))

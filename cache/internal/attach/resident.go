@@ -22,7 +22,7 @@ func (s *Session) firstSeen() int {
 	return slices.IndexFunc(s.Set.Devices, func(d *read.Device) bool { return d.Device == s.seen })
 }
 
-// keepResidentLocked has a resident table stay as it was when a device is lost. The owner gives the memory of that device no name any more, and batches that
+// keepResidentLocked keeps a resident table as it was when a device is lost. The owner's layout no longer names the memory of that device, and batches that
 // begin fail; but replays of captured ones may begin, too.
 func (s *Session) keepResidentLocked(l *wire.Layout, table int) {
 	lost := slices.ContainsFunc(l.Devices, func(d wire.DeviceView) bool { return d.Lost != "" })

@@ -39,7 +39,7 @@ type Options struct {
 	OpenHost func(n, workers int) []device.Device
 	Tuning   *read.Tuning
 	Share    transfer.ShareOptions
-	// Absent returns who reads the absent rows of a table with rows of so many bytes.
+	// Absent returns what reads the absent rows of a table. Its rows have rowBytes bytes.
 	Absent func(table, rowBytes int) read.RowFetcher
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
 	Before *Session
@@ -222,7 +222,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 		d.ServeOn(read.BoardPart{
 			Board: s.board, Memory: memory, Lanes: w.Lanes, Captures: w.Captures,
 			Vacate: func(from, count int) error {
-				return s.Call(context.Background(), wire.Vacate, wire.VacateRequest{Device: i, From: from, Count: count}, nil, nil)
+				return s.Call(context.Background(), wire.FreeCaptures, wire.FreeCapturesRequest{Device: i, From: from, Count: count}, nil, nil)
 			},
 		}, rand.Uint32())
 	}
@@ -235,7 +235,7 @@ func (s *Session) isHidden(i int) bool {
 	return is
 }
 
-// readFirst has the devices read by the layout that there is, and readies them for batches.
+// readFirst makes the devices read by the current layout, and prepares them for batches.
 func (s *Session) readFirst(ctx context.Context, o Options) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *Session) join(ctx context.Context) error {
 	}
 }
 
-// setLengths has the tables' numbers of rows read where the owner writes them.
+// setLengths makes the tables read their numbers of rows where the owner writes them.
 func (s *Session) setLengths() error {
 	sheet, err := s.mapped(s.welcome.Sheet, true, false)
 	if err == nil && sheet.Size() < int64(len(s.Set.Tables))*8 {

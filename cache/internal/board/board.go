@@ -186,7 +186,7 @@ func (r *Record) Add(more *Totals) {
 // loads is how often Load reads a record that changes meanwhile. A batch takes far longer than reading its record.
 const loads = 100
 
-// Load returns the totals as of now. ok is false if the record has changed all the time, as that of no client does whose batches read rows.
+// Load returns the totals as of now. ok is false if the record changed at every attempt, which no client's does whose batches really read rows.
 func (r *Record) Load() (t Totals, ok bool) { return r.load(r.version.Load) }
 
 func (r *Record) load(version func() uint64) (t Totals, ok bool) {
@@ -204,7 +204,7 @@ func (r *Record) load(version func() uint64) (t Totals, ok bool) {
 	return Totals{}, false
 }
 
-// Sum returns the totals of a table over lanes from to to-1. ok is false if that of a lane is.
+// Sum returns the totals of a table over lanes from to to-1. ok is false if Load's is for any of them.
 func (b *Board) Sum(table, from, to int) (t Totals, ok bool) {
 	for i := from; i < to; i++ {
 		if b.Lane(i).Begun.Load() != 0 { // records that were never used take no memory

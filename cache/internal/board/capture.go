@@ -39,12 +39,12 @@ func (b *Board) CaptureIn(memory device.Buffer, i int) device.Buffer {
 	return memory.Slice(at, at+abi.BoardCaptureBytes)
 }
 
-// Used returns how many places of a device have been used, at most so many: the others need not be looked at.
+// Used returns how many places of a device have been used, at most `most`: the others need not be looked at.
 func (b *Board) Used(device, most int) int {
 	return int(min(atomic.LoadUint64(&b.words[usedAt+device%maxDevices]), uint64(most)))
 }
 
-// Use says that a device uses so many places, or fewer, before any replay of theirs begins.
+// Use says that a device uses at most this number of places, before any replay of theirs begins.
 func (b *Board) Use(device, places int) {
 	if places > b.Used(device, b.shape.Captures) {
 		atomic.StoreUint64(&b.words[usedAt+device%maxDevices], uint64(places))

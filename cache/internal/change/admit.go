@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -18,7 +19,7 @@ type admitted struct {
 
 // admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not
 // even the bytes of it that share a sector with a neighbour's. Rows that moving has a location for move from there; others
-// get the slots that they do not have yet. Slabs without a place for a row stay without it. It returns the bytes written.
+// get the slots that they do not have yet. Slabs without room for a row stay without it. It returns the bytes written.
 func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64]slab.Location) (bytes int64, err error) {
 	all := w.cycle.admitted[:0]
 	defer func() {
@@ -69,17 +70,18 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 
 // writeRowLocked writes a row to free slots, as far as there are, and returns their bytes. move, if it is a location, is one of
 // the row's that is to be replaced by another one in the same slab. A row that is equal to others is not written where these have a slot. a.to is not valid
-// if the row gets no place.
+// if the row gets no slot.
 func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, bytes int, err error) {
 	a.to = place.Nowhere()
 	if w.mu.err != nil {
 		return a, 0, w.mu.err
 	}
-	now := w.mu.index.places(want.key)
+	now := w.mu.index.locations(want.key)
 	if w.mu.updated[want.key] != nil {
 		return a, 0, nil
 	}
-	stored, compressed, ok := w.storedLocked(want.key, now)
+	table, row := hashmap.SplitKey(want.key)
+	stored, compressed, ok := w.sources[table].storedLocked(row, now)
 	if !ok {
 		return a, 0, nil
 	}
@@ -93,10 +95,10 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 			return l, false, nil
 		}
 		if shared {
-			if l, ok = w.store.Shared.Take(group, i, move); ok {
+			if l, ok = w.store.SharedSlots.Take(group, i, move); ok {
 				return l, true, nil
 			}
-			if move.Valid() && w.store.Shared.Moves(move) {
+			if move.Valid() && w.store.SharedSlots.Moves(move) {
 				return l, false, nil
 			}
 		}
@@ -105,7 +107,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 			return l, false, nil
 		}
 		if l = place.Location(i, offset, len(stored), compressed); shared {
-			w.store.Shared.Add(group, l, move)
+			w.store.SharedSlots.Add(group, l, move)
 		}
 		if move.Valid() {
 			w.store.Slabs[i].Reserved += int64(n)
@@ -116,7 +118,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 	found := false
 	if move.Valid() {
 		at := slices.Index(to, move)
-		if _, _, several := w.store.Shared.Of(move); at < 0 || several && !shared {
+		if _, _, several := w.store.SharedSlots.Of(move); at < 0 || several && !shared {
 			return a, 0, nil
 		}
 		l, ok, err := put(move.Slab(), w.store.Slabs[move.Slab()].Slots.Alloc)
@@ -140,11 +142,11 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 	}
 	w.mu.admitting++
 	delete(w.mu.conflicts, want.key)
-	return admitted{want.key, now, placesOf(to), move.Valid()}, bytes, nil
+	return admitted{want.key, now, locationsOf(to), move.Valid()}, bytes, nil
 }
 
-// placesOf returns places without keeping all, so that it need not be allocated.
-func placesOf(all []slab.Location) place.Locations {
+// locationsOf returns locations without keeping all, so that it need not be allocated.
+func locationsOf(all []slab.Location) place.Locations {
 	if len(all) == 1 {
 		return place.Locations{First: all[0]}
 	}
@@ -165,7 +167,7 @@ func (w *Writer) publishRowLocked(a admitted, publish bool) {
 		clear(w.mu.conflicts)
 	}
 	live := w.store.Topology.Load().Live
-	now := w.mu.index.places(a.key)
+	now := w.mu.index.locations(a.key)
 	was, _ := a.from.Within(live) // what a lost device had is withdrawn already
 	to, _ := a.to.Within(live)
 	unchanged := !conflict && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))

@@ -46,7 +46,7 @@ func (w *Writer) buddyRoom() []int64 {
 	return room
 }
 
-// countBuddies has the budget's division say what overflow places take of each device. REQUIRES: the cycle's lock is held.
+// countBuddies notes in the budget's division what overflow places take on each device. REQUIRES: the cycle's lock is held.
 func (w *Writer) countBuddies() {
 	s := *w.store.Space.Load()
 	s.Buddy = make([]int64, len(s.Budgets))

@@ -99,7 +99,7 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 		if w.store.Overlay.Has(first) {
 			continue
 		}
-		if l, ok := w.mu.index.placesAt(key, first).In(device); ok && chosen[l.Offset()/width] {
+		if l, ok := w.mu.index.locationsAt(key, first).In(device); ok && chosen[l.Offset()/width] {
 			rows = append(rows, wanted{key: key})
 			moving[key] = l
 		}
@@ -119,7 +119,7 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 	return moved, err
 }
 
-// holes returns the free pieces of a slab, and by how many bytes those of them that are holes exceed their bound. If they do not, it returns no pieces.
+// holes returns the free pieces of a slab, and the bytes by which its holes exceed their bound. If they do not, it returns no pieces.
 func (w *Writer) holes(of *place.Slab, longest int) (extents [][2]int64, excess int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

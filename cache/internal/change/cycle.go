@@ -20,10 +20,10 @@ type cycleState struct {
 	by   *observe.Cause // the cycle under way
 	ranking
 	admitted []admitted // memory of admitRows
-	// fetched are rows that Partial host tiers do not hold, kept the bytes of those that have left slabs. hidden are places to be freed.
+	// fetched are rows that Partial host tiers do not hold, kept the bytes of those that have left slabs. demoted are rows whose slots in host tiers are to be freed.
 	fetched map[uint64]fetched
 	kept    int64
-	hidden  []hiddenPlace
+	demoted []demotedRow
 	waited  time.Duration // for batches, in the cycle under way
 	last    struct {      // of the last cycle
 		sync.Mutex
@@ -39,18 +39,14 @@ func (w *Writer) SetBudget(ctx context.Context, bytes int64) error { return w.ru
 
 // SetRefresh changes how later cycles run, and how often. It waits for a cycle under way.
 func (w *Writer) SetRefresh(interval time.Duration, maxChurn float64, maxBytes int64) {
-	w.setMost(maxChurn, maxBytes)
+	w.cycle.Lock()
+	defer w.cycle.Unlock()
+	w.o.MaxChurn, w.o.MaxBytes = maxChurn, maxBytes
 	w.interval.Store(int64(interval))
 	select {
 	case w.paced <- struct{}{}:
 	default: // there is a token already
 	}
-}
-
-func (w *Writer) setMost(churn float64, bytes int64) {
-	w.cycle.Lock()
-	defer w.cycle.Unlock()
-	w.o.MaxChurn, w.o.MaxBytes = churn, bytes
 }
 
 // limits returns the bytes that slots may take on each device.
@@ -98,12 +94,12 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	w.cycle.fetched, w.cycle.kept = map[uint64]fetched{}, 0
 	defer func() { w.cycle.fetched = nil }()
 	ranked, err := w.rank()
-	watch.ranked()
+	watch.ranked = time.Now()
 	p, failed := w.plan(ranked)
 	defer ranked.release()
 	err = errors.Join(err, failed)
-	watch.planned()
-	if budget != nil { // rows give way, whatever the policy does
+	watch.planned = time.Now()
+	if budget != nil { // rows give way even if the policy has failed
 		if shrink := w.shrink(ctx, p); shrink != nil {
 			return errors.Join(shrink, err)
 		}
@@ -120,7 +116,7 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 			return err
 		}
 	}
-	w.checkWords()
+	w.checkShared()
 	w.Counts.Cycles.Add(1)
 	return nil
 }
@@ -130,22 +126,17 @@ type cycleWatch struct {
 	observe.Operation
 	writer *Writer
 	begun  time.Time
-	before changed
-	// rankedIn and plannedIn are how long the policy ranked, and how long the plan took.
-	rankedIn, plannedIn time.Duration
+	before [5]int64 // Counts.changed
+	// When the policy had ranked, and when the plan was made.
+	ranked, planned time.Time
 }
 
-func (c *cycleWatch) ranked()  { c.rankedIn = time.Since(c.begun) }
-func (c *cycleWatch) planned() { c.plannedIn = time.Since(c.begun) - c.rankedIn }
-
-// changed is what cycles have done so far.
-type changed struct{ admitted, evicted, moved, refused, bytes int64 }
-
-func (n *Counts) changed() changed {
-	return changed{n.Admitted.Load(), n.Evicted.Load(), n.Moved.Load(), n.Refused.Load(), n.Bytes.Load()}
+// changed returns what cycles have done so far: rows admitted, evicted, moved and refused, and bytes written.
+func (n *Counts) changed() [5]int64 {
+	return [...]int64{n.Admitted.Load(), n.Evicted.Load(), n.Moved.Load(), n.Refused.Load(), n.Bytes.Load()}
 }
 
-// watchCycle begins a cycle, and has what it withdraws remembered as its own. The cycle's lock is held until end.
+// watchCycle begins a cycle: what is withdrawn until end is recorded as its doing. The cycle's lock is held until end.
 func (w *Writer) watchCycle(ctx context.Context, budget *int64) (context.Context, *cycleWatch) {
 	c := &cycleWatch{writer: w, begun: time.Now(), before: w.Counts.changed()}
 	ctx, c.Operation = w.watch.Start(ctx, "refresh", "")
@@ -159,12 +150,11 @@ func (w *Writer) watchCycle(ctx context.Context, budget *int64) (context.Context
 func (c *cycleWatch) end(err error) {
 	w := c.writer
 	w.cycle.by = nil
-	now, before := w.Counts.changed(), c.before
-	admitted, evicted, bytes := now.admitted-before.admitted, now.evicted-before.evicted, now.bytes-before.bytes
-	c.Set(
-		observe.KeyAdmitted.Int64(admitted), observe.KeyEvicted.Int64(evicted), observe.KeyMoved.Int64(now.moved-before.moved),
-		observe.KeyRefused.Int64(now.refused-before.refused), observe.KeyWritten.Int64(bytes),
-	)
+	done := w.Counts.changed()
+	for i, n := range c.before {
+		done[i] -= n
+	}
+	c.Set(observe.KeyAdmitted.Int64(done[0]), observe.KeyEvicted.Int64(done[1]), observe.KeyMoved.Int64(done[2]), observe.KeyRefused.Int64(done[3]), observe.KeyWritten.Int64(done[4]))
 	if err != nil && w.life.Err() != nil { // the cache closes, which ends cycles: nothing has failed
 		c.End(nil)
 		return
@@ -174,9 +164,9 @@ func (c *cycleWatch) end(err error) {
 		w.watch.Log.Warn("refresh failed", slog.Any("error", err))
 		return
 	}
-	w.watch.Log.Debug("refreshed", slog.Duration("took", time.Since(c.begun)), slog.Duration("ranking", c.rankedIn),
-		slog.Duration("planning", c.plannedIn), slog.Duration("waiting", w.cycle.waited), slog.Int64("admitted", admitted), slog.Int64("evicted", evicted),
-		slog.Int64("bytes", bytes))
+	w.watch.Log.Debug("refreshed", slog.Duration("took", time.Since(c.begun)), slog.Duration("ranking", c.ranked.Sub(c.begun)),
+		slog.Duration("planning", c.planned.Sub(c.ranked)), slog.Duration("waiting", w.cycle.waited), slog.Int64("admitted", done[0]), slog.Int64("evicted", done[1]),
+		slog.Int64("bytes", done[4]))
 }
 
 // limit sets how many bytes slots may take.

@@ -10,7 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// encoder has a device encode rows in page-locked memory. It is safe for concurrent use, and encodes for one caller at a time.
+// encoder encodes rows in page-locked memory by a device. It is safe for concurrent use, and encodes for one caller at a time.
 type encoder struct {
 	mu sync.Mutex // held while the device encodes
 	// The rest is made by the first use. none says that there was no memory for it.
@@ -26,7 +26,7 @@ const (
 	encoderBlocks = 32
 )
 
-// encodes says whether a device is to encode so many rows of a codec.
+// encodes says whether a device is to encode rows of a codec, given their number.
 func encodes(d device.Device, c kernels.Codec, rows int) bool {
 	if d.Info().Kind == "host" || c.Codec == nil {
 		return false
@@ -79,7 +79,7 @@ func (e *encoder) close(d device.Device) {
 	d.Free(e.totals)
 }
 
-// encodeOnDevice has a device encode a batch's rows in the overlay. It returns false if processors are to do it.
+// encodeOnDevice encodes a batch's rows in the overlay by a device. It returns false if processors are to do it.
 func (w *Writer) encodeOnDevice(b *residentBatch, data []byte, rowBytes int) (bool, error) {
 	for i, d := range w.set.Devices {
 		c := d.Table(b.table).Codec
@@ -89,7 +89,7 @@ func (w *Writer) encodeOnDevice(b *residentBatch, data []byte, rowBytes int) (bo
 		to := w.store.Overlay.Mem
 		b.inParts(func(from, end int) func() {
 			for i := from; i < end; i++ {
-				copy(to.Bytes()[b.place(i).Offset:], data[i*rowBytes:][:rowBytes])
+				copy(to.Bytes()[b.slot(i).Offset:], data[i*rowBytes:][:rowBytes])
 			}
 			return nil
 		})

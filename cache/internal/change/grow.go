@@ -38,9 +38,9 @@ func (w *Writer) lostDevices() (n int) {
 func (w *Writer) tryGrow(budget int64) error {
 	g := &growth{writer: w, space: *w.store.Space.Load()}
 	g.plan(budget)
-	shown := false
+	replaced := false
 	defer func() { // also after a panic
-		if !shown {
+		if !replaced {
 			g.free()
 		}
 	}()
@@ -54,8 +54,8 @@ func (w *Writer) tryGrow(budget int64) error {
 		if err := g.fill(); err != nil {
 			return err
 		}
-		shown = true
-		g.showLocked()
+		replaced = true
+		g.replaceLocked()
 		return nil
 	})
 }
@@ -71,7 +71,7 @@ type growth struct {
 	image *numa.Memory
 	ages  *numa.Memory
 	at    []uint32
-	drop  []uint64 // keys whose reason has no place in the new index
+	drop  []uint64 // keys whose reason finds no map slot in the new index
 }
 
 // plan divides the budget.
@@ -184,7 +184,7 @@ func (g *growth) fillIndex() (err error) {
 		to, _ := g.m.Slot(key)
 		g.at[to] = w.mu.admittedAt[from]
 	}
-	for _, key := range w.mu.index.reasonKeys.keys[w.mu.index.reasonKeys.head:] {
+	for _, key := range w.mu.index.reasonKeys {
 		if l := old.Find(key); !l.Valid() && l.Reason() != slab.Cold {
 			if g.m.Insert(key, slab.Raw(0, 0)) {
 				g.m.Erase(key, l.Reason())
@@ -196,7 +196,7 @@ func (g *growth) fillIndex() (err error) {
 	return nil
 }
 
-// differing yields the rows whose places not every map names alike.
+// differing yields the rows for which the devices' maps have different locations.
 func (g *growth) differing() func(func(uint64, place.Locations) bool) {
 	x := g.writer.mu.index
 	return func(yield func(uint64, place.Locations) bool) {
@@ -204,15 +204,15 @@ func (g *growth) differing() func(func(uint64, place.Locations) bool) {
 			return
 		}
 		for key, l := range x.m.All() {
-			if p := x.placesAt(key, l); x.store.Words(p) != nil && !yield(key, p) {
+			if p := x.locationsAt(key, l); x.store.Words(p) != nil && !yield(key, p) {
 				return
 			}
 		}
 	}
 }
 
-// showLocked has batches that begin from now on read the new memory, and retires the old.
-func (g *growth) showLocked() {
+// replaceLocked makes batches that begin from now on read the new memory, and retires the old.
+func (g *growth) replaceLocked() {
 	w, x := g.writer, g.writer.mu.index
 	retire := func(d *read.Device, b *device.Buffer, by device.Buffer) {
 		if by.Size() > 0 {
@@ -231,21 +231,13 @@ func (g *growth) showLocked() {
 		g.replaceIndex(x)
 	}
 	w.store.Space.Store(&g.space)
-	w.store.ShowSlabs()
+	w.store.PublishSlabs()
 	w.startProcessingLocked()
 }
 
 // replaceIndex puts the new index in the place of the old one.
 func (g *growth) replaceIndex(x *index) {
 	w := g.writer
-	copied := map[uint64]place.Locations{}
-	if x.copies.Rows.Load() > 0 {
-		for key, l := range x.m.All() {
-			if p := x.placesAt(key, l); len(p.More) > 0 {
-				copied[key] = p
-			}
-		}
-	}
 	x.swap.Lock()
 	defer x.swap.Unlock()
 	if g.image != nil {
@@ -254,10 +246,6 @@ func (g *growth) replaceIndex(x *index) {
 		x.image = g.image
 	}
 	x.m = g.m
-	x.copies.Reset()
-	for key, p := range copied {
-		x.noteCopies(key, p)
-	}
 	w.ages.Free()
 	w.mu.admittedAt, w.ages = g.at, g.ages
 	for _, key := range g.drop {

@@ -151,7 +151,7 @@ func (w *Writer) withdrawSlab(lost int) error {
 		capacity = w.store.Capacity(w.store.Limits())
 		// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
 		for _, f := range w.mu.updated {
-			f.newPlaces, _ = f.newPlaces.Within(^gone)
+			f.newLocations, _ = f.newLocations.Within(^gone)
 		}
 		return nil
 	})
@@ -168,21 +168,21 @@ func (w *Writer) withdrawSlab(lost int) error {
 	return nil
 }
 
-// keysIn returns the rows that have a place in some slabs.
+// keysIn returns the rows that have a slot in some slabs.
 func (w *Writer) keysIn(slabs uint8) (keys []uint64) {
 	w.mu.index.swap.RLock()
 	defer w.mu.index.swap.RUnlock()
 	for key, l := range w.mu.index.m.All() {
-		if p := w.mu.index.placesAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&slabs != 0 {
+		if p := w.mu.index.locationsAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&slabs != 0 {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// withdrawCopyLocked withdraws a row's places in slabs that are lost.
+// withdrawCopyLocked withdraws a row's locations in slabs that are lost.
 func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
-	p := w.mu.index.places(key)
+	p := w.mu.index.locations(key)
 	if !p.Valid() || w.store.Overlay.Has(p.First) || p.Slabs()&gone == 0 {
 		return
 	}

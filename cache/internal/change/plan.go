@@ -21,13 +21,13 @@ type plan struct {
 	newcomers, fewer []wanted
 	surplus          []uint64
 	ranked           []read.Bitset
-	// groups are the equal rows of which some are to be cached: bits of the slabs that their slots are planned for. admits is how many newcomers are not
-	// cached in any slab.
+	// groups are the groups of equal rows with rows that are to be cached: bits of the slabs that their slots are planned for. admits counts the newcomers that
+	// no slab has.
 	groups map[place.Group]uint8
 	admits int64
 }
 
-// wanted is a row, the bytes that it takes in a slab, the bits of the slabs that it is to be in, and of those of them where it needs a new slot.
+// wanted is a row, the bytes that it takes in a slab, and bits of slabs: those that it is to be in, and those where it needs a new slot.
 type wanted struct {
 	key            uint64
 	bytes          int32
@@ -37,7 +37,7 @@ type wanted struct {
 // ranking is the policy's ranking: blocks of rankedKeys keys, the last one shorter. The memory serves one cycle after the other.
 type ranking struct {
 	blocks [][]uint64
-	// Of one block: the rows' words in the index, and which rows need no plan.
+	// The words of one block's rows in the index, and which of the rows need no plan.
 	words []slab.Location
 	done  []bool
 }
@@ -90,7 +90,7 @@ func (r *ranking) find(m *hashmap.Map, tables []*read.Table, ranked []read.Bitse
 	})
 }
 
-// rank has the policy rank rows. The policy is busy until rank returns, and not while a plan is made of the ranking: so it goes on learning.
+// rank asks the policy for its ranking. The policy is busy until rank returns, but learns on while a plan is made of the ranking.
 func (w *Writer) rank() (*ranking, error) {
 	r := &w.cycle.ranking
 	r.blocks = r.blocks[:0]
@@ -169,13 +169,13 @@ func (b *planner) add(key uint64, l slab.Location) {
 	t := w.set.Tables[table]
 	now := w.mu.index.cachedAt(key, l)
 	cached := now.Valid()
-	group, _, equal := w.store.Shared.Of(now.First)
+	group, _, equal := w.store.SharedSlots.Of(now.First)
 	if !cached {
 		group, _, equal = w.store.GroupOf(key)
 	}
 	var shared, there uint8
 	if equal {
-		shared, there = p.groups[group], w.store.Shared.Slabs(group)
+		shared, there = p.groups[group], w.store.SharedSlots.Slabs(group)
 	}
 	targets := w.store.Targets(key, b.ranked < b.hot, now)
 	n := int(w.store.Space.Load().Smallest)
@@ -236,7 +236,7 @@ func (w *Writer) victims(p *plan, device int, all bool) iter.Seq[uint64] {
 			return false
 		}
 		l, _ := w.mu.index.cached(key).In(device)
-		g, _, shared := w.store.Shared.Of(l)
+		g, _, shared := w.store.SharedSlots.Of(l)
 		return shared && p.groups[g]>>device&1 != 0
 	}
 	return func(yield func(uint64) bool) {
@@ -256,7 +256,7 @@ func (w *Writer) victims(p *plan, device int, all bool) iter.Seq[uint64] {
 
 // crowd returns rows to evict because the maps, rather than the slabs, have no room for the newcomers: where equal rows share slots.
 func (w *Writer) crowd(p *plan) (keys []uint64) {
-	if !w.store.Shared.Any() {
+	if !w.store.SharedSlots.Any() {
 		return nil
 	}
 	over := p.admits - w.mostEntries()

@@ -10,17 +10,17 @@ import (
 
 func (p *paged) start() { p.w.tasks.Go(p.insertPrefetched) }
 
-// insertPrefetched shows rows of flights in the ring of the host tier until the cache closes.
+// insertPrefetched puts rows of flights in the ring of the host tier until the cache closes.
 func (p *paged) insertPrefetched() {
 	w, t := p.w, p.t.Cold
-	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "land"))
+	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "insert"))
 	for {
 		select {
 		case <-w.life.Done():
 			return
-		case f := <-t.Landings():
+		case f := <-t.Completed():
 			err := p.insert(f)
-			t.Landed(f)
+			t.Release(f)
 			if err != nil {
 				return // the cache closes, or cannot be changed any more
 			}
@@ -28,7 +28,7 @@ func (p *paged) insertPrefetched() {
 	}
 }
 
-// insert shows the rows of a flight. Segments of the ring whose rows give way are used an epoch later.
+// insert puts the rows of a flight in the ring. Segments of the ring whose rows give way are used an epoch later.
 func (p *paged) insert(f *cold.Flight) error {
 	w, t, table := p.w, p.t, p.table
 	for from := 0; from < len(f.Rows); {
@@ -45,7 +45,10 @@ func (p *paged) insert(f *cold.Flight) error {
 			var unused int64
 			words, unused, some = t.Tier.Withdraw()
 			t.Cold.Counts.Unused.Add(unused)
-			return w.publishWordsLocked(table, words)
+			for _, word := range words {
+				w.mu.index.tierWord(table, word)
+			}
+			return w.publishLocked()
 		})
 		if err != nil {
 			return err
@@ -67,11 +70,10 @@ func (p *paged) insert(f *cold.Flight) error {
 	return nil
 }
 
-// insertPart shows rows of a flight from one on, and returns how many it has dealt with. full says that the ring has no room for the next one.
+// insertPart inserts rows of a flight from number from on, and returns how many it has dealt with. full says that the ring has no room for the next one.
 func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err error) {
 	w, t, table := p.w, p.t, p.table
 	err = w.change(func() error {
-		var words []transfer.Written
 		for i := from; i < len(f.Rows) && n < changedRows; i++ {
 			row := f.Rows[i]
 			key := hashmap.Key(table, row)
@@ -82,24 +84,35 @@ func (p *paged) insertPart(f *cold.Flight, from int) (n int, full bool, err erro
 					break
 				}
 				unread := f.Unread(i)
-				words = append(words, t.Tier.Show(row, at, unread))
+				w.mu.index.tierWord(table, t.Tier.Show(row, at, unread))
 				if unread && !f.Unread(i) { // a batch took it meanwhile
 					t.Tier.AskedFor(row)
 				}
 			}
 			n++
 		}
-		return w.publishWordsLocked(table, words)
+		return w.publishLocked()
 	})
 	return n, full, err
 }
 
-// Prefetch has absent rows read and shown in the host tier, and returns.
-func (w *Writer) Prefetch(table int, rows []int64) {
-	w.set.Tables[table].Cold.Prefetch(rows, func(f func()) {
-		w.tasks.Go(func() {
-			pprof.SetGoroutineLabels(w.watch.Labels(w.life, "prefetch"))
-			f()
+// Prefetch begins to read those of rows that neither slabs nor host memory have, and returns.
+func (w *Writer) Prefetch(table int, rows []int64) { w.sources[table].prefetch(rows) }
+
+func (p *paged) prefetch(rows []int64) {
+	var absent []int64
+	for _, row := range rows {
+		if !p.t.Tier.Holds(row) && !p.has(row) {
+			absent = append(absent, row)
+		}
+	}
+	if len(absent) == 0 {
+		return
+	}
+	p.t.Cold.Prefetch(absent, func(read func()) {
+		p.w.tasks.Go(func() {
+			pprof.SetGoroutineLabels(p.w.watch.Labels(p.w.life, "prefetch"))
+			read()
 		})
 	})
 }

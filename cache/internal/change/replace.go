@@ -109,14 +109,14 @@ func (w *Writer) replaceSlice(ctx context.Context, newcomers []wanted, victims [
 	return w.admitRows(ctx, newcomers, nil)
 }
 
-// least returns the first victims that have so many bytes in a device's slab together, and how many victims it has seen for that. It adds the bytes
+// least returns the first victims that together have this number of bytes in a device's slab, and how many victims it has looked at. It adds the bytes
 // that they have in each slab to retired. A slot that equal rows share counts when all of these are victims. least does not need the lock: it takes long
 // where most rows stay.
 func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retired []int64) (keys []uint64, seen int) {
 	if bytes <= 0 {
 		return nil, 0
 	}
-	left := map[slab.Location]int64{} // words of shared slots that are not those of victims
+	left := map[slab.Location]int64{} // words of shared slots, without those of victims
 	for key := range victims {
 		seen++
 		p := w.mu.index.cached(key)
@@ -125,7 +125,7 @@ func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retire
 		}
 		keys = append(keys, key)
 		for l := range p.All() {
-			if _, words, shared := w.store.Shared.Of(l); shared {
+			if _, words, shared := w.store.SharedSlots.Of(l); shared {
 				if _, known := left[l]; !known {
 					left[l] = words
 				}
@@ -149,7 +149,7 @@ func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retire
 // evict withdraws rows.
 func (w *Writer) evict(keys []uint64) error {
 	return inParts(w, w.cycle.by, keys, func(key uint64) {
-		if p := w.mu.index.places(key); p.Valid() && w.mu.updated[key] == nil {
+		if p := w.mu.index.locations(key); p.Valid() && w.mu.updated[key] == nil {
 			table, row := hashmap.SplitKey(key)
 			w.sources[table].evicting(row, p)
 			w.evictLocked(key, p, slab.Evicted)
@@ -161,7 +161,7 @@ func (w *Writer) evict(keys []uint64) error {
 // dropSlots retires the slots of rows in slabs that they are to leave. It adds the bytes retired in each slab to retired.
 func (w *Writer) dropSlots(rows []wanted, retired []int64) error {
 	return inParts(w, nil, rows, func(want wanted) {
-		p := w.mu.index.places(want.key)
+		p := w.mu.index.locations(want.key)
 		if !p.Valid() || w.mu.updated[want.key] != nil {
 			return
 		}

@@ -9,15 +9,14 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// residentBatch is rows of a resident table that are updated together: in the overlay they have places of one length in one piece. All that is done for a
-// row is done by all processors, or by the devices. The batch leaves the overlay as an updatedRow does. An epoch after it came, the devices copy the rows
+// residentBatch is rows of a resident table that are updated together: in the overlay they have slots of one length in one piece. All processors, or the
+// devices, share the work. The batch leaves the overlay as an updatedRow does. An epoch after it came, the devices copy the rows
 // to their slots and overflow places, which no batch reads; two epochs later the rows' words say so, and the piece of the overlay is retired. Rows of which
 // a later batch has a newer version are left out of these steps.
 type residentBatch struct {
@@ -37,12 +36,12 @@ const (
 	residentPieces              = 8
 	// residentPart is how many rows a goroutine takes at a time: few, as the last one holds up all others.
 	residentPart = 512
-	// residentSteps are the epochs that a batch waits for: until no batch reads the rows' places, and two after they are written. As with places of the
-	// overlay (processLocked), a kernel that runs while the words change must not find a place's old bytes in a cache that an earlier kernel filled.
+	// residentSteps are the epochs that a batch waits for: until no batch reads the rows' places, and two after they are written. As with slots of the
+	// overlay (processLocked), a kernel that runs while the words change must not find a slot's old bytes in a cache that an earlier kernel filled.
 	residentSteps = 3
 )
 
-// residents are the batches in the overlay, by number, of which 0 is none. rows is how many rows are served from them.
+// residents are the batches in the overlay, by number from 1 on. rows is how many rows are served from them.
 type residents struct {
 	batches map[uint32]*residentBatch
 	last    uint32 // number given
@@ -64,15 +63,8 @@ func (r *residents) next() (n uint32, ok bool) {
 	}
 }
 
-func (r *residents) put(number uint32, b *residentBatch) {
-	if r.batches == nil {
-		r.batches = map[uint32]*residentBatch{}
-	}
-	r.batches[number] = b
-}
-
-// place returns the place of a row of the batch.
-func (b *residentBatch) place(i int) place.OverlaySlot {
+// slot returns the slot of a row of the batch.
+func (b *residentBatch) slot(i int) place.OverlaySlot {
 	return place.OverlaySlot{Offset: b.piece.Offset + int64(i*b.stride), Bytes: b.stride}
 }
 
@@ -88,7 +80,7 @@ func (b *residentBatch) inParts(f func(from, to int) (done func())) {
 	})
 }
 
-// residentWords are words of resident tables that the devices do not have yet: by table and device. Of a row there is one word between two publications.
+// residentWords are words of resident tables that the devices do not have yet, by table and device. A row has at most one word between two publications.
 type residentWords map[int]*[slab.MaxSlabs][]word
 
 // add adds words of one table, by device.
@@ -101,12 +93,12 @@ func (r residentWords) add(table int, words *[slab.MaxSlabs][]word) {
 	}
 }
 
-// publishResident has the devices store the words of resident tables. finish waits for it.
+// publishResident stores the words of resident tables on the devices. finish waits for it.
 func (x *index) publishResident() error {
 	var errs []error
 	for table, words := range x.residents {
 		r := x.set.Tables[table].Resident.Rows
-		errs = append(errs, x.onMirrors(func(i int, m *mirror) error {
+		errs = append(errs, x.onDevices(func(i int, m *deviceWriter) error {
 			if len(words[i]) == 0 {
 				return nil
 			}
@@ -150,7 +142,7 @@ func (r *resident) update(ctx context.Context, rows []int64, data []byte, _ *obs
 		if end < len(rows) {
 			go encode(end)
 		}
-		if err := w.publishBatch(ctx, t, now.b); err != nil {
+		if err := w.onceReadable(ctx, now.b, func() error { return w.publishBatchLocked(t, now.b) }); err != nil {
 			w.dropResident(now.b)
 			if stop(); end < len(rows) {
 				if unused := <-next; unused.err == nil {
@@ -212,7 +204,7 @@ func lock(ctx context.Context, l sync.Locker, try func() bool) error {
 	}
 }
 
-// beginResident returns a batch of the first of some rows, with places in the overlay. If there is no room yet, it returns a channel to wait for.
+// beginResident returns a batch of the first of some rows, with slots in the overlay. If there is no room yet, it returns a channel to wait for.
 func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *residentBatch, wait <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.unlock()
@@ -228,7 +220,7 @@ func (w *Writer) beginResident(t *read.Table, table int, rows []int64) (b *resid
 		b.piece.Bytes = n * stride
 		if b.piece.Offset, ok = all.Alloc(b.piece.Bytes); ok {
 			b.rows, b.stored = slices.Clone(rows[:n]), make([]uint32, n) // the caller's rows are its own again when Update has returned
-			of.put(number, b)
+			of.batches[number] = b
 			return b, nil, nil
 		}
 		if len(of.batches) > 0 && n <= min(len(rows), most)/4 { // a longer piece will be free when some batch has left
@@ -244,13 +236,9 @@ func (w *Writer) dropResident(b *residentBatch) {
 	defer w.unlock()
 	if w.mu.err == nil {
 		w.store.Overlay.Slots.Free(b.piece.Offset, b.piece.Bytes)
-		w.mu.residents.remove(b)
+		delete(w.mu.residents.batches, b.number)
 	}
 	w.advanceLocked()
-}
-
-func (r *residents) remove(b *residentBatch) {
-	delete(r.batches, b.number)
 }
 
 // encodeResident writes a batch's rows to the overlay.
@@ -266,25 +254,20 @@ func (w *Writer) encodeResident(t *read.Table, b *residentBatch, data []byte) er
 			buf = make([]byte, k.EncodeBound())
 		}
 		for i := first; i < end; i++ {
-			stored := data[i*rowBytes:][:rowBytes]
-			if k != nil {
-				n, err := k.Encode(buf, stored)
-				if err == nil {
-					stored = buf[:n]
-				} else if !errors.Is(err, codec.ErrIncompressible) {
-					return func() { failed = err }
-				}
+			row, err := encodeRow(k, buf, data[i*rowBytes:][:rowBytes])
+			if err != nil {
+				return func() { failed = err }
 			}
-			b.stored[i] = uint32(copy(to[b.place(i).Offset:], stored))
+			b.stored[i] = uint32(copy(to[b.slot(i).Offset:], row.stored))
 		}
 		return nil
 	})
 	return failed
 }
 
-// showFrontLocked copies a batch's piece of the overlay to the front of the first device's slab, where devices read it if the overlay is there. If the
+// copyToFrontLocked copies a batch's piece of the overlay to the front of the first device's slab, where devices read it if the overlay is there. If the
 // device has been lost and batches still look there, it returns a channel to wait for.
-func (w *Writer) showFrontLocked(b *residentBatch) (wait <-chan struct{}, err error) {
+func (w *Writer) copyToFrontLocked(b *residentBatch) (wait <-chan struct{}, err error) {
 	first, o := w.set.Devices[0], w.store.Overlay
 	if o.Front == 0 || w.losses.frontLeft() {
 		return nil, nil
@@ -292,7 +275,7 @@ func (w *Writer) showFrontLocked(b *residentBatch) (wait <-chan struct{}, err er
 	if first.IsLost() {
 		return w.losses.left, nil
 	}
-	m, from, to := w.mu.index.mirrors[0], b.piece.Offset, b.piece.Offset+int64(b.piece.Bytes)
+	m, from, to := w.mu.index.devices[0], b.piece.Offset, b.piece.Offset+int64(b.piece.Bytes)
 	err = errors.Join(m.stream.Copy(first.Slab.Slice(from, to), o.Mem.Slice(from, to)), m.stream.Synchronize())
 	if err != nil && w.set.Survives(first) {
 		return w.losses.left, nil
@@ -300,12 +283,12 @@ func (w *Writer) showFrontLocked(b *residentBatch) (wait <-chan struct{}, err er
 	return nil, w.failLocked(err)
 }
 
-// whenShown calls f with the lock held, once devices can read a batch's piece of the overlay, and returns its error.
-func (w *Writer) whenShown(ctx context.Context, b *residentBatch, f func() error) error {
+// onceReadable calls f with the lock held, once devices can read a batch's piece of the overlay, and returns its error.
+func (w *Writer) onceReadable(ctx context.Context, b *residentBatch, f func() error) error {
 	for {
 		var wait <-chan struct{}
 		err := w.change(func() (err error) {
-			if wait, err = w.showFrontLocked(b); wait != nil || err != nil {
+			if wait, err = w.copyToFrontLocked(b); wait != nil || err != nil {
 				return err
 			}
 			return f()
@@ -319,11 +302,7 @@ func (w *Writer) whenShown(ctx context.Context, b *residentBatch, f func() error
 	}
 }
 
-// publishBatch has the rows of a batch read from the overlay. Rows beyond the table's end make it longer.
-func (w *Writer) publishBatch(ctx context.Context, t *read.Table, b *residentBatch) error {
-	return w.whenShown(ctx, b, func() error { return w.publishBatchLocked(t, b) })
-}
-
+// publishBatchLocked makes batches read the rows from the overlay. Rows beyond the table's end make it longer.
 func (w *Writer) publishBatchLocked(t *read.Table, b *residentBatch) error {
 	r, rowBytes, length := t.Resident, t.Tier.RowBytes(), t.Tier.Rows()
 	longest := length
@@ -335,7 +314,7 @@ func (w *Writer) publishBatchLocked(t *read.Table, b *residentBatch) error {
 		for i := from; i < to; i++ {
 			row, n, d := b.rows[i], int(b.stored[i]), r.Rows.Device(b.rows[i])
 			r.Put(row, n, b.number, length, &by)
-			at := buddy.At(w.store.Overlay.Location(b.place(i), n, n < rowBytes))
+			at := buddy.At(w.store.Overlay.Location(b.slot(i), n, n < rowBytes))
 			words[d] = append(words[d], word{uint64(r.Rows.Local(row)), uint64(at)})
 			last = max(last, row)
 		}
@@ -409,7 +388,7 @@ func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 		}
 	})
 	from := w.store.Overlay.Mem.Slice(b.piece.Offset, b.piece.Offset+int64(b.piece.Bytes))
-	return w.mu.index.onMirrors(func(i int, m *mirror) error {
+	return w.mu.index.onDevices(func(i int, m *deviceWriter) error {
 		err := m.scatter(r.Slots[i], from, slots[i])
 		for n := range overs {
 			for d, items := range overs[n] {
@@ -422,7 +401,7 @@ func (w *Writer) advanceResidentLocked(b *residentBatch) error {
 	})
 }
 
-// writeBackLocked has the rows of a batch read from their slots and overflow places, and retires the batch's piece of the overlay.
+// writeBackLocked makes batches read the rows from their slots and overflow places, and retires the batch's piece of the overlay.
 func (w *Writer) writeBackLocked(b *residentBatch) {
 	t := w.set.Tables[b.table].Resident
 	r := t.Rows
@@ -444,6 +423,6 @@ func (w *Writer) writeBackLocked(b *residentBatch) {
 			}
 		}
 	})
-	w.mu.residents.remove(b)
+	delete(w.mu.residents.batches, b.number)
 	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: b.piece})
 }

@@ -11,18 +11,18 @@ import (
 
 // Numbers of batches are distinct, begin at 1, and are given again when their batch has left.
 func TestResidents_Numbers(t *testing.T) {
-	var r residents
+	r := residents{batches: map[uint32]*residentBatch{}}
 	for i := range read.Batches - 1 {
 		n, ok := r.next()
 		if !ok || n == 0 || r.batches[n] != nil {
 			t.Fatalf("batch %d has number %d, %v", i, n, ok)
 		}
-		r.put(n, &residentBatch{number: n})
+		r.batches[n] = &residentBatch{number: n}
 	}
 	if n, ok := r.next(); ok {
 		t.Fatalf("number %d for one batch too many", n)
 	}
-	r.remove(r.batches[77])
+	delete(r.batches, 77)
 	if n, ok := r.next(); !ok || n != 77 {
 		t.Errorf("number %d, %v, and 77 is free", n, ok)
 	}

@@ -20,8 +20,8 @@ import (
 // window by window, in an order (moveOrder) in which a new slot covers only old ones of its window and of windows that have moved. Overflow places lie in buddy
 // memory of the new ranges' own; that of the old ones is freed at the end.
 //
-// A window is a batch, like one of updates: its rows are put in the overlay, as they are, and their words say so. It lands as batches do, an epoch after
-// each step: the rows are written to their places, which are in the new range now; their words name these. Rows that are in the overlay as a window
+// A window is a batch, like one of updates: its rows are put in the overlay, as they are, and their words say so. It goes through the steps of such batches, an epoch
+// after each other: the rows are written to their places, which are in the new range now; their words name these. Rows that are in the overlay as a window
 // comes to them are waited for, and updates wait until the window is in the overlay.
 
 // Retarget moves a resident table to a target, 0 for those with the least expected time of a row. After an error, and when it is cut short, some
@@ -69,7 +69,7 @@ func (w *Writer) retarget(ctx context.Context, table, target int) error {
 	return w.move(ctx, table, parts)
 }
 
-// partsFor returns the parts that a table is to have: one of a given target or, if that is 0, at most so many, for the rows as they are now.
+// partsFor returns the parts that a table is to have: one of a given target or, if that is 0, at most `most`, for the rows as they are now.
 func (w *Writer) partsFor(table, target, most int) ([]buddy.Part, error) {
 	t := w.set.Tables[table]
 	r := t.Resident
@@ -179,7 +179,7 @@ func (w *Writer) takeRanges(ctx context.Context, table int, want []read.Span) er
 		r.Rows.Ranges.Set(want[i].Number, of)
 		taken = append(taken, i)
 	}
-	err := w.showRanges(table, -1)
+	err := w.publishRanges(table, -1)
 	// Batches that have begun read by other ranges, and kernels that began meanwhile may have found those in caches.
 	for range 2 {
 		if err == nil {
@@ -192,17 +192,17 @@ func (w *Writer) takeRanges(ctx context.Context, table int, want []read.Span) er
 	return err
 }
 
-// showRanges has all devices read the ranges as they are, and batches that begin from now on read by the only one, or by what words say if that is -1.
-func (w *Writer) showRanges(table, only int) error {
-	return w.change(func() error { return w.showRangesLocked(table, only) })
+// publishRanges gives all devices the ranges as they are. Batches that begin from now on read by range only, or by the ranges that words name if only is -1.
+func (w *Writer) publishRanges(table, only int) error {
+	return w.change(func() error { return w.publishRangesLocked(table, only) })
 }
 
-func (w *Writer) showRangesLocked(table, only int) error {
+func (w *Writer) publishRangesLocked(table, only int) error {
 	ranges, image := w.set.Tables[table].Resident.Rows.Ranges, make([]byte, kernels.RangesBytes)
 	changes := ranges.Use(only)
 	w.set.Renew()
 	const front = 8
-	return w.failLocked(w.mu.index.onMirrors(func(i int, m *mirror) error {
+	return w.failLocked(w.mu.index.onDevices(func(i int, m *deviceWriter) error {
 		d := w.set.Devices[i]
 		at := d.Table(table).Resident
 		ranges.Image(at, image)
@@ -213,13 +213,13 @@ func (w *Writer) showRangesLocked(table, only int) error {
 	}))
 }
 
-// endMove has batches read by the ranges that rows have moved to, and gives back what the others had. REQUIRES: all rows are there or on their way.
+// endMove makes batches read by the ranges that rows have moved to, and gives back what the others had. REQUIRES: all rows are there or on their way.
 func (w *Writer) endMove(ctx context.Context, table int, want []read.Span) error {
 	r := w.set.Tables[table].Resident
 	r.Moving = nil
 	r.SetSpans(want)
 	if len(want) == 1 {
-		if err := w.showRanges(table, want[0].Number); err != nil {
+		if err := w.publishRanges(table, want[0].Number); err != nil {
 			return err
 		}
 	}
@@ -262,35 +262,11 @@ func (w *Writer) dropUnused(ctx context.Context, table int) error {
 	return nil
 }
 
-// epoch is waitEpoch that also ends when another process has held it back for too long.
-func (w *Writer) epoch(ctx context.Context) error {
-	r := w.set.Readers()
-	if r == nil {
-		return w.waitEpoch(ctx)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	passed := make(chan error, 1)
-	go func() { passed <- w.waitEpoch(ctx) }()
-	for {
-		select {
-		case err := <-passed:
-			return err
-		case <-time.After(heldInterval):
-		}
-		if err := r.Held(); err != nil {
-			stop()
-			<-passed
-			return err
-		}
-	}
-}
-
-// windowShare is the share of the overlay, one in so much, that a window takes.
+// A window takes at most one in windowShare bytes of the overlay.
 const windowShare = 4
 
-// moveWindow takes the next rows of a move to its span's range. It returns how many local numbers. The rows are then in the overlay, in batches that land in
-// the other range.
+// moveWindow takes the next rows of a move to its span's range. It returns how many local numbers. The rows are then in the overlay, in batches that are
+// written to the other range.
 func (w *Writer) moveWindow(ctx context.Context, table int, l move) (int64, error) {
 	r := w.set.Tables[table].Resident
 	devices, stride := int64(r.Rows.Devices), int64(place.OverlayBytes(r.Rows.RowBytes))
@@ -317,7 +293,7 @@ func (w *Writer) moveWindow(ctx context.Context, table int, l move) (int64, erro
 		}
 		if err == nil {
 			if err = w.stage(r, b, before); err == nil {
-				err = w.publishMove(ctx, table, b, to)
+				err = w.onceReadable(ctx, b, func() error { return w.publishMoveLocked(table, b, to) })
 			}
 			if err != nil {
 				w.dropResident(b)
@@ -359,7 +335,7 @@ func (w *Writer) awaitHome(ctx context.Context, r *read.Resident, of read.Span) 
 	}
 }
 
-// beginMove returns a batch of the rows of a span that some devices have, with places in the overlay.
+// beginMove returns a batch of the rows of a span that some devices have, with slots in the overlay.
 func (w *Writer) beginMove(ctx context.Context, table int, of read.Span, first, end int) (*residentBatch, error) {
 	r := w.set.Tables[table].Resident
 	b := &residentBatch{table: table, stride: place.OverlayBytes(r.Rows.RowBytes)}
@@ -370,14 +346,14 @@ func (w *Writer) beginMove(ctx context.Context, table int, of read.Span, first, 
 	}
 	b.stored, b.piece.Bytes = make([]uint32, len(b.rows)), max(1, len(b.rows))*b.stride
 	for {
-		var wait <-chan struct{} // nil if the batch has a place
+		var wait <-chan struct{} // nil if the batch has slots
 		err := w.change(func() error {
 			all := &w.mu.residents
 			number, ok := all.next()
 			if ok {
 				b.number = number
 				if b.piece.Offset, ok = w.store.Overlay.Slots.Alloc(b.piece.Bytes); ok {
-					all.put(number, b)
+					all.batches[number] = b
 					return nil
 				}
 			}
@@ -429,7 +405,7 @@ func (w *Writer) stage(r *read.Resident, b *residentBatch, spans []read.Span) er
 				stored = r.Rows.RowBytes
 			}
 			b.stored[i+j] = uint32(stored)
-			at := to[b.place(i+j).Offset:]
+			at := to[b.slot(i+j).Offset:]
 			if head := copy(at, from[j*s.Target:][:min(stored, s.Target)]); head < stored {
 				copy(at[head:], rest[j*buddy.Over(s.Target, r.Rows.RowBytes):][:stored-head])
 			}
@@ -439,18 +415,14 @@ func (w *Writer) stage(r *read.Resident, b *residentBatch, spans []read.Span) er
 	return nil
 }
 
-// publishMove has the rows of a batch read from the overlay, and land in a span, which is theirs from now on.
-func (w *Writer) publishMove(ctx context.Context, table int, b *residentBatch, to read.Span) error {
-	return w.whenShown(ctx, b, func() error { return w.publishMoveLocked(table, b, to) })
-}
-
+// publishMoveLocked makes batches read the rows from the overlay. Their places are in another span from now on.
 func (w *Writer) publishMoveLocked(table int, b *residentBatch, to read.Span) error {
 	r := w.set.Tables[table].Resident
 	var words [slab.MaxSlabs][]word
 	for i, row := range b.rows {
 		d, n := r.Rows.Device(row), int(b.stored[i])
 		r.Enter(row, b.number)
-		at := buddy.At(w.store.Overlay.Location(b.place(i), n, n < r.Rows.RowBytes))
+		at := buddy.At(w.store.Overlay.Location(b.slot(i), n, n < r.Rows.RowBytes))
 		words[d] = append(words[d], word{uint64(r.Rows.Local(row)), uint64(at)})
 	}
 	w.mu.index.residents.add(table, &words)
@@ -460,7 +432,7 @@ func (w *Writer) publishMoveLocked(table int, b *residentBatch, to read.Span) er
 	return w.publishLocked()
 }
 
-// respan notes that rows are of another span. It does nothing if they are already.
+// respan notes that rows belong to another span. It does nothing if they already do.
 func (w *Writer) respan(t *read.Table, to read.Span) {
 	r := t.Resident
 	if s := r.At(to.From); s.Range == to.Range && s.To >= to.To {
@@ -490,7 +462,7 @@ func (w *Writer) respan(t *read.Table, to read.Span) {
 	t.Apply(by)
 }
 
-// retargetInterval is how often it is looked whether a table should be moved.
+// retargetInterval is the time between two looks at whether a table should be moved.
 const retargetInterval = time.Second
 
 // retargeting moves a table by itself when more rows of a range have overflow than it wants. What did not succeed is tried again when there are a tenth more.

@@ -60,7 +60,7 @@ type retiredBuffer struct {
 
 func newRetired() *retired { return &retired{done: make(chan struct{})} }
 
-// retireLocked adds a row's slots to the open group, but those that location words of other rows name. moved says that the row has moved, or was to move.
+// retireLocked adds a row's slots to the open group, except slots that location words of other rows name. moved says that the row has moved, or was to move.
 func (w *Writer) retireLocked(key uint64, p place.Locations, moved bool) {
 	for l := range p.All() {
 		if last, reserved := w.store.Release(l, moved); last {
@@ -162,6 +162,30 @@ func (w *Writer) waitEpoch(ctx context.Context) error {
 	}
 }
 
+// epoch is waitEpoch that also ends when another process has held it back for too long.
+func (w *Writer) epoch(ctx context.Context) error {
+	r := w.set.Readers()
+	if r == nil {
+		return w.waitEpoch(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	passed := make(chan error, 1)
+	go func() { passed <- w.waitEpoch(ctx) }()
+	for {
+		select {
+		case err := <-passed:
+			return err
+		case <-time.After(heldInterval):
+		}
+		if err := r.Held(); err != nil {
+			stop()
+			<-passed
+			return err
+		}
+	}
+}
+
 // advanceLocked wakes all callers that wait for progress.
 func (w *Writer) advanceLocked() {
 	close(w.mu.retire.progress)
@@ -219,7 +243,7 @@ func (w *Writer) freeLocked(s slot) error {
 	if d.IsLost() {
 		return nil
 	}
-	if err := poison(w.mu.index.mirrors[s.device], s); err != nil && !w.set.Survives(d) {
+	if err := poison(w.mu.index.devices[s.device], s); err != nil && !w.set.Survives(d) {
 		return err
 	}
 	return nil

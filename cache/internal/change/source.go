@@ -19,12 +19,20 @@ type source interface {
 	updatedLocked(row int64)
 	// invalidateLocked withdraws rows from slabs.
 	invalidateLocked(rows []int64)
-	// whereLocked says where a row is. It is given a zero Where, but for Device, which is -1.
+	// has says whether a batch that begins now hits a row.
+	has(row int64) bool
+	// whereLocked says where a row is. It is given a Where that is zero except for Device, which is -1. measure then fills in the stored lengths that only reading the
+	// rows tells, without the lock.
 	whereLocked(row int64, to *Where)
+	measure(rows []int64, all []Where) error
+	// storedLocked returns the stored form of a row that is not updated and is cached at now, from host memory or what fetch has read.
+	storedLocked(row int64, now place.Locations) (stored []byte, compressed, ok bool)
 	// evicting is told of a row that is about to leave its slabs. REQUIRES: the cycle's lock and Writer.mu are held.
 	evicting(row int64, from place.Locations)
-	// fetch has those of rows that cannot be read from host memory ready for storedLocked, as far as they can be read. REQUIRES: the cycle's lock is held.
+	// fetch reads those of rows that are not in host memory, as far as they can be read, for storedLocked. REQUIRES: the cycle's lock is held.
 	fetch(ctx context.Context, rows []int64)
+	// prefetch begins to read those of rows that neither slabs nor host memory have, and returns.
+	prefetch(rows []int64)
 	// refresh moves rows between the tiers of host memory and below, as the ranking of a cycle has it. ranked are its rows of the table. REQUIRES: the
 	// cycle's lock is held.
 	refresh(ctx context.Context, r *ranking, ranked read.Bitset) error
@@ -71,20 +79,26 @@ func (c *cached) invalidateLocked(rows []int64) {
 				w.dropSlotLocked(f)
 				w.Counts.Invalidated.Add(1)
 			}
-		} else if p := w.mu.index.places(key); p.Valid() {
+		} else if p := w.mu.index.locations(key); p.Valid() {
 			w.evictLocked(key, p, slab.Invalidated)
 			w.Counts.Invalidated.Add(1)
 		}
 	}
 }
 
-func (c *cached) evicting(int64, place.Locations) {}
+func (c *cached) has(row int64) bool { return c.w.Find(hashmap.Key(c.table, row)).Valid() }
 
-func (c *cached) fetch(context.Context, []int64) {}
+func (c *cached) storedLocked(row int64, _ place.Locations) (stored []byte, compressed, ok bool) {
+	stored, compressed, err := c.t.Tier.Stored(row)
+	return stored, compressed, err == nil // a corrupt row is for Gather to report
+}
 
+func (c *cached) measure([]int64, []Where) error                       { return nil }
+func (c *cached) evicting(int64, place.Locations)                      {}
+func (c *cached) fetch(context.Context, []int64)                       {}
+func (c *cached) prefetch([]int64)                                     {}
 func (c *cached) refresh(context.Context, *ranking, read.Bitset) error { return nil }
-
-func (c *cached) start() {}
+func (c *cached) start()                                               {}
 
 // paged is a table whose host tier is Partial: tier.go and prefetched.go.
 type paged struct{ cached }
@@ -93,6 +107,8 @@ type paged struct{ cached }
 type resident struct{ cached }
 
 func (r *resident) invalidateLocked([]int64) {}
+
+func (r *resident) has(int64) bool { return true }
 
 func (r *resident) start() {
 	if r.t.WantResident.Retarget {

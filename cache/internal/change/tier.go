@@ -24,26 +24,22 @@ type fetched struct {
 	version    uint32 // of cold.Table, before the row was read
 }
 
-// hiddenPlace is a place in a host tier whose row is withdrawn. It is freed an epoch later.
-type hiddenPlace struct {
+// demotedRow is the slot in a host tier of a row that was made absent. It is freed an epoch later.
+type demotedRow struct {
 	tier *transfer.Tier
 	at   slab.Location
 }
 
-// storedLocked returns the stored form of a row that is not updated, from the host tier, a slab that the host can read, or what the cycle has
-// fetched. now is where the row is cached.
-func (w *Writer) storedLocked(key uint64, now place.Locations) (stored []byte, compressed, ok bool) {
-	table, row := hashmap.SplitKey(key)
-	t := w.set.Tables[table]
-	stored, compressed, err := t.Tier.Stored(row)
-	if !errors.Is(err, transfer.ErrAbsent) {
+// storedLocked finds rows in the host tier, in a slab that the host can read, or among what the cycle has fetched.
+func (p *paged) storedLocked(row int64, now place.Locations) (stored []byte, compressed, ok bool) {
+	if stored, compressed, err := p.t.Tier.Stored(row); !errors.Is(err, transfer.ErrAbsent) {
 		return stored, compressed, err == nil // a corrupt row is for Gather to report
 	}
-	if stored, compressed, ok := w.inSlab(table, now); ok {
+	if stored, compressed, ok := p.w.inSlab(p.table, now); ok {
 		return stored, compressed, true
 	}
-	f, ok := w.cycle.fetched[key]
-	if !ok || t.Cold.Version(row) != f.version {
+	f, ok := p.w.cycle.fetched[hashmap.Key(p.table, row)]
+	if !ok || p.t.Cold.Version(row) != f.version {
 		return nil, false, false
 	}
 	return f.stored, f.compressed, true
@@ -133,61 +129,37 @@ func (w *Writer) fetchUnread(ctx context.Context, device int, rows []wanted) err
 	return w.fetch(ctx, keys)
 }
 
-// showLocked has the devices store words of a host tier's index.
-func (w *Writer) showLocked(table int, words []transfer.Written) error {
-	if len(words) == 0 {
-		return nil
-	}
-	all := make([]word, len(words))
-	for i, one := range words {
-		all[i] = word{one.Index, one.Value}
-	}
-	return w.mu.index.onMirrors(func(i int, m *mirror) error { return m.store(w.set.Devices[i].Table(table).Rows.Index, all) })
-}
-
-// publishWordsLocked has the devices store words of a host tier's index, and publishes.
-func (w *Writer) publishWordsLocked(table int, words []transfer.Written) error {
-	w.failLocked(w.showLocked(table, words))
-	return w.publishLocked()
-}
-
-// hide makes rows absent, and frees their places an epoch later.
-func (p *paged) hide(ctx context.Context, rows []int64) error {
-	w, t, table := p.w, p.t, p.table
-	for part := range slices.Chunk(rows, changedRows) {
-		err := w.change(func() error {
-			var words []transfer.Written
-			for _, row := range part {
-				if !t.Tier.InMain(row) { // an update has made it absent
-					continue
-				}
-				word, at := t.Tier.Hide(row)
-				words = append(words, word)
-				w.cycle.hidden = append(w.cycle.hidden, hiddenPlace{t.Tier, at})
-			}
-			t.Cold.Counts.Demoted.Add(int64(len(words)))
-			return w.publishWordsLocked(table, words)
-		})
-		if err != nil {
-			return err
+// demote makes rows absent, and frees their slots an epoch later.
+func (p *paged) demote(ctx context.Context, rows []int64) error {
+	w, t := p.w, p.t
+	err := inParts(w, nil, rows, func(row int64) {
+		if !t.Tier.InMain(row) { // an update has made it absent
+			return
 		}
+		word, at := t.Tier.Hide(row)
+		w.mu.index.tierWord(p.table, word)
+		w.cycle.demoted = append(w.cycle.demoted, demotedRow{t.Tier, at})
+		t.Cold.Counts.Demoted.Add(1)
+	})
+	if err != nil {
+		return err
 	}
-	return w.freeHidden(ctx)
+	return w.freeDemoted(ctx)
 }
 
-// freeHidden frees the places of rows that were made absent, also by a cycle that ended early.
-func (w *Writer) freeHidden(ctx context.Context) error {
-	if len(w.cycle.hidden) == 0 {
+// freeDemoted frees the slots of rows that were made absent, also by a cycle that ended early.
+func (w *Writer) freeDemoted(ctx context.Context) error {
+	if len(w.cycle.demoted) == 0 {
 		return nil
 	}
 	if err := w.waitEpoch(ctx); err != nil {
 		return err
 	}
 	return w.change(func() error {
-		for _, h := range w.cycle.hidden {
+		for _, h := range w.cycle.demoted {
 			h.tier.Free(h.at)
 		}
-		w.cycle.hidden = w.cycle.hidden[:0]
+		w.cycle.demoted = w.cycle.demoted[:0]
 		return nil
 	})
 }
@@ -201,52 +173,38 @@ func (p *paged) promote(ctx context.Context, rows []int64) (bytes int64, err err
 		version uint32
 	}
 	var puts []put
-	for part := range slices.Chunk(rows, changedRows) { // others wait for the lock
-		err := w.change(func() error {
-			for _, row := range part {
-				key := hashmap.Key(table, row)
-				if t.Tier.InMain(row) || w.mu.updated[key] != nil {
-					continue
-				}
-				version := t.Cold.Version(row)
-				stored, compressed, ok := w.storedLocked(key, w.mu.index.cached(key))
-				if !ok {
-					continue
-				}
-				if at, ok := t.Tier.Put(stored, compressed); ok {
-					puts = append(puts, put{row, at, version})
-					bytes += int64(len(stored))
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return bytes, err
+	err = inParts(w, nil, rows, func(row int64) {
+		key := hashmap.Key(table, row)
+		if t.Tier.InMain(row) || w.mu.updated[key] != nil {
+			return
 		}
-	}
-	if len(puts) == 0 {
-		return 0, nil
-	}
-	waited := w.waitEpoch(ctx) // no kernel that runs has read the place before it had the row
-	for part := range slices.Chunk(puts, changedRows) {
-		err := w.change(func() error {
-			var words []transfer.Written
-			for _, p := range part {
-				if waited != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
-					t.Tier.Free(p.at) // nobody has seen it
-					continue
-				}
-				if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
-					t.Tier.Hide(p.row)
-				}
-				words = append(words, t.Tier.Show(p.row, p.at, false))
-			}
-			t.Cold.Counts.Promoted.Add(int64(len(words)))
-			return w.publishWordsLocked(table, words)
-		})
-		if err != nil {
-			return bytes, err
+		version := t.Cold.Version(row)
+		stored, compressed, ok := p.storedLocked(row, w.mu.index.cached(key))
+		if !ok {
+			return
 		}
+		if at, ok := t.Tier.Put(stored, compressed); ok {
+			puts = append(puts, put{row, at, version})
+			bytes += int64(len(stored))
+		}
+	})
+	if err != nil || len(puts) == 0 {
+		return bytes, err
+	}
+	waited := w.waitEpoch(ctx) // no kernel that runs has read the slot before it had the row
+	err = inParts(w, nil, puts, func(p put) {
+		if waited != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
+			t.Tier.Free(p.at) // nobody has seen it
+			return
+		}
+		if t.Tier.Holds(p.row) { // in the ring, whose slots are freed together
+			t.Tier.Hide(p.row)
+		}
+		w.mu.index.tierWord(table, t.Tier.Show(p.row, p.at, false))
+		t.Cold.Counts.Promoted.Add(1)
+	})
+	if err != nil {
+		return bytes, err
 	}
 	return bytes, waited
 }
@@ -287,13 +245,13 @@ func (p *paged) plan(r *ranking) *tierPlan {
 	return plan
 }
 
-// tierSpare: a cycle plans to fill a host tier but for one byte in so many, because slots of different lengths leave holes.
+// tierSpare: a cycle leaves one in tierSpare bytes of a host tier free, because slots of different lengths leave holes.
 const tierSpare = 64
 
 // refresh moves rows up to MaxBytes.
 func (p *paged) refresh(ctx context.Context, r *ranking, ranked read.Bitset) error {
 	w, t := p.w, p.t
-	if err := w.freeHidden(ctx); err != nil {
+	if err := w.freeDemoted(ctx); err != nil {
 		return err
 	}
 	plan := p.plan(r)
@@ -324,7 +282,7 @@ func (p *paged) refresh(ctx context.Context, r *ranking, ranked read.Bitset) err
 	return nil
 }
 
-// makeRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
+// makeRoom makes rows absent until this number of bytes of the main region is free: first those that a slab holds, then those that are not ranked,
 // then those ranked too low. A cycle looks at each row once for each of these.
 func (p *paged) makeRoom(ctx context.Context, plan *tierPlan, bytes int64, ranked read.Bitset) error {
 	w, t := p.w, p.t
@@ -349,5 +307,5 @@ func (p *paged) makeRoom(ctx context.Context, plan *tierPlan, bytes int64, ranke
 			chosen[row] = true
 		}
 	}
-	return p.hide(ctx, rows)
+	return p.demote(ctx, rows)
 }

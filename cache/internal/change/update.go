@@ -19,17 +19,17 @@ import (
 // after each other. First it is written to the host tier and, if admitted, to slabs. Then batches are directed to these. Last its
 // overlay slot is retired.
 type updatedRow struct {
-	key        uint64
-	place      place.OverlaySlot
-	bytes      int // stored length
-	compressed bool
-	replaced   bool // a newer version exists
-	written    bool // the host tier has this version
-	admitted   bool
-	oldSlabs   uint8           // bits of the slabs that held the previous version
-	newPlaces  place.Locations // in slabs, once written; not yet published
-	reason     slab.Reason     // of misses, if not admitted
-	by         *observe.Cause  // the update
+	key          uint64
+	slot         place.OverlaySlot
+	bytes        int // stored length
+	compressed   bool
+	replaced     bool // a newer version exists
+	written      bool // the host tier has this version
+	admitted     bool
+	oldSlabs     uint8           // bits of the slabs that held the previous version
+	newLocations place.Locations // in slabs, once written; not yet published
+	reason       slab.Reason     // of misses, if not admitted
+	by           *observe.Cause  // the update
 }
 
 // updateRows and updateBytes bound how much one hold of the writer's lock publishes.
@@ -44,7 +44,7 @@ type encodedRow struct {
 	compressed bool
 }
 
-// updateInParts encodes rows and has publish make them visible, part by part. publish returns how many of its rows it has published. updateInParts returns how many
+// updateInParts encodes rows and makes them visible by publish, part by part. publish returns how many of its rows it has published. updateInParts returns how many
 // are published in all: always the first ones.
 func (c *cached) updateInParts(ctx context.Context, rows []int64, data []byte, publish func(rows []int64, all []encodedRow) (done int, err error)) (done int, err error) {
 	rowBytes := c.t.Tier.RowBytes()
@@ -72,31 +72,43 @@ func (c *cached) encode(data []byte) ([]encodedRow, error) {
 	all := make([]encodedRow, len(data)/rowBytes)
 	var buf []byte
 	for i := range all {
-		row := data[i*rowBytes:][:rowBytes]
-		all[i] = encodedRow{row, false}
-		if k == nil {
-			continue
+		bound := 0
+		if k != nil {
+			bound = k.EncodeBound()
 		}
-		bound := k.EncodeBound()
 		if cap(buf)-len(buf) < bound {
 			buf = make([]byte, 0, max(bound, 64<<10))
 		}
-		dst := buf[len(buf) : len(buf)+bound]
-		switch n, err := k.Encode(dst, row); {
-		case err == nil:
-			all[i] = encodedRow{dst[:n:n], true}
-			buf = buf[:len(buf)+n]
-		case !errors.Is(err, codec.ErrIncompressible):
+		var err error
+		if all[i], err = encodeRow(k, buf[len(buf):len(buf)+bound], data[i*rowBytes:][:rowBytes]); err != nil {
 			return nil, err
+		}
+		if all[i].compressed {
+			buf = buf[:len(buf)+len(all[i].stored)]
 		}
 	}
 	return all, nil
 }
 
+// encodeRow returns a row as tiers store it, by a codec, nil if all rows are raw. A compressed row is in buf, which has the codec's EncodeBound.
+func encodeRow(k codec.Codec, buf, row []byte) (encodedRow, error) {
+	if k == nil {
+		return encodedRow{row, false}, nil
+	}
+	n, err := k.Encode(buf, row)
+	switch {
+	case errors.Is(err, codec.ErrIncompressible):
+		return encodedRow{row, false}, nil
+	case err != nil:
+		return encodedRow{}, err
+	}
+	return encodedRow{buf[:n:n], true}, nil
+}
+
 // update appends rows to the log, if there is one, before it publishes them.
 func (p *paged) update(ctx context.Context, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	return p.updateInParts(ctx, rows, data, func(rows []int64, all []encodedRow) (done int, err error) {
-		if err := p.w.showable(all); err != nil {
+		if err := p.w.mayLog(all); err != nil {
 			return 0, err
 		}
 		stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
@@ -111,9 +123,9 @@ func (p *paged) update(ctx context.Context, rows []int64, data []byte, by *obser
 	})
 }
 
-// showable returns an error if rows had better not go to a log, which could not be undone: the writer has failed, or the overlay is short of room and another process
-// holds back those that are to leave it.
-func (w *Writer) showable(all []encodedRow) error {
+// mayLog returns an error if rows must not go to a log, which cannot be undone: the writer has failed, or the overlay is short of room and another process
+// keeps rows from leaving it.
+func (w *Writer) mayLog(all []encodedRow) error {
 	short := false
 	err := w.change(func() error {
 		slots, bytes := w.store.Overlay.Slots, int64(0)
@@ -170,7 +182,7 @@ func (c *cached) publish(rows []int64, all []encodedRow, by *observe.Cause, awai
 
 // updateRowLocked puts a row's new version in the overlay and in the index. If there is no room yet, it returns a channel to wait for.
 func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wait <-chan struct{}, err error) {
-	old := w.mu.index.places(key)
+	old := w.mu.index.locations(key)
 	if _, known := w.mu.index.m.Slot(key); !known && !w.makeRoomLocked(key) {
 		if w.mu.retire.open.empty() { // the group that makes room is being processed
 			return w.mu.retire.progress, nil
@@ -181,7 +193,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	if wait != nil || err != nil {
 		return wait, err
 	}
-	f := &updatedRow{key: key, place: slot, bytes: len(stored), compressed: compressed, newPlaces: place.Nowhere(), by: w.mu.cause}
+	f := &updatedRow{key: key, slot: slot, bytes: len(stored), compressed: compressed, newLocations: place.Nowhere(), by: w.mu.cause}
 	if before := w.mu.updated[key]; before != nil {
 		f.admitted, f.reason, f.oldSlabs = before.admitted, before.reason, before.oldSlabs
 		w.replaceLocked(before)
@@ -215,7 +227,7 @@ func (w *Writer) overlayLocked(stored []byte, compressed bool) (slot place.Overl
 		return slot, w.mu.retire.progress, nil
 	}
 	if front && !lost { // devices see the location next, so the row must be there first
-		m := w.mu.index.mirrors[0]
+		m := w.mu.index.devices[0]
 		if err := errors.Join(m.put(slot.Offset, stored), m.finish()); err != nil {
 			w.store.Overlay.Free(slot)
 			if w.set.Survives(first) { // the others read the row in host memory, once no batch reads the front of the lost slab
@@ -230,14 +242,14 @@ func (w *Writer) overlayLocked(stored []byte, compressed bool) (slot place.Overl
 // replaceLocked retires a version that a newer one replaces.
 func (w *Writer) replaceLocked(f *updatedRow) {
 	f.replaced = true
-	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
+	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.slot})
 	w.dropSlotLocked(f)
 }
 
 // dropSlotLocked retires the slots that a row was written to but that were never published.
 func (w *Writer) dropSlotLocked(f *updatedRow) {
-	w.retireLocked(f.key, f.newPlaces, false)
-	f.newPlaces = place.Nowhere()
+	w.retireLocked(f.key, f.newLocations, false)
+	f.newLocations = place.Nowhere()
 }
 
 // makeRoomLocked reports whether the maps have a free slot for a key that they do not hold. If not, it removes another key, whose slot is
@@ -259,7 +271,7 @@ func (w *Writer) makeRoomLocked(key uint64) bool {
 		victim, found = rival, true
 	}
 	if found {
-		w.evictLocked(victim, w.mu.index.places(victim), slab.Evicted)
+		w.evictLocked(victim, w.mu.index.locations(victim), slab.Evicted)
 		w.mu.index.delete(victim)
 		w.mu.index.reject(victim)
 		w.Counts.Evicted.Add(1)
@@ -270,7 +282,7 @@ func (w *Writer) makeRoomLocked(key uint64) bool {
 // advanceUpdatedLocked takes an updated row one step out of the overlay. REQUIRES: an epoch has passed since the last step.
 func (w *Writer) advanceUpdatedLocked(f *updatedRow) error {
 	if !f.written {
-		stored := w.store.Overlay.Stored(f.place, f.bytes)
+		stored := w.store.Overlay.Stored(f.slot, f.bytes)
 		if err := w.writeHostRowLocked(f.key, stored, f.compressed); err != nil {
 			return err
 		}
@@ -280,7 +292,7 @@ func (w *Writer) advanceUpdatedLocked(f *updatedRow) error {
 			if err := w.writeSlotsLocked(f, stored); err != nil {
 				return err
 			}
-			if !f.newPlaces.Valid() { // no slab has room for the newer version
+			if !f.newLocations.Valid() { // no slab has room for the newer version
 				w.setCauseLocked(f.by)
 				w.withdrawnLocked(f.key)
 				w.setCauseLocked(nil)
@@ -292,9 +304,9 @@ func (w *Writer) advanceUpdatedLocked(f *updatedRow) error {
 		return nil
 	}
 	delete(w.mu.updated, f.key)
-	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
-	if f.newPlaces.Valid() {
-		w.mu.index.insert(f.key, f.newPlaces)
+	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.slot})
+	if f.newLocations.Valid() {
+		w.mu.index.insert(f.key, f.newLocations)
 		return nil
 	}
 	if f.admitted { // its slots were on devices that are lost now
@@ -328,7 +340,7 @@ func (w *Writer) writeSlotsLocked(f *updatedRow, stored []byte) error {
 		}
 		all = append(all, l)
 	}
-	f.newPlaces = place.Of(all)
+	f.newLocations = place.Of(all)
 	return nil
 }
 
@@ -352,12 +364,13 @@ func (w *Writer) repackLocked(i int) error {
 	if err != nil {
 		return err
 	}
+	clear(w.mu.index.tiers[i]) // the devices' new indexes have them
 	open := w.mu.retire.open
 	home := w.set.Devices[0].Device
 	open.buffers = append(open.buffers, retiredBuffer{home, old.Mem}, retiredBuffer{home, old.Index})
 	for _, d := range w.set.Devices {
 		was := d.Table(i)
-		open.shares = append(open.shares, was.Share) // those of lost devices, too: their workers end late
+		open.shares = append(open.shares, was.Share) // also of lost devices: their workers end late
 		if d.IsLost() {
 			continue
 		}
@@ -374,18 +387,6 @@ func (w *Writer) repackLocked(i int) error {
 	return nil
 }
 
-// invalidatePart withdraws rows and publishes.
-func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) error {
-	return w.change(func() error { return w.invalidateLocked(table, rows, by) })
-}
-
-func (w *Writer) invalidateLocked(table int, rows []int64, by *observe.Cause) error {
-	w.setCauseLocked(by)
-	defer w.setCauseLocked(nil)
-	w.sources[table].invalidateLocked(rows)
-	return w.publishLocked()
-}
-
 // Update replaces rows of a table and returns how many it replaced: always a prefix of rows. REQUIRES: row numbers are below the table's
 // capacity. Cache.Update documents the guarantees.
 func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
@@ -398,7 +399,7 @@ func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byt
 	return len(all), w.mapped(ctx)
 }
 
-// prefixOf returns how many of the first rows given are replaced when so many of those that lastOfEach has left are.
+// prefixOf returns how many of the first rows given are replaced once the first done of left, which lastOfEach has returned, are.
 func prefixOf(given, left []int64, done int) int {
 	switch {
 	case len(given) == len(left):
@@ -462,8 +463,14 @@ func ascending(rows []int64) bool {
 
 // Invalidate withdraws rows of a table. The host tier keeps them.
 func (w *Writer) Invalidate(table int, rows []int64, by *observe.Cause) error {
-	for from := 0; from < len(rows); from += updateRows {
-		if err := w.invalidatePart(table, rows[from:min(from+updateRows, len(rows))], by); err != nil {
+	for part := range slices.Chunk(rows, updateRows) {
+		err := w.change(func() error {
+			w.setCauseLocked(by)
+			defer w.setCauseLocked(nil)
+			w.sources[table].invalidateLocked(part)
+			return w.publishLocked()
+		})
+		if err != nil {
 			return err
 		}
 	}

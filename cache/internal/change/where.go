@@ -1,6 +1,7 @@
 package change
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// TierPages is the Where.Tier of a row that only pages below the host tier have.
-const TierPages = "pages"
+// inPages is the Where.Tier of a row that only pages have.
+const inPages = "pages"
 
 // Where says where a row is, or why it is not cached.
 type Where struct {
@@ -22,19 +23,23 @@ type Where struct {
 	Compressed      bool
 	Stored          int
 	Withdrawn       observe.Withdrawal // the zero value: never, or forgotten
-	Tier            string             // "slab", "overlay", "host", "log" or TierPages
+	Tier            string             // "slab", "overlay", "host", "log" or "pages"
+	Ranked          bool               // the policy ranks the row
 	Since           time.Time          // when the row came there; the zero time: not known
 }
 
-// Where returns where rows of a table are.
-func (w *Writer) Where(table int, rows []int64) []Where {
+// Where returns where rows of a table are. It reads rows that lie in pages, to know their lengths.
+func (w *Writer) Where(table int, rows []int64) ([]Where, error) {
 	all := make([]Where, len(rows))
 	for from := 0; from < len(rows); from += changedRows {
 		to := min(from+changedRows, len(rows))
 		w.wherePart(table, rows[from:to], all[from:to])
 	}
-	return all
+	return all, w.sources[table].measure(rows, all)
 }
+
+// Has says whether a batch that begins now hits a row.
+func (w *Writer) Has(table int, row int64) bool { return w.sources[table].has(row) }
 
 func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	w.mu.Lock()
@@ -47,6 +52,7 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 
 func (c *cached) whereLocked(row int64, a *Where) {
 	w, t, key := c.w, c.t, hashmap.Key(c.table, row)
+	a.Ranked = true
 	if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
 		a.Stored, a.Compressed = len(stored), compressed
 	}
@@ -90,9 +96,27 @@ func (p *paged) whereLocked(row int64, a *Where) {
 	switch a.Tier {
 	case "log":
 		a.Stored, a.Compressed, _ = p.t.Cold.Log().Find(row)
-	case TierPages:
-		a.Stored, a.Compressed = 0, false // whoever wants to know reads the row
+	case inPages:
+		a.Stored, a.Compressed = 0, false
 	}
+}
+
+// measure returns an error if the cache closes meanwhile.
+func (p *paged) measure(rows []int64, all []Where) error {
+	var numbers []int64
+	var at []int
+	for i := range all {
+		if all[i].Tier == inPages {
+			numbers, at = append(numbers, rows[i]), append(at, i)
+		}
+	}
+	if len(numbers) == 0 {
+		return nil
+	}
+	p.t.Cold.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
+		all[at[i]].Stored, all[at[i]].Compressed = stored, compressed
+	})
+	return context.Cause(p.t.Cold.Life())
 }
 
 func (r *resident) whereLocked(row int64, a *Where) {
@@ -100,7 +124,7 @@ func (r *resident) whereLocked(row int64, a *Where) {
 	a.Cached, a.Stored = true, of.Stored(row)
 	a.Compressed = a.Stored < of.Rows.RowBytes
 	if b := r.w.mu.residents.batches[of.Batch(row)]; b != nil {
-		a.Overlay, a.Offset, a.Tier = true, b.place(slices.Index(b.rows, row)).Offset, "overlay"
+		a.Overlay, a.Offset, a.Tier = true, b.slot(slices.Index(b.rows, row)).Offset, "overlay"
 		return
 	}
 	a.Device, a.Offset, a.Tier = of.Rows.Device(row), of.Of(row).SlotOf(of.Rows.Local(row)), "resident"
@@ -116,7 +140,7 @@ type State struct {
 	OverlayRows  int64
 	MeanAge      time.Duration // of the cached rows
 	CopiedRows   int64
-	// Err is the error after which nothing can be changed, CycleErr that of the last cycle.
+	// Err is the error after which nothing can be changed, CycleErr the last cycle's error.
 	Err, CycleErr error
 }
 
@@ -157,7 +181,7 @@ func (w *Writer) held() State {
 	return s
 }
 
-// Cached returns the bytes of the slots that rows take on devices that are not lost, beyond so many bytes on each; ok is false before
+// Cached returns the bytes of the slots that rows take on devices that are not lost, without the first beyond bytes on each; ok is false before
 // Open.
 func (w *Writer) Cached(beyond int64) (used int64, ok bool) {
 	w.mu.Lock()

@@ -94,10 +94,10 @@ type Counts struct {
 	Lost                                              atomic.Int64 // rows cached only on devices that were lost
 }
 
-// Entry is a row and its places.
+// Entry is a row and its locations.
 type Entry struct {
-	Key    uint64
-	Places place.Locations
+	Key       uint64
+	Locations place.Locations
 }
 
 // New returns a Writer without an index. Until Open, it can only handle the loss of devices.
@@ -109,7 +109,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
 	w.losses.left, w.failed = make(chan struct{}), make(chan struct{})
-	w.mu.updated, w.mu.conflicts = map[uint64]*updatedRow{}, map[uint64]struct{}{}
+	w.mu.updated, w.mu.conflicts, w.mu.residents.batches = map[uint64]*updatedRow{}, map[uint64]struct{}{}, map[uint32]*residentBatch{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
 }
@@ -198,7 +198,7 @@ func (w *Writer) WriteBack(table int) error {
 	var errs []error
 	for key, f := range w.mu.updated {
 		if of, row := hashmap.SplitKey(key); of == table && !f.written {
-			_, _, err := w.set.Tables[table].Tier.Write(row, w.store.Overlay.Stored(f.place, f.bytes), f.compressed)
+			_, _, err := w.set.Tables[table].Tier.Write(row, w.store.Overlay.Stored(f.slot, f.bytes), f.compressed)
 			errs = append(errs, err)
 		}
 	}

@@ -13,31 +13,31 @@ type finishingLog struct {
 	appended int
 	results  []chan error // of each batch
 	mu       sync.Mutex
-	shown    []int // batches
+	applied  []int // batches
 }
 
-func (l *finishingLog) Append([]int64, [][]byte, []bool) (sync func() error, show func(), err error) {
+func (l *finishingLog) Append([]int64, [][]byte, []bool) (sync func() error, apply func(), err error) {
 	if l.appended == len(l.results) {
 		return nil, nil, errors.New("full")
 	}
 	n := l.appended
 	l.appended++
-	show = func() {
+	apply = func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.shown = append(l.shown, n)
+		l.applied = append(l.applied, n)
 	}
-	return func() error { return <-l.results[n] }, show, nil
+	return func() error { return <-l.results[n] }, apply, nil
 }
 
-// seen returns the batches that are shown.
+// seen returns the batches that are applied.
 func (l *finishingLog) seen() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.shown)
+	return slices.Clone(l.applied)
 }
 
-// TestTable_CommitsInOrder: commits are shown and published in the order of the log, whichever is durable first, and each is published before the next is shown. One that
+// TestTable_CommitsInOrder: commits are applied and published in the order of the log, whichever is durable first, and each is published before the next is applied. One that
 // fails, or panics, is not published, and the next one waits for those before it nevertheless.
 func TestTable_CommitsInOrder(t *testing.T) {
 	const commits, failing, panicking = 5, 1, 2
@@ -60,8 +60,8 @@ func TestTable_CommitsInOrder(t *testing.T) {
 				}
 			}()
 			result <- table.Commit(nil, nil, nil, func() error {
-				if shown := log.seen(); len(shown) == 0 || shown[len(shown)-1] != n {
-					t.Errorf("commit %d is published when %v are shown", n, shown)
+				if applied := log.seen(); len(applied) == 0 || applied[len(applied)-1] != n {
+					t.Errorf("commit %d is published when %v are applied", n, applied)
 				}
 				if n == panicking {
 					panic("publish")
@@ -98,31 +98,31 @@ func TestTable_CommitsInOrder(t *testing.T) {
 	if want := []int{0, 3, 4}; !slices.Equal(published, want) {
 		t.Errorf("published %v, want %v", published, want)
 	}
-	if want := []int{0, panicking, 3, 4}; !slices.Equal(log.shown, want) {
-		t.Errorf("shown %v, want %v", log.shown, want)
+	if want := []int{0, panicking, 3, 4}; !slices.Equal(log.applied, want) {
+		t.Errorf("applied %v, want %v", log.applied, want)
 	}
 }
 
-// TestMemoryLog_Shown: the log in memory finds rows once they are shown, and counts against its limit those that are not shown yet.
+// TestMemoryLog_Shown: the log in memory finds rows once they are applied, and counts against its limit those that are not applied yet.
 func TestMemoryLog_Shown(t *testing.T) {
 	l := NewMemoryLog(3*loggedBytes + 3*8)
 	row := func(b byte) [][]byte { return [][]byte{slices.Repeat([]byte{b}, 8)} }
-	var shows []func()
+	var applies []func()
 	for b := range byte(2) {
-		_, show, err := l.Append([]int64{5}, row(b), []bool{false})
+		_, apply, err := l.Append([]int64{5}, row(b), []bool{false})
 		if err != nil {
 			t.Fatal(err)
 		}
-		shows = append(shows, show)
+		applies = append(applies, apply)
 	}
 	if _, _, ok := l.Find(5); ok {
-		t.Error("the log finds a row that is not shown")
+		t.Error("the log finds a row that is not applied")
 	}
 	if _, _, ok, err := l.Get(5); ok || err != nil {
-		t.Errorf("the log has a row that is not shown (%v), %v", ok, err)
+		t.Errorf("the log has a row that is not applied (%v), %v", ok, err)
 	}
-	for b, show := range shows {
-		show()
+	for b, apply := range applies {
+		apply()
 		if stored, _, ok, err := l.Get(5); !ok || err != nil || !slices.Equal(stored, row(byte(b))[0]) {
 			t.Errorf("version %d: %v, %v, %v", b, stored, ok, err)
 		}

@@ -4,8 +4,8 @@
 // tier; batches take rows from it meanwhile.
 //
 // Rules. Every read is bounded: by its context, by the table's time-out, and by End. A row's version counter changes before its new version can
-// be found in memory, and after the log has it. Who reads a row to keep it loads the counter first, and keeps the row only if the counter is the
-// same when the row is shown to batches, under the writer's lock.
+// be found in memory, and after the log has it. A reader that keeps a row loads the counter first, and keeps the row only if the counter is
+// still the same, under the writer's lock, when batches can find it.
 //
 // A Table is safe for concurrent use.
 package cold

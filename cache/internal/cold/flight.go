@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Flight is rows that are read to be shown in the host tier.
+// Flight is rows that are being read, to be put in the host tier.
 type Flight struct {
 	Rows       []int64
 	Prefetched bool
-	// Of each row: its version counter before it was read, and its stored form, nil if it could not be read. They are set when done is closed.
+	// The version counter of each row before it was read, and its stored form, nil if it could not be read. They are set when done is closed.
 	Versions   []uint32
 	Stored     [][]byte
 	Compressed []bool
@@ -50,30 +50,30 @@ func (f *Flight) put(i int, stored []byte, compressed bool) {
 	f.Stored[i], f.Compressed[i] = to, compressed
 }
 
-// land hands a flight that has been read to whoever shows rows in the host tier, unless that is behind: the flights that wait may take as many bytes
-// as Options.Landing says, but the first of them may be longer.
-func (t *Table) land(f *Flight) {
-	if waiting := t.waiting.Add(f.size); waiting <= max(t.o.Landing, f.size) {
+// complete hands a flight that has been read to the writer, which puts rows in the host tier, unless that is behind: the flights that wait may take as many bytes
+// as Options.Waiting says, but the first of them may be longer.
+func (t *Table) complete(f *Flight) {
+	if waiting := t.waiting.Add(f.size); waiting <= max(t.o.Waiting, f.size) {
 		select {
-		case t.landings <- f:
+		case t.completed <- f:
 			return
 		default:
 		}
 	}
 	t.waiting.Add(-f.size)
 	for i := range f.Rows {
-		if !f.Prefetched || f.Unread(i) { // but for rows that a batch has taken
+		if !f.Prefetched || f.Unread(i) { // not dropped: rows that a batch has taken
 			t.Counts.Dropped.Add(1)
 		}
 	}
 	t.flights.remove(f)
 }
 
-// Landings are the flights that have been read. Landed must be called for each.
-func (t *Table) Landings() <-chan *Flight { return t.landings }
+// Completed are the flights that have been read. Release must be called for each.
+func (t *Table) Completed() <-chan *Flight { return t.completed }
 
-// Landed ends a flight: its rows are in the host tier, or are not to be.
-func (t *Table) Landed(f *Flight) {
+// Release ends a flight: its rows are in the host tier, or are not to be.
+func (t *Table) Release(f *Flight) {
 	t.waiting.Add(-f.size)
 	t.flights.remove(f)
 }
@@ -129,7 +129,7 @@ func (s *flights) remove(f *Flight) {
 	}
 }
 
-// take puts those of rows that are in flight, and waits for them. It returns the others and their indices.
+// take waits for the rows that are in flight, and calls put with each. It returns the other rows and their indices.
 func (s *flights) take(ctx context.Context, t *Table, rows []int64, put func(i int, stored []byte, compressed bool, err error)) (rest []int64, at []int) {
 	type flying struct {
 		flightRow
@@ -190,6 +190,6 @@ func (t *Table) Prefetch(rows []int64, start func(func())) {
 			}
 		})
 		close(f.done)
-		t.land(f)
+		t.complete(f)
 	})
 }

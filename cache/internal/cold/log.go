@@ -22,7 +22,7 @@ type loggedRow struct {
 	err            error
 }
 
-// readLog calls visit for those of rows that the log has, and returns the others and their indices. The log's drive may hang: rows that it has not
+// readLog calls visit for the rows that the log has, and returns the others and their indices. The log's drive may hang: rows that it has not
 // delivered when ctx ends have an error.
 func (t *Table) readLog(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) (rest []int64, at []int) {
 	var in []int

@@ -10,23 +10,23 @@ type memoryLog struct {
 	most int64
 	mu   sync.RWMutex
 	rows map[int64]logged
-	size int64 // of rows, as limited by most, once all that were appended are shown
+	size int64 // of rows, as limited by most, once all that were appended are applied
 	took int64
 }
 
 type logged struct {
-	stored     []byte // nil until a version is shown
+	stored     []byte // nil until a version is applied
 	compressed bool
-	appended   int // bytes of the version that was appended last, which may not be shown yet
+	appended   int // bytes of the version that was appended last, which may not be applied yet
 }
 
-// NewMemoryLog returns a log that keeps rows of so many bytes together in memory, and refuses more. It is not durable.
+// NewMemoryLog returns a log that keeps at most `most` bytes of rows in memory, and refuses more. It is not durable.
 func NewMemoryLog(most int64) Log { return &memoryLog{most: most, rows: map[int64]logged{}} }
 
 // loggedBytes is what a row of the log takes beside its bytes.
 const loggedBytes = 64
 
-func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, show func(), err error) {
+func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, apply func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	more := int64(0)
@@ -48,10 +48,10 @@ func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) (sy
 		l.rows[row] = r
 		l.took += int64(len(stored[i]))
 	}
-	return func() error { return nil }, func() { l.show(rows, stored, compressed) }, nil
+	return func() error { return nil }, func() { l.apply(rows, stored, compressed) }, nil
 }
 
-func (l *memoryLog) show(rows []int64, stored [][]byte, compressed []bool) {
+func (l *memoryLog) apply(rows []int64, stored [][]byte, compressed []bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, row := range rows {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // Source is what holds all rows of a table, in the form in which tiers store them.
@@ -20,13 +21,7 @@ type Source interface {
 	// ReadRows calls visit once for each of rows, which are row numbers in any order, with its stored form, from several goroutines. stored is valid
 	// until visit returns. A row that cannot be read has an error that names tier, page and cause. ReadRows returns when all have been visited,
 	// soon after ctx has ended, with what it has read.
-	ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) Reads
-}
-
-// Reads are what a Source has read, from all stores together and from each.
-type Reads struct {
-	Pages, Bytes int64
-	Stores       []StoreReads
+	ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) pages.ReadStats
 }
 
 // StoreReads are what was read from one store. Reads is how many times something was asked of it, and Took how long that took together.
@@ -35,13 +30,15 @@ type StoreReads struct {
 	Reads, Pages, Bytes, Failed int64
 	Took                        time.Duration
 	Fault                       error // why one of those that failed did, which names it; nil if none has
+
+	log *throttle.Log // of faults
 }
 
 // Log holds the newest versions of updated rows.
 type Log interface {
-	// Append takes new versions of rows. sync returns when they are durable, if the log is. show has Find and Get find them, each row in the version of the last Append
-	// that was shown. sync must be called once, and show as well when sync has returned nil. stored must not change before. Both are nil if there is an error.
-	Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, show func(), err error)
+	// Append takes new versions of rows. sync returns when they are durable, if the log is. apply makes Find and Get return them, each row in the version of the last Append
+	// that was applied. sync must be called once, and apply as well when sync has returned nil. stored must not change before. Both are nil if there is an error.
+	Append(rows []int64, stored [][]byte, compressed []bool) (sync func() error, apply func(), err error)
 	// Find says whether the log has a version of a row, and how many bytes it is stored in. It does not wait for a drive.
 	Find(row int64) (stored int, compressed, ok bool)
 	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later. It may take as long as a drive does.
@@ -76,39 +73,32 @@ type Options struct {
 	Timeout  time.Duration
 	Log      Log
 	Ahead    int64 // most rows that prefetches under way may have
-	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
+	Waiting  int64 // most bytes of flights that have been read and wait for the host tier; one flight may be longer
 	// Taken is told of prefetched rows that a batch has taken from their flight. It is called by any goroutine, and may be nil.
-	Taken    func(row int64)
-	PageOf   func(row int64) uint32
-	Memory   int64        // host memory that the source takes to find rows
-	Buffers  int64        // most host memory that buffers of its reads take
-	Restored bool         // the directory's manifest was missing or damaged when it was opened, and was restored from the store behind it
-	Logger   *slog.Logger // is told of pages that cannot be read; may be nil
+	Taken  func(row int64)
+	PageOf func(row int64) uint32
+	Logger *slog.Logger // is told of pages that cannot be read; may be nil
 }
 
 // Table reads absent rows of a table.
 type Table struct {
 	Counts Counts
 
-	o        Options
-	source   Source
-	life     context.Context
-	end      context.CancelCauseFunc
-	versions [versions]atomic.Uint32
-	flights  flights
-	landings chan *Flight
-	waiting  atomic.Int64  // bytes of the flights in landings
-	logReads chan struct{} // has room for the reads of the log that are under way
-	commits  commits
-	stores   struct {
+	o         Options
+	source    Source
+	life      context.Context
+	end       context.CancelCauseFunc
+	versions  [versions]atomic.Uint32
+	flights   flights
+	completed chan *Flight
+	waiting   atomic.Int64  // bytes of the flights in completed
+	logReads  chan struct{} // has room for the reads of the log that are under way
+	commits   commits
+	stores    struct {
 		sync.Mutex
-		all  []StoreReads
-		logs map[string]*throttle.Log // of faults, by store
+		all []StoreReads
 	}
 }
-
-// Restored is Options.Restored.
-func (t *Table) Restored() bool { return t.o.Restored }
 
 // Stores returns what was read from each store so far.
 func (t *Table) Stores() []StoreReads {
@@ -117,47 +107,39 @@ func (t *Table) Stores() []StoreReads {
 	return slices.Clone(t.stores.all)
 }
 
-// count notes what a call of Source.ReadRows has read.
-func (t *Table) count(r Reads) {
-	t.Counts.Pages.Add(r.Pages)
-	t.Counts.Bytes.Add(r.Bytes)
-	t.stores.Lock()
-	defer t.stores.Unlock()
+// count notes what a call of Source.ReadRows has read. It logs that pages could not be read, of each store at most every 10 seconds: one that is down fails
+// for every page.
+func (t *Table) count(r pages.ReadStats) {
 	for _, s := range r.Stores {
-		i := slices.IndexFunc(t.stores.all, func(known StoreReads) bool { return known.Name == s.Name })
-		if i < 0 {
-			t.stores.all = append(t.stores.all, s)
+		if s.Pages+s.Failed == 0 {
 			continue
 		}
-		to := &t.stores.all[i]
-		to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+s.Reads, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+s.Took
-		to.Fault = cmp.Or(s.Fault, to.Fault)
+		t.Counts.Pages.Add(s.Pages)
+		t.Counts.Bytes.Add(s.Bytes)
+		if log := t.countStore(s); s.Fault != nil && t.o.Logger != nil {
+			log.Record(t.o.Logger, slog.LevelWarn, "page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
+		}
 	}
 }
 
-// logFaults logs that pages could not be read, of each store at most every 10 seconds: one that is down fails for every page.
-func (t *Table) logFaults(r Reads) {
-	for _, s := range r.Stores {
-		if s.Fault == nil || t.o.Logger == nil {
-			continue
-		}
-		t.stores.Lock()
-		log := t.stores.logs[s.Name]
-		if log == nil {
-			log = new(throttle.Log)
-			if t.stores.logs == nil {
-				t.stores.logs = map[string]*throttle.Log{}
-			}
-			t.stores.logs[s.Name] = log
-		}
-		t.stores.Unlock()
-		log.Record(t.o.Logger, slog.LevelWarn, "page cannot be read", slog.String("table", t.o.Name), slog.String("store", s.Name), slog.Int64("pages", s.Failed), slog.Any("error", s.Fault))
+// countStore adds to what was read from a store, and returns its log of faults.
+func (t *Table) countStore(s pages.StoreStats) *throttle.Log {
+	t.stores.Lock()
+	defer t.stores.Unlock()
+	i := slices.IndexFunc(t.stores.all, func(known StoreReads) bool { return known.Name == s.Name })
+	if i < 0 {
+		i = len(t.stores.all)
+		t.stores.all = append(t.stores.all, StoreReads{Name: s.Name, log: new(throttle.Log)})
 	}
+	to := &t.stores.all[i]
+	to.Reads, to.Pages, to.Bytes, to.Failed, to.Took = to.Reads+1, to.Pages+s.Pages, to.Bytes+s.Bytes, to.Failed+s.Failed, to.Took+time.Duration(s.Seconds*float64(time.Second))
+	to.Fault = cmp.Or(s.Fault, to.Fault)
+	return to.log
 }
 
 // Counts are the counters of a Table.
 type Counts struct {
-	Rows, Pages, Bytes, Nanos, Reads atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
+	Rows, Pages, Bytes, Nanos, Reads atomic.Int64 // read; Reads counts calls, each for one batch or one prefetch
 	FromLog, LogReads, LogNanos      atomic.Int64 // rows that the log had, reads that found some there, and how long these took
 	FromFlight                       atomic.Int64 // rows that were on their way
 	Prefetched, Unused, Dropped      atomic.Int64 // rows that Prefetch was asked for and that were not in flight; those that left unread; those for which there was no room
@@ -168,7 +150,7 @@ const versions = 1 << 14
 
 // New returns a table that reads from a source.
 func New(source Source, o Options) *Table {
-	t := &Table{o: o, source: source, landings: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
+	t := &Table{o: o, source: source, completed: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
 	t.life, t.end = context.WithCancelCause(context.Background())
 	t.flights.rows = map[int64]flightRow{}
 	t.commits.last = make(chan struct{})
@@ -185,16 +167,10 @@ func (t *Table) Life() context.Context { return t.life }
 // Close closes the log. REQUIRES: End, and no read is under way.
 func (t *Table) Close() error { return t.o.Log.Close() }
 
-// SetAhead sets Options.Ahead, Options.Landing and Options.Taken. No other call may be under way.
+// SetAhead sets Options.Ahead, Options.Waiting and Options.Taken. No other call may be under way.
 func (t *Table) SetAhead(rows, bytes int64, taken func(row int64)) {
-	t.o.Ahead, t.o.Landing, t.o.Taken = rows, bytes, taken
+	t.o.Ahead, t.o.Waiting, t.o.Taken = rows, bytes, taken
 }
-
-// BufferBytes returns Options.Buffers.
-func (t *Table) BufferBytes() int64 { return t.o.Buffers }
-
-// MemoryBytes returns Options.Memory.
-func (t *Table) MemoryBytes() int64 { return t.o.Memory }
 
 // PageOf returns the page that a row lies in: rows of one page are best read together.
 func (t *Table) PageOf(row int64) uint32 { return t.o.PageOf(row) }
@@ -253,7 +229,6 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Reads.Add(1)
 	t.Counts.Rows.Add(int64(len(below)))
 	t.count(reads)
-	t.logFaults(reads)
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 
@@ -282,7 +257,15 @@ type Outcome struct {
 	Took         time.Duration
 }
 
-// Add adds what became of another batch's rows, but for FailedAt. At and Err stay those of the first batch with rows that failed.
+// Fail notes that the row at a position has failed.
+func (o *Outcome) Fail(at int, err error) {
+	o.FailedAt = append(o.FailedAt, at)
+	if o.Failed++; o.Err == nil || at < o.At {
+		o.At, o.Err = at, err
+	}
+}
+
+// Add adds what became of another batch's rows, except FailedAt. At and Err stay as the first batch with failed rows has set them.
 func (o *Outcome) Add(other *Outcome) {
 	if o.Failed == 0 {
 		o.At, o.Err = other.At, other.Err
@@ -290,8 +273,8 @@ func (o *Outcome) Add(other *Outcome) {
 	o.Rows, o.Failed, o.Took = o.Rows+other.Rows, o.Failed+other.Failed, o.Took+other.Took
 }
 
-// Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
-// what it reads shown in the host tier. stored is not changed later.
+// Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and hands
+// what it reads to the writer for the host tier. stored is not changed later.
 func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
 	rest, at := t.flights.take(ctx, t, rows, put)
 	if len(rest) == 0 {
@@ -305,7 +288,7 @@ func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, store
 		}
 		put(at[i], stored, compressed, err)
 	})
-	t.land(f)
+	t.complete(f)
 }
 
 // Longest is the longest time that Deliver takes: a row that is being prefetched may fail, and be read again.
@@ -330,10 +313,7 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 		clear(to)
 		mu.Lock()
 		defer mu.Unlock()
-		o.FailedAt = append(o.FailedAt, int(positions[i]))
-		if o.Failed++; o.Err == nil || int(positions[i]) < o.At {
-			o.At, o.Err = int(positions[i]), err
-		}
+		o.Fail(int(positions[i]), err)
 	}
 	t.Deliver(ctx, rows, put)
 	o.Took = time.Since(begun)

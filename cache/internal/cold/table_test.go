@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 const testRowBytes = 1000
@@ -18,11 +20,11 @@ func rowOf(row int64) []byte { return bytes.Repeat([]byte{byte(row)}, testRowByt
 // rowsBelow is a Source of all rows.
 type rowsBelow struct{}
 
-func (rowsBelow) ReadRows(_ context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) Reads {
+func (rowsBelow) ReadRows(_ context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) pages.ReadStats {
 	for i, row := range rows {
 		visit(i, rowOf(row), false, nil)
 	}
-	return Reads{}
+	return pages.ReadStats{}
 }
 
 // slowLog has the rows from 100 on. It hangs at row 200 until it is closed, and says of row 300, once it reads it, that it has been merged.
@@ -98,10 +100,10 @@ func TestTable_LogEnds(t *testing.T) {
 	}
 }
 
-// TestTable_LandingsAreBounded: rows that wait for the ring take so many bytes at most; one flight is let in also if it is longer.
-func TestTable_LandingsAreBounded(t *testing.T) {
+// TestTable_WaitingFlightsAreBounded: rows that wait for the ring take so many bytes at most; one flight is let in also if it is longer.
+func TestTable_WaitingFlightsAreBounded(t *testing.T) {
 	const flight = 20 // rows
-	table := New(rowsBelow{}, Options{Name: "x", RowBytes: testRowBytes, Timeout: time.Minute, Log: NewMemoryLog(0), Landing: 3*flight*testRowBytes + 10})
+	table := New(rowsBelow{}, Options{Name: "x", RowBytes: testRowBytes, Timeout: time.Minute, Log: NewMemoryLog(0), Waiting: 3*flight*testRowBytes + 10})
 	gather := func(n int) {
 		rows, at := make([]int64, n), make([]uint32, n)
 		for i := range rows {
@@ -114,8 +116,8 @@ func TestTable_LandingsAreBounded(t *testing.T) {
 	land := func() (flights int) {
 		for {
 			select {
-			case f := <-table.Landings():
-				table.Landed(f)
+			case f := <-table.Completed():
+				table.Release(f)
 				flights++
 			default:
 				return flights

@@ -33,10 +33,10 @@ type part struct {
 	memory []byte
 	rows   []transfer.Staged
 	unread []uint32 // the page of each row that cannot be read
-	fault  error    // why one of them cannot
+	err    error    // why one of them cannot
 }
 
-// unread are the pages of a table whose rows could not be read from below the host tier, such as damaged ones. Their rows get no places: each batch that needs them
+// unread are the pages of a table whose rows could not be read from below the host tier, such as damaged ones. Their rows are cached nowhere: each batch that needs them
 // tries again, and reports it. Rows are only counted, because a table may have billions of them.
 type unread struct {
 	name   string // of the table
@@ -45,12 +45,12 @@ type unread struct {
 	failed int64 // reads of rows that failed
 	parts  int   // that had such rows
 	pages  map[uint32]struct{}
-	fault  error         // why one could not
+	err    error         // why one could not
 	slow   time.Duration // that parts with such rows took, if they took slowPart
 }
 
 const (
-	// A damaged page fails at once. Parts that fail and take slowPart are those of a store that does not answer: New ends with an error when it has waited for
+	// A damaged page fails at once. Parts that fail and take slowPart come from a store that does not respond: New ends with an error when it has waited for
 	// them for mostSlow together, because a table may have thousands of them.
 	slowPart = time.Second
 	mostSlow = 10 * time.Second
@@ -76,23 +76,23 @@ func (u *unread) add(p *part, took time.Duration) error {
 	}
 	u.failed += int64(len(p.unread))
 	u.parts++
-	u.fault = cmp.Or(u.fault, p.fault)
+	u.err = cmp.Or(u.err, p.err)
 	slow := took >= slowPart
 	if slow {
 		u.slow += took
 	}
 	switch {
 	case slow && u.slow > mostSlow:
-		return fmt.Errorf("%w: table %s: %d rows within %v: %w", cold.ErrCold, u.name, u.failed, u.slow.Round(time.Second), u.fault)
+		return fmt.Errorf("%w: table %s: %d rows within %v: %w", cold.ErrCold, u.name, u.failed, u.slow.Round(time.Second), u.err)
 	case u.read == 0 && u.parts >= mostFailed:
 		return u.none()
 	}
 	return nil
 }
 
-// none is the error of a table of which no row could be read. REQUIRES: u.mu is locked, or no part is being read.
+// none is the error of a table none of whose rows could be read. REQUIRES: u.mu is locked, or no part is being read.
 func (u *unread) none() error {
-	return fmt.Errorf("%w: table %s: none of %d rows could be read: %w", cold.ErrCold, u.name, u.failed, u.fault)
+	return fmt.Errorf("%w: table %s: none of %d rows could be read: %w", cold.ErrCold, u.name, u.failed, u.err)
 }
 
 // reportUnread logs which pages could not be read. If none of a table's rows could be read, it is an error: the cache would serve nothing but errors.
@@ -107,7 +107,7 @@ func (f *filler) reportUnread() error {
 		}
 		named := slices.Sorted(maps.Keys(u.pages))
 		f.o.Log.Warn("rows cannot be read from their pages, and are in no tier", slog.String("table", u.name), slog.Int64("failed_reads", u.failed), slog.Int("pages", len(named)),
-			slog.Any("first_pages", named[:min(mostNamed, len(named))]), slog.Any("error", u.fault))
+			slog.Any("first_pages", named[:min(mostNamed, len(named))]), slog.Any("error", u.err))
 	}
 	return nil
 }
@@ -128,14 +128,14 @@ func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
 		rows, memory := byPage(keys, table, n, t.Cold)
 		most := max(1, min(partRows, partBytes/slab.SlotBytes(t.Tier.RowBytes())))
 		var next atomic.Int64
-		var fault atomic.Pointer[error]
+		var failed atomic.Pointer[error]
 		var readers sync.WaitGroup
 		for range min(partsRead, (len(rows)-1)/most+1) {
 			readers.Go(func() {
 				memory, mapped := numa.Make[byte](int64(most * slab.SlotBytes(t.Tier.RowBytes())))
 				defer mapped.Free()
 				p := &part{table: table, memory: memory}
-				for fault.Load() == nil {
+				for failed.Load() == nil {
 					from := int(next.Add(int64(most))) - most
 					if from >= len(rows) {
 						return
@@ -149,14 +149,14 @@ func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
 						err = put(p)
 					}
 					if err != nil {
-						fault.CompareAndSwap(nil, &err)
+						failed.CompareAndSwap(nil, &err)
 					}
 				}
 			})
 		}
 		readers.Wait()
 		memory.Free()
-		if err := fault.Load(); err != nil {
+		if err := failed.Load(); err != nil {
 			return *err
 		}
 	}
@@ -166,7 +166,7 @@ func (f *filler) fromBelow(keys []uint64, put func(p *part) error) error {
 // readPart reads rows. What one time-out is too short for is read by the next calls, as long as each reads something.
 func (f *filler) readPart(p *part, rows []int64) error {
 	t := f.set.Tables[p.table]
-	p.unread, p.fault = p.unread[:0], nil
+	p.unread, p.err = p.unread[:0], nil
 	p.rows = slices.Grow(p.rows[:0], len(rows))[:len(rows)]
 	const bytes = 1 << 40 // the cursor's upper bits count rows, the others their bytes
 	var cursor atomic.Int64
@@ -181,7 +181,7 @@ func (f *filler) readPart(p *part, rows []int64) error {
 				if _, late := errors.AsType[cold.NoAnswer](err); late {
 					missing, why = append(missing, rows[i]), err
 				} else {
-					p.unread, p.fault = append(p.unread, t.Cold.PageOf(rows[i])), cmp.Or(p.fault, err)
+					p.unread, p.err = append(p.unread, t.Cold.PageOf(rows[i])), cmp.Or(p.err, err)
 				}
 				return
 			}
@@ -257,7 +257,7 @@ func (f *filler) fillHosts() error {
 	return err
 }
 
-// admitBelow gives the rows of f.chosen places in slabs and writes them there.
+// admitBelow gives the rows of f.chosen slots in slabs and writes them there.
 func (f *filler) admitBelow(a *admitted, writers []*slabWriter) error {
 	topology := f.store.Topology.Load()
 	var mu sync.Mutex

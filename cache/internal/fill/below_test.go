@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -59,7 +60,7 @@ type broken struct {
 	reads atomic.Int64
 }
 
-func (b *broken) ReadRows(_ context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) (r cold.Reads) {
+func (b *broken) ReadRows(_ context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) (r pages.ReadStats) {
 	b.reads.Add(1)
 	err := b.fault()
 	for i := range rows {

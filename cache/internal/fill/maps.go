@@ -26,7 +26,7 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 	if len(rejected) > 0 {
 		copied := map[uint64]place.Locations{}
 		for _, e := range differing {
-			copied[e.Key] = e.Places
+			copied[e.Key] = e.Locations
 		}
 		for _, e := range rejected {
 			table, row := hashmap.SplitKey(e.Key)
@@ -59,14 +59,14 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 // report which.
 var errBuildOnHost = errors.New("cache: the hashmap is to be built on the host")
 
-// seenBy sets the locations of the entries that are in differing to those of device i. Both slices have the same order.
+// seenBy sets the locations of the entries that are in differing to what device i sees. Both slices have the same order.
 func (f *filler) seenBy(i int, entries []hashmap.Entry, differing []change.Entry) {
 	at := 0
 	for _, e := range differing {
 		for entries[at].Key != e.Key {
 			at++
 		}
-		entries[at].Location = f.store.Words(e.Places)[i]
+		entries[at].Location = f.store.Words(e.Locations)[i]
 	}
 }
 
@@ -136,7 +136,7 @@ func (f *filler) buildOnHost(entries []hashmap.Entry, differing []change.Entry) 
 		d := f.set.Devices[len(f.set.Devices)-1-i] // the first device is last, because the image may be its map
 		for _, e := range differing {
 			if _, ok := built.Slot(e.Key); ok {
-				built.Insert(e.Key, f.store.Words(e.Places)[d.Index])
+				built.Insert(e.Key, f.store.Words(e.Locations)[d.Index])
 			}
 		}
 		if b := d.Map.Bytes(); b != nil && &b[0] == &image[0] {

@@ -169,7 +169,7 @@ func (f *filler) targetsOf(t *read.Table, l buddy.Layout, lengths []int32, room,
 	return c, nil
 }
 
-// slotsText names the lengths of slots, of which the longest has at least so many bytes.
+// slotsText names the lengths of slots. The longest has at least `least` bytes.
 func slotsText(c *buddy.Choice, least int) string {
 	lo, hi := c.Parts[0].Target, least
 	for _, p := range c.Parts {
@@ -236,8 +236,10 @@ func (f *filler) placeTable(t *read.Table) (err error) {
 			}
 			t.Resident.OwnDevice(d, *b.to)
 		}
-		if err := f.writeResident(t, i); err != nil {
-			return err
+		for _, s := range spans {
+			if err := f.writeSpan(t, i, s); err != nil {
+				return err
+			}
 		}
 	}
 	r.Ranges = kernels.NewRanges(spans[0].Range)
@@ -250,8 +252,11 @@ func (f *filler) placeTable(t *read.Table) (err error) {
 	return f.o.Context.Err()
 }
 
-// residentOn returns a resident table as a device reads it.
+// residentOn returns a resident table as a device reads it, nil for tables of other kinds.
 func residentOn(t *read.Table, d *read.Device) (*kernels.Resident, error) {
+	if t.Resident == nil {
+		return nil, nil
+	}
 	r, image := *t.Resident.Rows, make([]byte, kernels.RangesBytes)
 	var err error
 	if r.Directory, err = d.Device.Alloc(kernels.RangesBytes, "ranges of a resident table"); err != nil {
@@ -262,16 +267,7 @@ func residentOn(t *read.Table, d *read.Device) (*kernels.Resident, error) {
 	return &r, device.Upload(d.Device, r.Directory, image)
 }
 
-// writeResident writes the rows of one device. Rows that are not written yet are raw zeros.
-func (f *filler) writeResident(t *read.Table, i int) error {
-	for _, s := range t.Resident.Spans() {
-		if err := f.writeSpan(t, i, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// writeSpan writes the rows of a span that one device has. Rows that are not written yet are raw zeros.
 func (f *filler) writeSpan(t *read.Table, i int, s read.Span) error {
 	r, d := t.Resident.Rows, f.set.Devices[i].Device
 	target, over := int64(s.Target), int64(0)

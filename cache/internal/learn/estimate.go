@@ -33,7 +33,7 @@ type estimator struct {
 	sync.Mutex
 	shards  *mrc.Shards // nil where no keys are sampled
 	lookups int64       // of all tables, at the last drain
-	// requests are those of them whose samples were read, not overwritten.
+	// requests are the lookups whose samples were read, not overwritten.
 	requests float64
 }
 
@@ -69,9 +69,8 @@ func (e *estimator) drained(lookups, read, lost int64) {
 	e.lookups = lookups
 }
 
-// at returns what the hit rate would be at other budgets, nil if none of the keys that it follows has been accessed: it knows nothing then. budget is that of all devices in bytes,
-// slots is the slot bytes of all devices' budgets, which hold fixed bytes whatever
-// their size.
+// at returns what the hit rate would be at other budgets, nil if none of the keys that it follows has been accessed. budget is the bytes of all devices'
+// budgets together, slots their slot bytes, and fixed the bytes in them that do not depend on their size.
 func (e *estimator) at(budget, fixed, slots int64) *Estimate {
 	e.Lock()
 	defer e.Unlock()

@@ -29,7 +29,7 @@ type Learner struct {
 	panicked atomic.Pointer[error]
 	sizer    atomic.Pointer[admission.Sizer] // the policy, if it is one
 
-	// reading is locked while rings are read, and callbacks hear of what was read. Who has mu must not wait for it.
+	// reading is locked while rings are read, and while callbacks hear of what was read. Do not lock reading while holding mu.
 	reading struct {
 		sync.Mutex
 		keys [][]int64 // of each table: accesses to sampled keys, on their way to OnKeys
@@ -49,7 +49,7 @@ type Options struct {
 	Set    *read.Set
 	// SlotBytes returns what a row takes in a slab. It must be set before samples are drained.
 	SlotBytes func(key uint64) int
-	// HitWeight is how many times as often misses are sampled as hits: so many times as much a hit's sample counts. 1 or more. A policy that is
+	// HitWeight is how many times as often misses are sampled as hits. A hit's sample counts as many times. 1 or more. A policy that is
 	// not an admission.Weigher observes the share of the misses that hits are sampled at.
 	HitWeight float64
 	// OnKeys, if not nil, hears of the accesses to sampled keys. rows are used until it returns.
@@ -98,8 +98,8 @@ const (
 	// DrainInterval is how often the rings are read, and the policy is told.
 	DrainInterval = 20 * time.Millisecond
 	// A device's sample ring has leastRecords, or twice as many if the tables have more rows than that, or a record for ringShare rows, up to
-	// mostRecords. Large tables are looked up in large batches, of which nearly every row is sampled while the cache has not learnt: a ring must
-	// hold several.
+	// mostRecords. Large tables are looked up in large batches, and nearly every row is sampled while the cache has not learnt: a ring must
+	// hold several such batches.
 	leastRecords, mostRecords, ringShare = 1 << 16, 1 << 20, 32
 	// ObserveRows is how many rows the policy observes at a time. If there are more than backlogRows, it observes about backlogParts at a time,
 	// which policies may divide among processors.
@@ -116,7 +116,7 @@ func RingRecords(set *read.Set) int {
 	return ringRecords(rows)
 }
 
-// ringRecords is RingRecords for tables of so many rows.
+// ringRecords is RingRecords for tables with this number of rows.
 func ringRecords(rows int64) int {
 	if rows <= leastRecords {
 		return leastRecords
@@ -158,8 +158,8 @@ func (l *Learner) Start(p admission.Problem) error {
 	return errors.Join(l.Call(func(policy admission.Policy) { err = policy.Start(p) }), err)
 }
 
-// SetPolicy replaces the policy by one that is new: it starts it for a capacity in bytes, has it observe each of the keys once, and closes the old
-// one, whatever that did. If the new policy does not start, the old one stays.
+// SetPolicy replaces the policy by one that is new: it starts it for a capacity in bytes, tells it of one access to each of the keys, and closes the old
+// one, even if that has panicked. If the new policy does not start, the old one stays.
 func (l *Learner) SetPolicy(p admission.Policy, capacity int64, keys iter.Seq[uint64]) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +255,7 @@ func (l *Learner) readIfIdle() bool {
 	return true
 }
 
-// Read empties the rings. It hands samples to Options.OnKeys and Options.Capture, and has them pend for the policy.
+// Read empties the rings. It hands samples to Options.OnKeys and Options.Capture, and keeps them for the policy.
 func (l *Learner) Read() {
 	l.reading.Lock()
 	defer l.reading.Unlock()
@@ -358,7 +358,7 @@ func (l *Learner) observeLocked() {
 	}
 }
 
-// partOf returns part i of so many about equal parts of rows.
+// partOf returns part i of rows, which are divided into about equal parts.
 func partOf(rows []int64, i, parts int) []int64 {
 	return rows[i*len(rows)/parts : (i+1)*len(rows)/parts]
 }
@@ -395,8 +395,8 @@ func (l *Learner) lookups() (n int64) {
 // EstimateFrom begins to make Estimates from a share of all keys, 0 to 1.
 func (l *Learner) EstimateFrom(keys float64, seed uint64) error { return l.estimate.open(keys, seed) }
 
-// Estimate returns the hit rate at other budgets, nil if no keys were sampled. budget is all devices' in bytes, of which slots are for
-// slots, and fixed does not depend on the budget.
+// Estimate returns the hit rate at other budgets, nil if no keys were sampled. budget is all devices' in bytes, slots the part for
+// slots, and fixed the part that does not depend on the budget.
 func (l *Learner) Estimate(budget, fixed, slots int64) *Estimate {
 	return l.estimate.at(budget, fixed, slots)
 }

@@ -15,7 +15,7 @@ type pending struct {
 
 const pendingRings = 4
 
-// begin locks the samples, for so many tables and rings of so many records. Between begin and end, add may be called.
+// begin locks the samples, given the number of tables and of records in a ring. Between begin and end, add may be called.
 func (p *pending) begin(tables, ring int) *pending {
 	p.Lock()
 	if len(p.tables) != tables {

@@ -24,19 +24,18 @@ type Miss struct {
 	Withdrawal Withdrawal // the zero value if none is recorded
 }
 
-// asking has the misses of sampled batches explained by the owner of an attached cache. Batches do not wait for it: their spans are ended when the
+// asking asks the owner of an attached cache about the misses of sampled batches. Batches do not wait for it: their spans are ended when the
 // answer is there, with the time at which the batch ended. Of batches that find too many others waiting, and those without an answer, the span
 // says so.
 type asking struct {
 	telemetry *Telemetry
 	life      context.Context
 	stop      context.CancelFunc
-	tasks     sync.WaitGroup
+	waiting   chan *batchSpan
+	ended     chan struct{} // closed when no batch waits any more, after close
 	mu        struct {
-		sync.Mutex
-		waiting []*batchSpan
-		running bool // a goroutine asks
-		closed  bool
+		sync.RWMutex
+		closed bool
 	}
 }
 
@@ -45,19 +44,20 @@ const (
 	askWait      = time.Second // how long an answer is waited for, and how long all are when the cache is closed
 )
 
-// Values of attribute tensorcache.miss.unexplained other than those of error.type.
+// Values of attribute tensorcache.miss.unexplained; the others are values of error.type.
 const (
 	unexplainedBusy   = "busy"   // too many batches wait for an answer
 	unexplainedClosed = "closed" // the cache has been closed
 )
 
 func newAsking(t *Telemetry) *asking {
-	a := &asking{telemetry: t}
+	a := &asking{telemetry: t, waiting: make(chan *batchSpan, askedBatches), ended: make(chan struct{})}
 	a.life, a.stop = context.WithCancel(context.Background())
+	go a.run()
 	return a
 }
 
-// add has a batch explained that has ended, at the given time or, if that is zero, now.
+// add asks the owner about a batch that has ended, at the given time or, if that is zero, now.
 func (a *asking) add(b *batchSpan, at time.Time) {
 	if b.ended = at; at.IsZero() {
 		b.ended = time.Now()
@@ -70,35 +70,24 @@ func (a *asking) add(b *batchSpan, at time.Time) {
 
 // enqueue returns why a batch cannot wait for an answer, "" if it does.
 func (a *asking) enqueue(b *batchSpan) (why string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.mu.closed:
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.mu.closed {
 		return unexplainedClosed
-	case len(a.mu.waiting) == askedBatches:
+	}
+	select {
+	case a.waiting <- b:
+		return ""
+	default:
 		return unexplainedBusy
 	}
-	a.mu.waiting = append(a.mu.waiting, b)
-	if !a.mu.running {
-		a.mu.running = true
-		a.tasks.Go(a.run)
-	}
-	return ""
 }
 
-// run asks until no batch waits.
+// run asks about one batch after the other.
 func (a *asking) run() {
+	defer close(a.ended)
 	pprof.SetGoroutineLabels(a.telemetry.Labels(context.Background(), "explain"))
-	for {
-		a.mu.Lock()
-		if len(a.mu.waiting) == 0 {
-			a.mu.waiting, a.mu.running = nil, false
-			a.mu.Unlock()
-			return
-		}
-		b := a.mu.waiting[0]
-		a.mu.waiting = a.mu.waiting[1:]
-		a.mu.Unlock()
+	for b := range a.waiting {
 		b.finish(a.ask(b))
 	}
 }
@@ -121,11 +110,14 @@ func (a *asking) ask(b *batchSpan) (why string) {
 // close ends the spans of batches that wait. It waits a second for answers. Batches that end later are not explained.
 func (a *asking) close() {
 	a.mu.Lock()
-	a.mu.closed = true
+	if !a.mu.closed {
+		a.mu.closed = true
+		close(a.waiting)
+	}
 	a.mu.Unlock()
 	timer := time.AfterFunc(askWait, a.stop)
 	defer timer.Stop()
-	a.tasks.Wait()
+	<-a.ended
 	a.stop()
 }
 

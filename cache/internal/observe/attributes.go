@@ -17,11 +17,11 @@ const (
 	KeyTable  = attribute.Key("tensorcache.table.name")
 	KeyDevice = attribute.Key("tensorcache.device.index")
 	KeyError  = attribute.Key("error.type")
-	// Of an attached cache.
+	// Attributes of an attached cache.
 	KeyClient  = attribute.Key("tensorcache.client.name")
 	KeyProcess = attribute.Key("process.pid") // OpenTelemetry's
 
-	// Of a batch.
+	// Attributes of a batch.
 	KeyRows         = attribute.Key("tensorcache.batch.rows")
 	KeyHits         = attribute.Key("tensorcache.batch.hits")
 	KeyMisses       = attribute.Key("tensorcache.batch.misses")
@@ -39,7 +39,7 @@ const (
 	KeyColdSeconds  = attribute.Key("tensorcache.cold.seconds")
 	KeyUnexplained  = attribute.Key("tensorcache.miss.unexplained")
 
-	// Of a sampled miss.
+	// Attributes of a sampled miss.
 	KeySampled      = attribute.Key("tensorcache.miss.sampled")
 	KeyRow          = attribute.Key("tensorcache.row")
 	KeyReason       = attribute.Key("tensorcache.miss.reason")
@@ -55,7 +55,7 @@ const (
 	KeyEvictedBy    = attribute.Key("tensorcache.eviction.by")
 	KeyLinkRows     = attribute.Key("tensorcache.eviction.rows")
 
-	// Of changes.
+	// Attributes of changes.
 	KeyAdmitted     = attribute.Key("tensorcache.refresh.admitted")
 	KeyEvicted      = attribute.Key("tensorcache.refresh.evicted")
 	KeyMoved        = attribute.Key("tensorcache.refresh.moved")
@@ -72,7 +72,7 @@ const (
 	KeyCached       = attribute.Key("tensorcache.rows.cached")
 	KeyRestored     = attribute.Key("tensorcache.rows.restored")
 
-	// Of metrics only.
+	// Attributes of metrics only.
 	KeyStage     = attribute.Key("tensorcache.stage")
 	KeyOperation = attribute.Key("tensorcache.operation")
 	KeyMultiple  = attribute.Key("tensorcache.budget.multiple")

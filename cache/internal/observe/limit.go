@@ -22,7 +22,7 @@ const candidatesPerTrace = 8
 // second a server lost 5 % of its reads, with 1,000 it loses 2 %.
 const timedRate = 1000
 
-// newLimit returns a limit of so many traces of Gathers a second, and as many of changes. It returns nil for 0: no limit.
+// newLimit returns a limit for the traces of Gathers a second, and for those of changes. It returns nil for rate 0: no limit.
 func newLimit(rate float64) *limit {
 	if rate == 0 {
 		return nil
@@ -60,7 +60,7 @@ type bucket struct {
 
 var began = time.Now()
 
-// set makes it a bucket of so many tokens a second that holds those of a second, and at least two.
+// set makes it a bucket that gets rate tokens a second, and holds the tokens of a second, and at least two.
 func (b *bucket) set(rate float64) {
 	const longest = 1e17 // three years: sums of several stay below the largest int64
 	b.interval = int64(min(float64(time.Second)/rate, longest))

@@ -93,16 +93,16 @@ var seconds = []float64{
 // instruments makes and registers the instruments.
 func (t *Telemetry) instruments(m *metering) error {
 	meter := m.provider.Meter(Scope)
-	var faults [4]error
+	var errs [4]error
 	histogram := func(name, what string) (h metric.Float64Histogram, err error) {
 		return meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(seconds...))
 	}
-	m.gatherDuration, faults[0] = histogram("tensorcache.gather.duration", "Time of a Gather, from the call to its output being written.")
-	m.stageDuration, faults[1] = histogram("tensorcache.stage.duration", "Time of a stage of a sampled batch on the device's timeline.")
-	m.gatherRows, faults[2] = meter.Int64Histogram("tensorcache.gather.rows", metric.WithUnit("{row}"),
+	m.gatherDuration, errs[0] = histogram("tensorcache.gather.duration", "Time of a Gather, from the call to its output being written.")
+	m.stageDuration, errs[1] = histogram("tensorcache.stage.duration", "Time of a stage of a sampled batch on the device's timeline.")
+	m.gatherRows, errs[2] = meter.Int64Histogram("tensorcache.gather.rows", metric.WithUnit("{row}"),
 		metric.WithDescription("Rows of a Gather."), metric.WithExplicitBucketBoundaries(1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7))
-	m.errors, faults[3] = meter.Int64Counter("tensorcache.errors", metric.WithUnit("{error}"), metric.WithDescription("Calls that failed."))
-	err := errors.Join(faults[:]...)
+	m.errors, errs[3] = meter.Int64Counter("tensorcache.errors", metric.WithUnit("{error}"), metric.WithDescription("Calls that failed."))
+	err := errors.Join(errs[:]...)
 	if err != nil || t.measure == nil { // New has yet to complete: errors are all that can be counted
 		return err
 	}

@@ -20,7 +20,7 @@ type missScratch struct {
 	estimates []admission.Estimate
 	known     bool         // the policy has given estimates
 	withdrawn []Withdrawal // empty if they are not known
-	// attributes are those of the current event. with[n] is an option that adds the first n of them. These options are made once, because
+	// attributes are the current event's. with[n] is an option that adds the first n of them. These options are made once, because
 	// making one allocates. They can be reused, because NewEventConfig, by which SDKs read options, copies the attributes.
 	attributes [missAttributes]attribute.KeyValue
 	with       [missAttributes + 1]trace.EventOption
@@ -38,7 +38,7 @@ var missScratches = sync.Pool{New: func() any {
 	return s
 }}
 
-// take sets the rows to those of the misses, of which nothing is known.
+// take sets the rows to the rows that were missed. Nothing is known of them yet.
 func (s *missScratch) take(misses []kernels.Found) {
 	n := len(misses)
 	s.rows, s.withdrawn, s.known = s.rows[:0], s.withdrawn[:0], false

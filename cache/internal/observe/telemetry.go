@@ -278,9 +278,6 @@ func takeName() (name string, release func()) {
 	}
 }
 
-// Recording reports whether the operation has a span.
-func (o Operation) Recording() bool { return o.span != nil }
-
 // Note records an error on the span that does not make the operation fail.
 func (o Operation) Note(err error) {
 	if o.span != nil {

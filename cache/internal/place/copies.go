@@ -8,79 +8,52 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Copies holds the places of the rows that have more than one, by the row's slot in the index. The first place is the row's word
-// there. One goroutine writes at a time; others may read meanwhile.
+// Copies holds the locations of the rows that have more than one. The first one is also the row's word in the index. One goroutine writes at a time;
+// others may read meanwhile.
 type Copies struct {
-	Rows atomic.Int64 // rows with more than one place
+	Rows atomic.Int64 // rows with more than one location
 	mu   struct {
 		sync.RWMutex
-		width int             // devices
-		at    []uint32        // for each map slot 1 + the number of its row's set, 0 for none. Made with the first set
-		sets  []slab.Location // width words each, no locations behind a row's
-		free  []uint32
+		byKey map[uint64]copies
 	}
 }
 
-// Get returns the places of the row at a map slot, whose first is l.
-func (c *Copies) Get(slot int64, l slab.Location) Locations {
+// copies are the locations of one row, followed by words that are none. It is an array, so that the garbage collector has no pointers to follow.
+type copies [slab.MaxSlabs]slab.Location
+
+// Get returns the locations of a row, whose word in the index is l.
+func (c *Copies) Get(key uint64, l slab.Location) Locations {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if len(c.mu.at) == 0 || c.mu.at[slot] == 0 {
-		return Locations{First: l}
-	}
-	set := c.mu.sets[int(c.mu.at[slot]-1)*c.mu.width:][:c.mu.width]
-	if set[0] != l { // the slot has become another row's meanwhile
+	all, ok := c.mu.byKey[key]
+	if !ok || all[0] != l { // the index has changed since l was read there
 		return Locations{First: l}
 	}
 	n := 1
-	for n < len(set) && set[n].Valid() {
+	for n < len(all) && all[n].Valid() {
 		n++
 	}
-	return Locations{l, slices.Clone(set[1:n])}
+	return Locations{l, slices.Clone(all[1:n])}
 }
 
-// Reset forgets all sets.
-func (c *Copies) Reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.at, c.mu.sets, c.mu.free = nil, nil, nil
-	c.Rows.Store(0)
-}
-
-// Put notes the places of the row at a map slot, of so many slots.
-func (c *Copies) Put(slot, slots int64, devices int, p Locations) {
+// Put sets the locations of a row.
+func (c *Copies) Put(key uint64, p Locations) {
 	if len(p.More) == 0 && c.Rows.Load() == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := &c.mu
-	if len(m.at) == 0 {
-		m.at, m.width = make([]uint32, slots), devices
-	}
-	set := m.at[slot]
-	switch {
-	case len(p.More) == 0 && set == 0:
-		return
-	case len(p.More) == 0:
-		m.at[slot] = 0
-		m.free = append(m.free, set)
-		c.Rows.Add(-1)
-		return
-	case set == 0:
-		if n := len(m.free); n > 0 {
-			set, m.free = m.free[n-1], m.free[:n-1]
-		} else {
-			m.sets = append(m.sets, make([]slab.Location, m.width)...)
-			set = uint32(len(m.sets) / m.width)
+	if len(p.More) == 0 {
+		delete(c.mu.byKey, key)
+	} else {
+		all := copies{p.First}
+		for i := copy(all[1:], p.More) + 1; i < len(all); i++ {
+			all[i] = slab.NoLocation(slab.Cold)
 		}
-		m.at[slot] = set
-		c.Rows.Add(1)
+		if c.mu.byKey == nil {
+			c.mu.byKey = map[uint64]copies{}
+		}
+		c.mu.byKey[key] = all
 	}
-	words := m.sets[int(set-1)*m.width:][:m.width]
-	for i := range words {
-		words[i] = slab.NoLocation(slab.Cold)
-	}
-	words[0] = p.First
-	copy(words[1:], p.More)
+	c.Rows.Store(int64(len(c.mu.byKey)))
 }

@@ -66,7 +66,7 @@ func NewHot(o HotOptions, devices int) *Hot {
 // ranking.
 func DecideAt(cycles int64) bool { return bits.OnesCount64(uint64(cycles)) == 1 || cycles%64 == 0 }
 
-// Rows move to another split only if its predicted time is below betterBy times the present one.
+// Rows are copied or divided anew only if the predicted time is below betterBy times the present one.
 const betterBy = 0.97
 
 // Decide ranks the rows by the policy and predicts the load of each slab. If Mode is Auto, it then chooses which rows to copy. The
@@ -164,10 +164,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 func (h *Hot) addUnknown(tables []*read.Table, curve *placement.Curve, known float64) {
 	var rowBytes, stored, rows float64
 	var hits, lookups int64
-	for _, t := range tables {
-		if t.WantResident != nil {
-			continue
-		}
+	for t := range cacheable(tables) {
 		total := t.Tier.Totals()
 		rows += float64(total.Rows)
 		rowBytes += float64(total.RawBytes)

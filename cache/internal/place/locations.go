@@ -13,10 +13,10 @@ type Locations struct {
 	More  []slab.Location
 }
 
-// Nowhere returns no places.
+// Nowhere returns no locations.
 func Nowhere() Locations { return Locations{First: slab.NoLocation(slab.Cold)} }
 
-// Of returns the given places, of which the first is the one in the index.
+// Of returns the given locations. The first is the one in the index.
 func Of(all []slab.Location) Locations {
 	if len(all) == 0 {
 		return Nowhere()
@@ -24,10 +24,10 @@ func Of(all []slab.Location) Locations {
 	return Locations{all[0], all[1:len(all):len(all)]}
 }
 
-// Valid says whether there is a place.
+// Valid says whether there is a location.
 func (p Locations) Valid() bool { return p.First.Valid() }
 
-// All yields the places.
+// All yields the locations.
 func (p Locations) All() iter.Seq[slab.Location] {
 	return func(yield func(slab.Location) bool) {
 		if p.Valid() && yield(p.First) {
@@ -40,10 +40,10 @@ func (p Locations) All() iter.Seq[slab.Location] {
 	}
 }
 
-// List returns the places in a slice of its own.
+// List returns the locations in a slice of its own.
 func (p Locations) List() []slab.Location { return slices.Collect(p.All()) }
 
-// In returns the place in a slab.
+// In returns the location in a slab.
 func (p Locations) In(id int) (slab.Location, bool) {
 	for l := range p.All() {
 		if l.Slab() == id {
@@ -61,10 +61,10 @@ func (p Locations) Slabs() (bits uint8) {
 	return bits
 }
 
-// Equal says whether p and q are the same places in the same order.
+// Equal says whether p and q are the same locations in the same order.
 func (p Locations) Equal(q Locations) bool { return p.First == q.First && slices.Equal(p.More, q.More) }
 
-// Within returns the places in the given slabs, and the others.
+// Within returns the locations in the given slabs, and the others.
 func (p Locations) Within(bits uint8) (in, out Locations) {
 	if p.Slabs()&^bits == 0 {
 		return p, Nowhere()
@@ -80,7 +80,7 @@ func (p Locations) Within(bits uint8) (in, out Locations) {
 	return Of(kept), Of(dropped)
 }
 
-// Without returns the places of p that q does not have.
+// Without returns the locations of p that q does not have.
 func (p Locations) Without(q Locations) Locations {
 	if !p.Valid() || !q.Valid() {
 		return p

@@ -23,8 +23,8 @@ type HostNodes struct {
 }
 
 // ChooseNodes chooses the nodes of the host memory: those in asked, if there are any. sysRoot is the root of the system's files. If the
-// system reports no nodes, the machine counts as one node. fault says what is wrong with asked, or is "".
-func ChooseNodes(sysRoot string, devices []*read.Device, asked []int, log *slog.Logger) (h *HostNodes, fault string) {
+// system reports no nodes, the machine counts as one node. problem says what is wrong with asked, or is "".
+func ChooseNodes(sysRoot string, devices []*read.Device, asked []int, log *slog.Logger) (h *HostNodes, problem string) {
 	h = &HostNodes{}
 	for range devices {
 		h.Devices, h.near, h.CPUs = append(h.Devices, numa.Unknown), append(h.near, numa.Unknown), append(h.CPUs, nil)

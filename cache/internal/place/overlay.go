@@ -20,7 +20,7 @@ type Overlay struct {
 	Slots *slab.Allocator
 }
 
-// OverlaySlot is a row's place in the overlay.
+// OverlaySlot is a row's slot in the overlay.
 type OverlaySlot struct {
 	Offset int64
 	Bytes  int
@@ -43,7 +43,7 @@ func overlaySlot(stored int, compressed bool) int {
 func OverlayBytes(rowBytes int) int { return overlaySlot(rowBytes, true) }
 
 // OpenOverlay takes at least size bytes of host memory of the set's first device, on the given memory nodes: enough for the longest row of
-// every table, compressed or not: resident tables have places of one length.
+// every table, compressed or not: resident tables have slots of one length there.
 func OpenOverlay(set *read.Set, nodes []int, size int64) (*Overlay, error) {
 	for _, t := range set.Tables {
 		size = max(size, int64(OverlayBytes(t.Tier.RowBytes())))

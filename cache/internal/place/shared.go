@@ -25,19 +25,19 @@ func (s *Store) GroupOf(key uint64) (g Group, rows int64, ok bool) {
 	return Group{p, uint32(table)}, rows, ok
 }
 
-// Shared is the slots that location words of several rows may name: equal rows have one slot in each slab where any of them lies. The slot is free when no
+// SharedSlots are the slots that location words of several rows may name: equal rows have one slot in each slab where any of them lies. The slot is free when no
 // word names it any more. The slots of other rows are not in Shared, and have one word each. The zero value has no slots. It is safe for concurrent use.
 //
-// A table may have millions of groups, all of which New adds before the cache serves. So slots are in one array without pointers, and are found by two tables of
+// A table may have millions of groups, and New adds all of them before the cache serves. So slots are in one array without pointers, and are found by two tables of
 // their numbers: about 50 bytes for each slot.
-type Shared struct {
+type SharedSlots struct {
 	mu    sync.RWMutex
 	slots []SharedSlot // those without words are free
 	free  []uint32     // numbers of the free ones
-	// at finds the slots that more rows of a group are put in, by group and slab. by finds all slots by location, of which a group has others while, and after,
-	// rows move.
-	at, by finder
-	// twins has, of a slot that words move to or come from, the other one. One of the two is counted in Slab.Reserved.
+	// at finds the slots that more rows of a group are put in, by group and slab. by finds all slots by location: while rows move, and after it, a group has
+	// several.
+	at, by hashTable
+	// twins has, for a slot that words move to or come from, the other one. One of the two is counted in Slab.Reserved.
 	twins map[uint32]uint32
 	slabs uint8 // bits of the slabs that slots have been in
 	// perTable has for each table how many slots there are, and how many words beyond one a slot.
@@ -57,23 +57,23 @@ func atHash(g Group, slab int) uint64 {
 }
 func byHash(l slab.Location) uint64 { return hashmap.Hash(uint64(l)) }
 
-func (s *Shared) atHashOf(n uint32) uint64 {
+func (s *SharedSlots) atHashOf(n uint32) uint64 {
 	return atHash(s.slots[n].Group, s.slots[n].Location.Slab())
 }
-func (s *Shared) byHashOf(n uint32) uint64 { return byHash(s.slots[n].Location) }
+func (s *SharedSlots) byHashOf(n uint32) uint64 { return byHash(s.slots[n].Location) }
 
 // open returns the slot that more rows of a group are put in.
-func (s *Shared) open(g Group, slab int) (n uint32, ok bool) {
+func (s *SharedSlots) open(g Group, slab int) (n uint32, ok bool) {
 	return s.at.find(atHash(g, slab), func(n uint32) bool { return s.slots[n].Group == g && s.slots[n].Location.Slab() == slab })
 }
 
 // slot returns the slot at a location.
-func (s *Shared) slot(l slab.Location) (n uint32, ok bool) {
+func (s *SharedSlots) slot(l slab.Location) (n uint32, ok bool) {
 	return s.by.find(byHash(l), func(n uint32) bool { return s.slots[n].Location == l })
 }
 
 // count counts a slot of a table more or less, and words beyond one a slot.
-func (s *Shared) count(table uint32, slots, saved int64) {
+func (s *SharedSlots) count(table uint32, slots, saved int64) {
 	for int(table) >= len(s.perTable) {
 		s.perTable = append(s.perTable, struct{ slots, saved int64 }{})
 	}
@@ -81,8 +81,8 @@ func (s *Shared) count(table uint32, slots, saved int64) {
 	s.perTable[table].saved += saved
 }
 
-// Load adds slots, which are of different groups or slabs, to a Shared that has none.
-func (s *Shared) Load(w device.Workers, slots []SharedSlot) {
+// Load adds slots, which belong to different groups or slabs, to SharedSlots without any.
+func (s *SharedSlots) Load(w device.Workers, slots []SharedSlot) {
 	if len(slots) == 0 {
 		return
 	}
@@ -98,7 +98,7 @@ func (s *Shared) Load(w device.Workers, slots []SharedSlot) {
 }
 
 // Take returns the slot of a group in a slab, which one more word will name; ok is false if there is none but the slot except.
-func (s *Shared) Take(g Group, id int, except slab.Location) (l slab.Location, ok bool) {
+func (s *SharedSlots) Take(g Group, id int, except slab.Location) (l slab.Location, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, ok := s.open(g, id)
@@ -114,7 +114,7 @@ func (s *Shared) Take(g Group, id int, except slab.Location) (l slab.Location, o
 }
 
 // Add adds a slot of a group, which one word will name. from, if it is a slot of the group in the same slab, is the one that words move from.
-func (s *Shared) Add(g Group, l, from slab.Location) {
+func (s *SharedSlots) Add(g Group, l, from slab.Location) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.slot(l); ok {
@@ -144,7 +144,7 @@ func (s *Shared) Add(g Group, l, from slab.Location) {
 }
 
 // Moves says whether words move to or from a slot.
-func (s *Shared) Moves(l slab.Location) bool {
+func (s *SharedSlots) Moves(l slab.Location) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	n, ok := s.slot(l)
@@ -156,7 +156,7 @@ func (s *Shared) Moves(l slab.Location) bool {
 
 // Release notes that one word less names a slot. shared is false for a slot that is not in Shared. Otherwise, if it was the last word, the slot leaves
 // Shared; reserved says whether it is to be counted in Slab.Reserved until it is free.
-func (s *Shared) Release(l slab.Location) (shared, last, reserved bool) {
+func (s *SharedSlots) Release(l slab.Location) (shared, last, reserved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, ok := s.slot(l)
@@ -183,7 +183,7 @@ func (s *Shared) Release(l slab.Location) (shared, last, reserved bool) {
 }
 
 // Of returns the group of a slot, and how many words name it; ok is false for a slot that is not in Shared.
-func (s *Shared) Of(l slab.Location) (g Group, words int64, ok bool) {
+func (s *SharedSlots) Of(l slab.Location) (g Group, words int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	n, ok := s.slot(l)
@@ -194,7 +194,7 @@ func (s *Shared) Of(l slab.Location) (g Group, words int64, ok bool) {
 }
 
 // Slabs returns the slabs where more rows of a group find a slot, as bits.
-func (s *Shared) Slabs(g Group) (bits uint8) {
+func (s *SharedSlots) Slabs(g Group) (bits uint8) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i := range SlabsOf(s.slabs) {
@@ -206,14 +206,14 @@ func (s *Shared) Slabs(g Group) (bits uint8) {
 }
 
 // Any says whether there are slots in Shared.
-func (s *Shared) Any() bool {
+func (s *SharedSlots) Any() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.by.n > 0
 }
 
 // Saved returns how many words of a table's rows there are beyond one for each slot in Shared.
-func (s *Shared) Saved(table int) int64 {
+func (s *SharedSlots) Saved(table int) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if table >= len(s.perTable) {
@@ -223,7 +223,7 @@ func (s *Shared) Saved(table int) int64 {
 }
 
 // Bytes returns a table's part of the memory of Shared, in proportion to the slots.
-func (s *Shared) Bytes(table int) int64 {
+func (s *SharedSlots) Bytes(table int) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.by.n == 0 || table >= len(s.perTable) {
@@ -234,7 +234,7 @@ func (s *Shared) Bytes(table int) int64 {
 }
 
 // Words yields each slot in Shared and how many words name it.
-func (s *Shared) Words(yield func(slab.Location, int64) bool) {
+func (s *SharedSlots) Words(yield func(slab.Location, int64) bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i := range s.slots {
@@ -249,7 +249,7 @@ func (s *Store) Targets(key uint64, copied bool, now Locations) uint8 {
 	topology := s.Topology.Load()
 	if len(s.Set.Devices) > 1 && !now.Valid() {
 		if g, _, ok := s.GroupOf(key); ok {
-			return topology.GroupTargets(g, copied, s.Shared.Slabs(g))
+			return topology.GroupTargets(g, copied, s.SharedSlots.Slabs(g))
 		}
 	}
 	return topology.Targets(key, copied, now)

@@ -9,8 +9,8 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// TestShared_EqualsMap gives and takes words of slots at random, some while words move to another slot, and compares what Shared says with a Go map.
-func TestShared_EqualsMap(t *testing.T) {
+// TestSharedSlots_EqualsMap gives and takes words of slots at random, some while words move to another slot, and compares what Shared says with a Go map.
+func TestSharedSlots_EqualsMap(t *testing.T) {
 	type model struct {
 		group Group
 		words int64
@@ -19,7 +19,7 @@ func TestShared_EqualsMap(t *testing.T) {
 	const groups, slabs, steps = 300, 3, 30_000
 	none := slab.NoLocation(slab.Cold)
 	r := rand.New(rand.NewPCG(7, 7))
-	var s Shared
+	var s SharedSlots
 	words, open := map[slab.Location]*model{}, map[groupAt]slab.Location{}
 	var list []slab.Location
 	next := int64(0)

@@ -3,6 +3,7 @@ package place
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
@@ -51,10 +52,7 @@ var ErrBudget = errors.New("cache: budget too small")
 func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64, buddy []int64) (*Space, error) {
 	s := &Space{Budgets: budgets, Buddy: buddy, Fixed: slab.TailSlack + resident}
 	smallest := int64(0)
-	for _, t := range tables {
-		if t.WantResident != nil {
-			continue
-		}
+	for t := range cacheable(tables) {
 		s.Fixed += t.Tier.BitmaskBytes() + read.BitsetBytes(t.Tier.Capacity())
 		n, err := smallestSlot(t)
 		if err != nil {
@@ -100,13 +98,25 @@ func smallestSlot(t *read.Table) (int64, error) {
 	return smallest, nil
 }
 
-// fullBytes returns the slot bytes of a table that has all the rows that it can.
+// cacheable yields the tables whose rows slabs may hold.
+func cacheable(tables []*read.Table) iter.Seq[*read.Table] {
+	return func(yield func(*read.Table) bool) {
+		for _, t := range tables {
+			if _, most := t.Cacheable(); most > 0 && !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+// fullBytes returns the slot bytes of the rows of a table that slabs may hold, once it has all the rows that it can.
 func fullBytes(t *read.Table) int64 {
-	if t.WantResident != nil {
+	_, most := t.Cacheable()
+	if most == 0 {
 		return 0
 	}
 	total := t.Tier.Totals()
-	return total.SlotBytes + (t.Tier.Capacity()-total.Rows)*int64(slab.SlotBytes(t.Tier.RowBytes()))
+	return total.SlotBytes + (most-total.Rows)*int64(slab.SlotBytes(t.Tier.RowBytes()))
 }
 
 // Estimate returns the slot bytes that all slabs together will hold, and their number of rows, if cached rows are as long as the mean.
@@ -153,7 +163,7 @@ func cached(tables []*read.Table, share, mapBytes float64) (rows, bytes float64)
 	return rows, bytes
 }
 
-// share returns which share of the rows without equals the budgets hold, if all rows are used alike.
+// share returns which share of the rows without equals the budgets hold, if all rows are used equally often.
 func (s *Space) share(tables []*read.Table) float64 {
 	budget, mapBytes := 0.0, float64(len(s.Budgets))*hashmap.EntryBytes
 	for i, b := range s.Budgets {

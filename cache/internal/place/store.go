@@ -14,21 +14,21 @@ import (
 // Store is the data store: the slabs of all devices, the overlay, and what says where rows may lie. Package change guards the slabs
 // and the overlay by its lock.
 type Store struct {
-	Set      *read.Set
-	Topology atomic.Pointer[Topology]
-	Space    atomic.Pointer[Space]
-	Slabs    []*Slab // one a device
-	Shared   Shared
-	Overlay  *Overlay
-	Hot      *Hot
-	Nodes    *HostNodes
+	Set         *read.Set
+	Topology    atomic.Pointer[Topology]
+	Space       atomic.Pointer[Space]
+	Slabs       []*Slab // one a device
+	SharedSlots SharedSlots
+	Overlay     *Overlay
+	Hot         *Hot
+	Nodes       *HostNodes
 	// Costs is the time that lookups of each table's rows take, as admission.Problem has it. Policies and placement weigh rows by it.
 	Costs []admission.Cost
 	// Link is the rate of a device's reads of host memory in bytes a second; 0 or less: a default.
 	Link float64
 }
 
-// OverflowTimes returns the times of the rows of a resident table, of which a device has so many.
+// OverflowTimes returns the times of the rows of a resident table. A device has this number of rows.
 func (s *Store) OverflowTimes(table int, t *read.Table, devices int, rows int64) buddy.Times {
 	link := buddy.HostLink(s.Link)
 	if t.WantResident.Buddy == read.BuddyPeer && devices > 1 || t.Resident != nil && t.Resident.Rows.Ranges != nil && t.Resident.Rows.OnPeers() {
@@ -45,7 +45,7 @@ func (s *Store) cost(table int) admission.Cost {
 // Release notes that one word less names a slot, and returns whether it was the last one. reserved says whether the slot is to be counted in Slab.Reserved
 // until it is free: of a slot that is not in Shared, where it was moved.
 func (s *Store) Release(l slab.Location, moved bool) (last, reserved bool) {
-	shared, last, reserved := s.Shared.Release(l)
+	shared, last, reserved := s.SharedSlots.Release(l)
 	return last, reserved || last && !shared && moved
 }
 
@@ -76,7 +76,7 @@ func Location(id int, offset int64, stored int, compressed bool) slab.Location {
 	return slab.Raw(id, offset)
 }
 
-// SlotBytes returns what a row takes at a place in a slab.
+// SlotBytes returns what a row takes at a location in a slab.
 func (s *Store) SlotBytes(key uint64, l slab.Location) int {
 	table, _ := hashmap.SplitKey(key)
 	return s.Set.Tables[table].SlotBytes(l)
@@ -85,10 +85,7 @@ func (s *Store) SlotBytes(key uint64, l slab.Location) int {
 // LongestSlot returns the bytes of the longest slot that a row can need.
 func (s *Store) LongestSlot() int {
 	longest := 0
-	for _, t := range s.Set.Tables {
-		if t.WantResident != nil {
-			continue
-		}
+	for t := range cacheable(s.Set.Tables) {
 		longest = max(longest, slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	return longest
@@ -112,14 +109,14 @@ func (s *Store) Words(p Locations) []slab.Location {
 	return words
 }
 
-// SetTopology has batches that begin from now on read the slabs by another topology.
+// SetTopology makes batches that begin from now on read the slabs by another topology.
 func (s *Store) SetTopology(topology *Topology) {
 	s.Topology.Store(topology)
-	s.ShowSlabs()
+	s.PublishSlabs()
 }
 
-// ShowSlabs has every device read its hashmap, the slabs of its clique, and the overlay.
-func (s *Store) ShowSlabs() {
+// PublishSlabs makes batches that begin from now on read the hashmaps, the slabs of each device's clique, and the overlay as they are now.
+func (s *Store) PublishSlabs() {
 	topology, o := s.Topology.Load(), s.Overlay
 	for i, d := range s.Set.Devices {
 		v := &read.View{Map: d.Map, Layout: d.Layout, Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: topology.Peers(i)}

@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 
-	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -12,11 +11,16 @@ func (l *lane) mayBeAbsent(ctx context.Context, table int) {
 	if l.owner.set.Tables[table].Absent == nil {
 		return
 	}
-	l.ctx, l.from, l.below = ctx, l.owner.set.Tables[table].Absent, cold.Outcome{}
+	l.ctx, l.from = ctx, l.owner.set.Tables[table].Absent
 	if l.absent == nil {
 		l.absent = &kernels.Absent{}
 	}
 	l.absent.Reset()
+}
+
+// readsAbsent says whether the device's batches of a table are those of enqueueRounds.
+func (d *Device) readsAbsent(table int) bool {
+	return d.set.Tables[table].Absent != nil && d.Device.NeedsStaging()
 }
 
 // listed returns where the kernels of the lane's batch list absent rows, nil if there are none.
@@ -35,8 +39,8 @@ func (l *lane) takeAbsent(all *kernels.Absent, from int) *kernels.Absent {
 	switch {
 	case l.ctx == nil:
 	case l.route.absent:
-		l.useAhead()
-		n, _ := l.rounds.listed()
+		l.rounds.useAhead()
+		_, n := l.rounds.listed()
 		rows, positions = l.rounds.list(n)
 	default:
 		rows, positions = l.absent.Rows, l.absent.Positions

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,160 +14,19 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// answers are the batches of a GPU whose absent rows are not listed yet. A goroutine looks for the lists while there are such batches.
-type answers struct {
-	sync.Mutex
-	waiting []*lane
-	looking bool
-	more    chan struct{} // has room for one: another batch waits
-}
-
 const (
-	// The host looks for a list without a pause for spinAnswers, because batches often follow each other closely, then with pauses.
-	spinAnswers  = 100 * time.Microsecond
-	pauseAnswers = 20 * time.Microsecond
 	// watchAnswer is how often it is asked whether a batch for which rows are read still reads what changes, and watchDevice how often, once it does not,
 	// whether the device has failed.
 	watchAnswer = 500 * time.Microsecond
 	watchDevice = 10 * time.Millisecond
 )
 
-// pauseAfter returns how long the host pauses before it looks again for what it has waited for so long: about an eighth of that, so that a batch which is
-// queued behind much other work takes little of a processor and is hardly seen later.
-func pauseAfter(waited time.Duration) time.Duration {
-	return min(max(waited/8, pauseAnswers), longestReplyPause)
-}
-
-// errGaveUp is why rows fail for which the GPU has waited too long.
-var errGaveUp = errors.New("the GPU has waited too long for the host")
-
-// errUnseen is why rows of a replay fail whose list was replaced by the next replay's before the host saw it. How many there were is not known.
-var errUnseen = fmt.Errorf("%w, which has not seen which rows were absent: there may be more", errGaveUp)
-
-// readsAbsent says whether the device's batches of a table are those of enqueueRounds.
-func (d *Device) readsAbsent(table int) bool {
-	return d.set.Tables[table].Absent != nil && d.Device.NeedsStaging()
-}
-
-// expect has the absent rows of a lane's batch, which is being enqueued, read when the GPU has listed them.
-func (d *Device) expect(l *lane) {
-	a := &d.answers
-	a.Lock()
-	defer a.Unlock()
-	a.waiting = append(a.waiting, l)
-	if !a.looking {
-		a.looking = true
-		if a.more == nil {
-			a.more = make(chan struct{}, 1)
-		}
-		go d.answerAll()
-		return
-	}
-	select {
-	case a.more <- struct{}{}:
-	default:
-	}
-}
-
-// answerAll looks for lists until no batch waits.
-func (d *Device) answerAll() {
-	a, since := &d.answers, time.Now()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		a.Lock()
-		a.waiting = slices.DeleteFunc(a.waiting, func(l *lane) bool {
-			n, ok := l.rounds.listed()
-			if !ok {
-				return false
-			}
-			since = time.Now()
-			if l.useAhead(); n > 0 {
-				l.waitsBelow()
-				l.rounds.answering.Add(1)
-				go func() {
-					defer l.rounds.answering.Done()
-					rows, positions := l.rounds.list(n)
-					l.below = l.rounds.answer(l.ctx, rows, positions, l.end)
-				}()
-			}
-			return true
-		})
-		if len(a.waiting) == 0 {
-			a.looking = false
-			a.Unlock()
-			return
-		}
-		a.Unlock()
-		waited := time.Since(since)
-		if waited < spinAnswers {
-			runtime.Gosched()
-			continue
-		}
-		pause.Reset(pauseAfter(waited))
-		select {
-		case <-pause.C:
-		case <-a.more:
-			since = time.Now()
-		}
-	}
-}
-
-// waitsBelow lets other batches have a lane more, until this one is released: its batch waits for absent rows, and one that adds these up waits with it.
-func (l *lane) waitsBelow() {
-	if l.waits = 1; l.route.gathers {
-		l.waits = 2
-	}
-	l.owner.waiting.Add(l.waits)
-	l.owner.progress.notify()
-}
-
-// answered returns when nothing reads absent rows for the lane's batch any more. The GPU has ended the batch, or has failed.
-func (l *lane) answered() {
-	if !l.route.absent || l.rounds == nil {
-		return
-	}
-	a := &l.owner.answers
-	a.Lock()
-	if i := slices.Index(a.waiting, l); i >= 0 {
-		a.waiting = slices.Delete(a.waiting, i, i+1)
-		if n, ok := l.rounds.listed(); ok {
-			if l.useAhead(); n > 0 { // else the device has failed
-				l.below = cold.Outcome{Rows: int64(n), Failed: int64(n), At: int(kernels.FoundView(l.rounds.batch.Rows)[0].Position), Err: errGaveUp}
-			}
-		}
-	}
-	a.Unlock()
-	l.rounds.answering.Wait()
-}
-
-// abandonRounds keeps the GPU from waiting for rounds of a batch that was not enqueued as a whole.
-func (l *lane) abandonRounds() {
-	l.rounds.abandoned.Store(true)
-	l.answered()
-	l.rounds.ready(0, true)
-	l.stream.Fill(l.rounds.state, 0)
-}
-
-// useAhead notes which rows that were read ahead the batch has read. REQUIRES: they are listed.
-func (l *lane) useAhead() {
-	b := &l.rounds.batch
-	n := uint32(atomic.LoadUint64(&b.HostView().Ahead))
-	if n == 0 || b.Tier.ReadAhead == nil {
-		return
-	}
-	all := kernels.FoundView(b.Rows)
-	for _, f := range all[len(all)-int(n):] {
-		b.Tier.ReadAhead.Use(int64(f.Word))
-	}
-}
-
-// answer reads the absent rows that the GPU has listed, puts them in staging memory, and returns what became of them. tierRead is called when the batch
-// has read slabs and host tier; it is nil for a replay, which says so itself.
-func (r *rounds) answer(ctx context.Context, rows []int64, positions []uint32, tierRead func()) cold.Outcome {
+// answer reads the absent rows of a list, puts them in staging memory, and returns what became of them. tierRead, unless nil, is called when the batch has
+// read slabs and host tier.
+func (r *rounds) answer(ctx context.Context, number uint32, rows []int64, positions []uint32, tierRead func()) cold.Outcome {
 	begun, n := time.Now(), len(rows)
 	total := (n + r.rows - 1) / r.rows
-	a := &answer{rounds: r, total: total, n: n, positions: positions, arrived: make([]atomic.Int32, total), tierRead: tierRead}
+	a := &answer{rounds: r, number: number, total: total, n: n, positions: positions, arrived: make([]atomic.Int32, total), tierRead: tierRead}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
 	var watching sync.WaitGroup
@@ -182,13 +40,14 @@ func (r *rounds) answer(ctx context.Context, rows []int64, positions []uint32, t
 		a.fail(int(a.positions[0]), errGaveUp)
 	}
 	a.outcome.Rows, a.outcome.Took = int64(n), time.Since(begun)
-	r.ready(a.published, true)
+	r.ready(number, a.published, true)
 	return a.outcome
 }
 
-// answer is the reading of one batch's absent rows.
+// answer is the reading of the rows of one list.
 type answer struct {
 	rounds    *rounds
+	number    uint32 // of the list
 	tierRead  func() // or nil
 	n, total  int    // rows and rounds
 	positions []uint32
@@ -203,7 +62,7 @@ type answer struct {
 	stages    bool // a goroutine stages late rows
 }
 
-// delivered is one row, and its place among the batch's absent rows.
+// delivered is one row, and its place among the rows of the list.
 type delivered struct {
 	place, i   int
 	stored     []byte
@@ -251,14 +110,14 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 }
 
 func (a *answer) gaveUp() bool {
-	return atomic.LoadUint64(&a.rounds.batch.HostView().GaveUp) == uint64(a.rounds.number())
+	return atomic.LoadUint64(&a.rounds.batch.HostView().GaveUp) == uint64(a.number)
 }
 
 // room returns how many rounds have been given a half of the staging memory: those behind them wait until the GPU has read what it holds. over says that
 // it will not.
 func (a *answer) room() (rounds int, over bool) {
 	rounds = len(a.rounds.halves)
-	if word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed); uint32(word>>32) == a.rounds.number() {
+	if word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed); uint32(word>>32) == a.number {
 		rounds += int(uint32(word))
 	}
 	return rounds, a.failed.Load() || a.gaveUp() || a.rounds.abandoned.Load()
@@ -356,6 +215,6 @@ func (a *answer) publish() {
 	for a.published < a.total && int(a.arrived[a.published].Load()) == a.sizeOf(a.published) {
 		a.rounds.batch.HostView().Rows[a.published%2] = uint32(a.sizeOf(a.published))
 		a.published++
-		a.rounds.ready(a.published, a.published == a.total)
+		a.rounds.ready(a.number, a.published, a.published == a.total)
 	}
 }

@@ -14,16 +14,6 @@ import (
 // perThreadStream is CUDA's handle of the calling thread's default stream.
 const perThreadStream = 2
 
-// Watcher is notified of the end of a batch.
-type Watcher interface {
-	// Rows is called before End for a window of a batch's bags, of which only the device knew how many rows it has: those looked up, without padding.
-	Rows(n int)
-	// End is called once. at is the time at which the batch finished on the device, or the zero time if that is not known.
-	End(err error, at time.Time)
-	// Captured is called instead of End if the batch became a part of a graph.
-	Captured()
-}
-
 // Batch is a batch of GatherDevice under way, or in a captured graph. It is safe for concurrent use.
 type Batch struct {
 	table, rows int
@@ -82,10 +72,11 @@ func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool
 		return d.capture(s, table, rows, out, stride, nil, w)
 	case !d.Device.NeedsStaging() && (stride != 0 || d.set.Tables[table].Absent != nil):
 		return d.gatherHere(ctx, s, table, rows, out, stride, w, trace)
-	case stride != 0:
-		return d.gatherStrided(ctx, s, table, rows, out, stride, w, trace)
 	}
 	r, planned := d.decide(table, n, trace != nil)
+	if stride != 0 {
+		r, planned = d.stridedRoute(table, int(n), stride, trace != nil)
+	}
 	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
 }
 
@@ -280,7 +271,7 @@ func (b *Batch) Wait() error {
 	}
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
-		l.answered()
+		below := l.answered()
 		b.mu.Lock()
 		first, at := !b.mu.settled, time.Time{}
 		var ends []partEnd
@@ -293,13 +284,10 @@ func (b *Batch) Wait() error {
 				ends, b.mu.err = l.tables.report(l, b.mu.err)
 			} else if failure == nil {
 				var o Outcome
-				o.add(kernels.CountersView(l.result), l.route.from)
-				o.addAbsent(&l.below, l.route.from)
-				if l.route.gathers && !l.route.summed {
-					o.outOfRange = 0
-				}
+				o.add(kernels.CountersView(l.result), 0)
+				o.addAbsent(&below, 0)
 				b.mu.err = o.report(l, b.table, b.rows)
-				at = l.tracePart(0)
+				at = l.tracePart(0, &below)
 			}
 		}
 		err := b.mu.err
@@ -410,4 +398,14 @@ func (d *Device) settleFailed() {
 			b.Wait()
 		}
 	}
+}
+
+// firstError waits for batches, and returns the error of the first that had one.
+func firstError(of []*Batch) (err error) {
+	for _, b := range of {
+		if e := b.Wait(); err == nil {
+			err = e
+		}
+	}
+	return err
 }

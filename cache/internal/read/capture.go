@@ -12,17 +12,17 @@ import (
 
 // capture is a batch in a captured graph.
 type capture struct {
-	owner       *Device
-	table, rows int
-	kernel      kernels.Replay   // not changed after its launch
-	place       place            // of kernel.State
-	onBoard     *board.Capture   // of a client of a shared cache: where the owner sees the replays
-	counters    device.Buffer    // of a resident table, and of a table of pages
-	absent      *replayAbsent    // of a table of pages
-	sums        *kernels.SumRows // not nil: adds up the rows that kernel writes
-	stride      int64            // not 0: rows that kernel writes are copied to out, so many bytes apart
-	out         device.Buffer
-	mem         device.Buffer // of rows that kernel writes, with sums or stride
+	owner    *Device
+	table    int
+	rows     int
+	kernel   kernels.Replay // not changed after its launch
+	place    place          // of kernel.State
+	onBoard  *board.Capture // of a client of a shared cache: where the owner sees the replays
+	counters device.Buffer  // of a resident table, and of a table of pages
+	absent   *rounds        // of a table of pages
+	sink
+	sums     *kernels.SumRows // not nil: adds up the rows that kernel writes to mem
+	mem, out device.Buffer    // with part
 	// Of a batch of several tables each has a capture. The leader's replays are those of all: it is what the others' fields of replays are read from, and the others go
 	// with it.
 	leader    *capture
@@ -53,8 +53,7 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 		return nil, err
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
-	c := &capture{owner: d, table: table, rows: n, stride: stride}
-	c.kernel.Serve.Pool = pool
+	c := &capture{owner: d, table: table, rows: n, sink: d.capturedSink(table, n, pool, stride)}
 	if err := d.captures.add(c, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
@@ -112,19 +111,19 @@ func (c *capture) settle() {
 		return
 	}
 	offsets := 0
-	if pool := c.kernel.Serve.Pool; pool != nil && pool.Size == 0 {
-		offsets = pool.NumOffsets()
+	if c.pool != nil && c.pool.Size == 0 {
+		offsets = c.pool.NumOffsets()
 	}
 	o, counts := outcomeOf(replays*int64(c.rows), replays*int64(offsets), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.over, counts
-	if pool := c.kernel.Serve.Pool; pool != nil && pool.Whole.Size() > 0 {
+	if c.pool != nil && c.pool.Whole.Size() > 0 {
 		o.Hits, c.settled.hits = int64(c.hits-c.settled.hits), c.hits
 	}
 	if c.absent != nil {
-		below := c.absent.outcome()
+		below := c.absent.outcomeOfReplays()
 		o.addAbsent(&below, 0)
 	}
-	o.pooled = c.kernel.Serve.Pool != nil
+	o.pooled = c.pool != nil
 	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
 		o.Hits, o.Misses = o.Hits+o.Misses, 0
 	}
@@ -252,4 +251,41 @@ func (c *capture) done() (bool, error) {
 		return c.gone || c.quiet(), nil
 	}
 	return false, c.owner.orLost(err)
+}
+
+// mayBeAbsent gives a captured batch of a table of pages what it has for absent rows. A replay lists them itself and waits for them, as no host code runs before it.
+func (c *capture) mayBeAbsent(table, n int) (err error) {
+	d := c.owner
+	if n == 0 || !d.readsAbsent(table) {
+		return nil
+	}
+	c.absent = &rounds{table: d.Table(table), from: d.set.Tables[table].Absent}
+	r, b := c.absent, &c.absent.batch
+	r.lists.ahead = r.table.Rows.ReadAhead
+	if err := r.reserve(d, r.table.Rows.RowBytes, int64(n), d.set.Tuning.CapturedRoundBytes); err != nil {
+		return err
+	}
+	if b.Ahead, err = d.allocNear(int64(n)*8, "a captured batch"); err != nil {
+		return err
+	}
+	d.staged.Add(b.Ahead.Size())
+	if c.counters, err = d.Device.Alloc(kernels.CountersBytes, "a captured batch"); err != nil {
+		return err
+	}
+	d.captures.bytes.Add(c.counters.Size())
+	b.Counters, b.Tier, b.State, b.Replay, b.Timeout = c.counters, r.table.Rows, r.state, c.kernel.State, r.from.Longest()
+	b.Ending.Batch = 1
+	c.kernel.Absent = b
+	return nil
+}
+
+// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the use of rows.
+func (c *capture) enqueueRest(s device.Stream) error {
+	if c.absent == nil {
+		return c.useRows(s)
+	}
+	if err := c.absent.enqueue(s, c.kernel.Serve.Lookup.Out, c.useRows); err != nil {
+		return fmt.Errorf("rows below the host tier: %w", err)
+	}
+	return nil
 }

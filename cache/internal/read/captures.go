@@ -35,8 +35,6 @@ type captures struct {
 	all       []*capture
 	states    []*states
 	published []published // by table
-	// serving says that a goroutine answers replays of tables of pages.
-	serving bool
 }
 
 // states are the states of captures, which one launch takes to the host. A place is given to one capture only: a replay that was launched
@@ -87,10 +85,9 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		return err
 	}
 	k := &c.kernel
-	pool := k.Serve.Pool
 	k.Serve, k.Views = d.serveNow(c.table), s.published[c.table].views
-	if k.Serve.Pool = pool; pool != nil && pool.PartialBytes() > 0 && d.Device.NeedsStaging() && c.tables == nil && c.leader == nil {
-		if k.Serve.Partials, err = d.Device.Alloc(pool.PartialBytes(), "a captured batch"); err != nil {
+	if k.Serve.Pool = c.pool; c.pool != nil && c.pool.PartialBytes() > 0 && d.Device.NeedsStaging() && c.tables == nil && c.leader == nil {
+		if k.Serve.Partials, err = d.Device.Alloc(c.pool.PartialBytes(), "a captured batch"); err != nil {
 			return err
 		}
 		s.bytes.Add(k.Serve.Partials.Size())
@@ -106,7 +103,7 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		}
 	}
 	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
-	if err := errors.Join(c.writesPooled(rows, out), c.writesStrided()); err != nil {
+	if err := c.giveScratch(rows); err != nil {
 		return err
 	}
 	return c.mayBeAbsent(c.table, int(rows.Len()))
@@ -209,9 +206,8 @@ func (s *captures) join(c *capture, hold device.Hold) {
 	c.hold = hold // not before: the graph may be destroyed, and then another goroutine gives the memory back
 	s.all = append(s.all, c)
 	s.count.Add(1)
-	if c.absent != nil && !s.serving {
-		s.serving = true
-		go c.owner.serveReplays()
+	if c.absent != nil {
+		c.owner.lists.add(c.absent)
 	}
 }
 
@@ -227,7 +223,7 @@ func (s *captures) remove(d *Device, of []*capture) {
 type dead struct {
 	buffers []device.Buffer
 	blocks  []int // of places on a board
-	absent  []*replayAbsent
+	absent  []*rounds
 	streams []device.Stream
 	event   device.Event
 }
@@ -248,6 +244,7 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		c.settle()
 		c.gone = true
 		if c.absent != nil {
+			c.owner.lists.remove(c.absent)
 			c.absent.leave()
 			x.absent = append(x.absent, c.absent)
 		}
@@ -307,7 +304,7 @@ func (s *captures) drop(of ...*capture) (x dead) {
 
 func (s *captures) free(d *Device, x dead) {
 	for _, a := range x.absent {
-		a.free(d)
+		a.close(d)
 	}
 	for _, b := range x.buffers {
 		d.Device.Free(b)

@@ -23,8 +23,7 @@ func (d *Device) captureTables(s device.Stream, parts []Part) (*Batch, error) {
 		if i > 0 {
 			c = &capture{owner: d, leader: leader}
 		}
-		c.table, c.rows = p.Table, p.Pool.Rows
-		c.kernel.Serve.Pool = &p.Pool
+		c.table, c.rows, c.sink = p.Table, p.Pool.Rows, sink{pool: &p.Pool}
 		rows += c.rows
 		if err := d.captures.add(c, p.Rows, p.Out); err != nil {
 			if i > 0 {

@@ -36,14 +36,13 @@ type Device struct {
 	sampled  atomic.Uint32 // batches so far
 	timeline timeline
 	captures captures
-	answers  answers
+	lists    listReader
 
 	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on, and those that are
 	// captured in places.
 	board      *board.Board
 	boardFirst int
 	places     *places
-	gathering  chan struct{} // room for one: a call that holds a lane while it waits for others
 	enqueued   chan struct{} // with a board: has SettleEnqueued look for batches that nobody waits for
 	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
 	lanes    []atomic.Pointer[lane]
@@ -159,7 +158,6 @@ func (d *Device) ServeOn(p BoardPart, batch uint32) {
 
 func (d *Device) serve(lanes int) {
 	d.lanes = make([]atomic.Pointer[lane], lanes)
-	d.gathering = make(chan struct{}, 1)
 	d.stagings = make(chan *staging, maxStagings)
 	for range maxStagings {
 		d.stagings <- nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -31,6 +32,15 @@ func (r RowNumbers) bytes() int64 {
 
 // Len returns how many there are.
 func (r RowNumbers) Len() int64 { return r.Buffer.Size() / r.bytes() }
+
+// at returns row number i, which the host addresses.
+func (r RowNumbers) at(i int) int64 {
+	mem := unsafe.Pointer(unsafe.SliceData(r.Buffer.Bytes()))
+	if r.Int32 {
+		return int64(unsafe.Slice((*int32)(mem), i+1)[i])
+	}
+	return unsafe.Slice((*int64)(mem), i+1)[i]
+}
 
 // memoryOf returns the row numbers in Go memory.
 func memoryOf[R RowNumber](rows []R) RowNumbers {
@@ -108,7 +118,7 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 		}
 		done.add(kernels.CountersView(l.result), from)
 		done.absent = l.takeAbsent(done.absent, from)
-		l.tracePart(from)
+		l.tracePart(from, &cold.Outcome{})
 	}
 	done.note(l, table)
 	return done, nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
-	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -34,14 +33,15 @@ type lane struct {
 
 	counters, buckets device.Buffer
 	result            device.Buffer // the last batch's counters, in memory that the host reads
-	sums, part        device.Buffer // counters of a pooled batch in parts, and the result of a part: see pooledrows.go
+	sums, part        device.Buffer // counters of a pooled batch in parts, and the result of a part: see sink.go
 	lists             *lists        // of hits and misses, of the device's scratch; nil where a batch is one launch
 	after             device.Event  // what the batch waits for before it uses the lists; nil: nothing
-	batch             uint64        // number of the last batch
+	batch             uint64        // number of the last batch, or of the last part of one
+	firstPart         uint64        // number of the first part of the batch
 	route             route
 	view              *View
 
-	limit int64 // the table's length, of the last batch
+	limit int64 // the table's length, as the batch has it
 
 	// Arguments of launches. They are kept so that a batch allocates nothing.
 	serve  kernels.Serve
@@ -56,8 +56,7 @@ type lane struct {
 	from   RowFetcher      // who reads them
 	absent *kernels.Absent // of the host backend; nil until a batch may have such rows
 	rounds *rounds         // of a GPU; nil until a batch may have such rows
-	below  cold.Outcome    // what became of them
-	waits  int32           // of Device.waiting, this lane's batch
+	waits  bool            // counted in Device.waiting
 
 	trace  *Trace // of the batch that runs, nil if it is not traced
 	timers [NumPoints]device.Timer
@@ -155,7 +154,7 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 			if err == nil {
 				break
 			}
-			if r.gathers || !d.mayGrow(err) { // what gathers rows for a batch that has a lane must not wait for that one
+			if !d.mayGrow(err) {
 				return nil, err
 			}
 			changed = d.progress.wait() // for a lane of another batch
@@ -172,6 +171,9 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 		err = l.acquireLists(ctx, want)
 	}
 	if err == nil && r.absent {
+		if l.route.part > 0 {
+			n = l.route.part
+		}
 		err = l.reserve(int64(n))
 	}
 	if err != nil {
@@ -219,11 +221,11 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			d.progress.notify()
 		case l.route.tables != nil:
 			return fmt.Errorf("cache: %w", err)
-		case l.route.fuse():
+		case l.route.takeLess():
 			if bytes = l.route.lists(0); bytes == 0 {
 				return nil
 			}
-		case l.route.table.long(), l.route.pool != nil, l.route.absent, l.route.stride != 0:
+		case l.route.table.long(), l.route.pool != nil, l.route.absent, l.route.part > 0:
 			return fmt.Errorf("cache: %w", err)
 		default:
 			l.route.launches = OneLaunch
@@ -281,6 +283,7 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		return err
 	}
 	l.mayBeAbsent(ctx, table)
+	l.firstPart = l.batch + 1
 	return nil
 }
 
@@ -335,8 +338,8 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 		l.plan.Enqueued(err)
 	}
 	if err = l.owner.afterEnqueue(s, err); err == nil {
-		l.after = nil // the batch ends after it
-		if l.route.absent {
+		l.after = nil                                                           // the batch ends after it
+		if l.route.absent && l.batch+1 == l.firstPart+uint64(l.route.parts()) { // the last part
 			l.rounds.enqueued.Store(true)
 		}
 	}
@@ -345,9 +348,11 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 
 func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	d, t := l.owner, l.route.table
-	l.batch++
+	if l.batch++; l.batch == l.firstPart {
+		l.limit = d.set.Tables[table].Tier.Rows()
+	}
 	lookup := kernels.Lookup{
-		Map: l.view.Map, Layout: l.view.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows.Buffer, Int32: rows.Int32,
+		Map: l.view.Map, Layout: l.view.Layout, Table: table, Limit: l.limit, Rows: rows.Buffer, Int32: rows.Int32,
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
 	}
@@ -359,7 +364,6 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 			return err
 		}
 	}
-	l.limit = lookup.Limit
 	l.mark(s, PointBegun)
 	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
 		return err
@@ -371,7 +375,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 // ending has the batch, or a part of a pooled one, end with the last of so many kernels that may run at once.
 func (l *lane) ending(n int) kernels.Ending {
 	result := l.result
-	if l.route.rows > 0 {
+	if l.route.countsParts() {
 		result = l.part
 	}
 	return kernels.Ending{Result: result, Batch: l.batch, Kernels: n}
@@ -387,10 +391,10 @@ func (l *lane) finish(err error) error {
 
 // abandon waits for what a batch had enqueued on stream s before an error, and clears the lane's counters.
 func (l *lane) abandon(s device.Stream) error {
-	if l.route.absent {
-		l.abandonRounds()
-	}
-	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0),
+	end := l.abandonRounds()
+	err := s.Synchronize()
+	end()
+	return errors.Join(err, l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0),
 		l.stream.Fill(l.tables.counters, 0), l.stream.Synchronize())
 }
 
@@ -405,9 +409,9 @@ func (l *lane) published() bool {
 // release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
 func (d *Device) release(l *lane, b *Batch) {
 	l.answered()
-	if l.waits != 0 {
-		d.waiting.Add(-l.waits)
-		l.waits = 0
+	if l.waits {
+		d.waiting.Add(-1)
+		l.waits = false
 	}
 	l.end()
 	l.trace, l.route, l.ctx, l.from, l.tables.parts = nil, route{}, nil, nil, nil

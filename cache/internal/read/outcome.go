@@ -70,10 +70,6 @@ func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
 
 // report counts a finished batch of n rows on a lane and returns what was wrong with it.
 func (o *Outcome) report(l *lane, table, n int) error {
-	if l.route.gathered { // whoever gathered the rows has counted them
-		o.pooled = true
-		return o.verdict(l.owner.set.Tables[table], int64(n))
-	}
 	o.note(l, table)
 	return o.reportReplays(l.owner, table, n, 1)
 }
@@ -82,7 +78,7 @@ func (o *Outcome) report(l *lane, table, n int) error {
 func (o *Outcome) note(l *lane, table int) {
 	d := l.owner
 	d.Table(table).learn(o)
-	o.pooled = l.route.pool != nil || l.route.summed || l.route.tables != nil
+	o.pooled = l.route.pool != nil || l.route.tables != nil
 	if d.board != nil {
 		d.board.Record(d.boardFirst+l.index, table).Add(&board.Totals{
 			Gathers: 1, Hits: o.Hits, PeerHits: o.PeerHits, HostBytes: o.HostBytes, Reasons: o.Reasons,

@@ -71,7 +71,7 @@ func (p *places) begin(c *capture, block, i int) {
 // error, too: then replays use the batch's memory.
 func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	kernel := device.Kernel(&c.kernel)
-	if c.kernel.Serve.Pool != nil && c.sums == nil {
+	if c.pool != nil && c.part == 0 {
 		kernel = c.kernel.Pooled()
 	}
 	if c.onBoard == nil {

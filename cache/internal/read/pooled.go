@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/reduce"
@@ -157,7 +158,7 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	}
 	var done Outcome
 	done.add(kernels.CountersView(l.result), 0)
-	l.tracePart(0)
+	l.tracePart(0, &cold.Outcome{})
 	return done.report(l, table, len(rows))
 }
 
@@ -205,8 +206,8 @@ func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bo
 		return ended(p.Watcher), nil
 	case capturing:
 		return d.capture(s, p.Table, p.Rows, p.Out, 0, b, p.Watcher)
-	case d.set.Tables[p.Table].Absent != nil:
-		return d.gatherThenPool(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher, p.Trace)
+	case d.set.Tables[p.Table].Absent != nil && !d.Device.NeedsStaging():
+		return d.gatherThenPoolHere(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher)
 	}
 	r, planned := d.pooledRoute(p.Table, b, p.Trace != nil)
 	return d.gather(ctx, s, r, planned, p.Table, p.Rows, p.Out, p.Watcher, p.Trace)

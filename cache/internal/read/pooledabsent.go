@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
@@ -132,4 +133,33 @@ func (p *pooler) add(g poolPiece) {
 		}
 		p.sums.EndRun()
 	}
+}
+
+// gatherThenPoolHere is gatherThenPool for the host backend, where all is done when it returns.
+func (d *Device) gatherThenPoolHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, b *reduce.Batch, out device.Buffer, w Watcher) (*Batch, error) {
+	t, o := d.set.Tables[table], Outcome{pooled: true}
+	if err := s.Synchronize(); err != nil {
+		return nil, d.wrap(err, b.Rows, t)
+	}
+	numbers := make([]int64, b.Rows)
+	for i := range numbers {
+		row := rows.at(i)
+		switch {
+		case row == b.Padding:
+			row = -1
+		case uint64(row) >= uint64(t.Tier.Rows()):
+			if o.outOfRange++; o.outOfRange == 1 {
+				o.outOfRangeAt = i
+			}
+			row = -1
+		}
+		numbers[i] = row
+	}
+	left := *b
+	left.Padding = -1
+	err := gatherThenPool(ctx, d, table, numbers, &left, out.Bytes(), nil)
+	if err == nil {
+		err = o.verdict(t, int64(b.Rows))
+	}
+	return d.over(table, b.Rows, err, w), nil
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
@@ -159,7 +157,7 @@ func (d *Device) fused(p *Part, capturing bool) bool {
 	case p.Pool.Whole.Size() > 0: // how many rows it has is not known
 		return true
 	}
-	return !d.writesPooled(t, &p.Pool)
+	return !d.sumsWritten(p.Table, &p.Pool)
 }
 
 // ownWindow makes the batch of a window one of its own. It waits for the stream, as its offsets say which rows it has.
@@ -207,7 +205,7 @@ func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing 
 	case capturing:
 		return d.captureTables(s, parts)
 	}
-	r := route{launches: OneLaunch, tables: parts, partial: d.Device.NeedsStaging()}
+	r := route{launches: OneLaunch, tables: parts, sink: sink{partials: d.Device.NeedsStaging()}}
 	rows := 0
 	for i := range parts {
 		rows += parts[i].Pool.Rows
@@ -370,72 +368,4 @@ func (t *laneTables) report(l *lane, failure error) (ends []partEnd, first error
 		}
 	}
 	return ends, first
-}
-
-// heldWatcher keeps what a watcher is to be notified of until all batches of a call are enqueued: none is if one of them fails.
-type heldWatcher struct {
-	mu       sync.Mutex
-	of       Watcher // nil once it has been notified, or is not to be
-	free     bool    // nothing is held back any more
-	captured bool
-	ended    bool
-	err      error
-	at       time.Time
-}
-
-// Rows implements Watcher.
-func (h *heldWatcher) Rows(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.of != nil {
-		h.of.Rows(n)
-	}
-}
-
-// End implements Watcher.
-func (h *heldWatcher) End(err error, at time.Time) {
-	h.mu.Lock()
-	h.ended, h.err, h.at = true, err, at
-	h.mu.Unlock()
-	h.notify()
-}
-
-// Captured implements Watcher.
-func (h *heldWatcher) Captured() {
-	h.mu.Lock()
-	h.captured = true
-	h.mu.Unlock()
-	h.notify()
-}
-
-// release notifies the watcher of what has been, and from now on of what is.
-func (h *heldWatcher) release() {
-	h.mu.Lock()
-	h.free = true
-	h.mu.Unlock()
-	h.notify()
-}
-
-// forget has the watcher not be notified.
-func (h *heldWatcher) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.of = nil
-}
-
-func (h *heldWatcher) notify() {
-	h.mu.Lock()
-	w, captured, err, at := h.of, h.captured, h.err, h.at
-	ready := h.free && (captured || h.ended)
-	if ready {
-		h.of = nil
-	}
-	h.mu.Unlock()
-	switch {
-	case w == nil || !ready:
-	case captured:
-		w.Captured()
-	default:
-		w.End(err, at)
-	}
 }

@@ -36,7 +36,7 @@ func (s *captures) look(d *Device) error {
 			ended[i] = c.onBoard.Ended.Load() - c.kernel.BoardFrom
 		}
 		if c.absent != nil {
-			over[i] = c.absent.ended()
+			over[i] = c.absent.replayed()
 		}
 	}
 	var err error

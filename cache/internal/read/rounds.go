@@ -1,11 +1,13 @@
 package read
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -18,7 +20,8 @@ import (
 // host reads it while the GPU reads the host tier. There are two halves of staging memory: one is filled while the GPU writes the rows of the other.
 const mostRounds = 16 // so that a batch has few launches that may have nothing to do
 
-// rounds is what a lane of a GPU, or a captured batch, has for absent rows.
+// rounds is what a lane of a GPU, or a captured batch, has for absent rows. A lane's batch makes a list of its absent rows for each part of it, one after the other,
+// and a captured batch one for each replay that has any. Lists are numbered. The next one is made when the GPU has ended the one before.
 type rounds struct {
 	owner   *Device
 	table   *TableView
@@ -26,18 +29,32 @@ type rounds struct {
 	batch   kernels.AbsentBatch
 	memory  device.Buffer // page-locked
 	state   device.Buffer
-	tierEnd device.Event // what a lane's batch reads of slabs and of the host tier is read
-	current uint32       // number of the batch that runs, or of the replay that is answered
+	tierEnd device.Event // of a lane: what the last part reads of slabs and of the host tier is read
 
 	// The batch is enqueued as a whole; it will not be, because of an error.
 	enqueued, abandoned atomic.Bool
 
-	count     int // rounds of the batch
-	rows      int // of a round, but the last
-	slot      int // bytes of a row in a half
-	halves    [2]half
-	fetch     kernels.Fetch
-	answering sync.WaitGroup
+	count  int // rounds of a part
+	rows   int // of a round, but the last
+	slot   int // bytes of a row in a half
+	halves [2]half
+	fetch  kernels.Fetch
+
+	// What follows is that of lists: see lists.go.
+	lists struct {
+		sync.Mutex
+		ctx      context.Context
+		lane     *lane          // nil: of a captured batch
+		ahead    *kernels.Ahead // of the tier; nil: nothing is read ahead
+		last     uint32         // number of a lane's last list
+		step     int            // the position of the first row of a part is its number, from 0 on, times this
+		gone     bool           // nobody looks for lists any more
+		taken    uint32         // number of the last list that was taken
+		busy     bool           // it is being answered
+		below    cold.Outcome   // what became of absent rows
+		read     uint64         // of a captured batch: rows read ahead that have been noted
+		answered sync.WaitGroup
+	}
 }
 
 // half is one half of the staging memory.
@@ -141,34 +158,20 @@ func (l *lane) shrink() {
 	})
 }
 
+// close gives the memory back. It ignores nil. REQUIRES: no batch runs or will run.
 func (r *rounds) close(d *Device) {
 	if r == nil {
 		return
 	}
+	r.lists.answered.Wait()
+	d.staged.Add(-r.batch.Ahead.Size())
+	d.Device.Free(r.batch.Ahead)
 	if r.tierEnd != nil {
 		r.tierEnd.Close()
 	}
 	d.staged.Add(-r.memory.Size())
 	d.Device.Free(r.memory)
 	d.Device.Free(r.state)
-}
-
-// number is the batch as words of AbsentHost name it.
-func (r *rounds) number() uint32 { return r.current }
-
-// listed says whether the GPU has listed the batch's absent rows, and how many there are.
-func (r *rounds) listed() (n int, ok bool) {
-	word := atomic.LoadUint64(&r.batch.HostView().Listed)
-	return int(uint32(word)), uint32(word>>32) == r.number()
-}
-
-// ready lets the GPU know that rounds lie in the staging memory. last says that there are no more.
-func (r *rounds) ready(rounds int, last bool) {
-	word := uint64(r.number())<<32 | uint64(rounds)
-	if last {
-		word |= abi.AbsentLast
-	}
-	atomic.StoreUint64(&r.batch.HostView().Ready, word)
 }
 
 // enqueueRounds enqueues a batch some of whose rows may be absent: route.enqueue.
@@ -180,13 +183,13 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	b, always := &g.batch, l.owner.set.Tuning.OrderMisses
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
-	g.table, g.from, g.current = r.table, l.from, uint32(l.batch)
-	g.enqueued.Store(false)
-	g.abandoned.Store(false)
-	if r.left {
-		g.ready(0, true)
-	} else { // From now on the host looks for the list: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
-		l.owner.expect(l)
+	b.Pool = r.pool
+	if first := l.batch == l.firstPart; r.left {
+		g.lists.ahead = r.table.Rows.ReadAhead
+		g.ready(uint32(l.batch), 0, true)
+	} else if first {
+		// From now on the host looks for lists: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
+		g.expect(l)
 	}
 	if err := s.Launch(&l.lookup); err != nil {
 		return err

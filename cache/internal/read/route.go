@@ -59,17 +59,10 @@ type route struct {
 	table    *TableView
 	launches Launches
 	misses   transfer.Reading // side by side only
-	pool     *reduce.Batch    // not nil: rows are added up
-	rows     int              // of a pooled batch: so many are written at a time, and added up from there; 0: they are added up where they are decoded, in one launch
-	stride   int64            // not 0: rows are written to memory of the lists, and copied to places so many bytes apart
-	partial  bool             // the sums of long bags' runs need lists
 	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
 	left     bool             // with absent: the GPU does not wait for such rows, as whoever enqueues the batch waits for it and then reads them
-	// Of a pooled batch whose rows are gathered first. gathered: this one adds them up; gathers: this one gathers them, and row numbers out of range are the
-	// other's, unless summed is set: then SumRows adds up parts. from is the position of its first row in the whole batch.
-	gathered, gathers, summed bool
-	from                      int
-	tables                    []Part // not nil: of a batch of several tables, which has no table of its own
+	tables   []Part           // not nil: of a batch of several tables, which has no table of its own
+	sink
 }
 
 // decide returns the route of a batch of n rows. A traced batch is served side by side, so that its stages can be timed; planned is
@@ -120,17 +113,13 @@ func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
 	switch {
-	case r.stride != 0:
-		return r.packedAt(n) + int64(n)*int64(r.table.Rows.RowBytes)
-	case r.tables != nil && !r.partial:
+	case r.tables != nil && !r.partials:
 		return 0
 	case r.tables != nil:
 		return kernels.PooledPartialBytes(len(r.tables), func(i int) *reduce.Batch { return &r.tables[i].Pool })
-	case r.gathered && !r.summed:
-		return gatheredPartsOf(r.pool, r.table.Rows.RowBytes).end
-	case r.rows > 0:
-		return r.pooledParts().bytes
-	case r.pool != nil && r.partial:
+	case r.part > 0:
+		return r.written().bytes
+	case r.pool != nil && r.partials:
 		return r.pool.PartialBytes()
 	}
 	switch {
@@ -151,25 +140,21 @@ const longRow = abi.LongRow
 // the misses.
 func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	switch {
-	case r.gathered:
-		return r.enqueueGathered(l, s, lookup)
 	case r.absent:
 		return r.enqueueRounds(l, s, second, lookup, rows)
-	}
-	switch r.launches {
-	case OneLaunch:
+	case r.launches == OneLaunch:
 		l.serve = kernels.Serve{
 			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.ending(1).Result, Batch: l.batch,
 			Pool: r.pool, Absent: l.listed(), Resident: r.table.Resident,
 		}
-		if r.pool == nil || r.rows > 0 {
+		if r.pool == nil || r.part > 0 {
 			return s.Launch(&l.serve)
 		}
 		if l.lists != nil {
 			l.serve.Partials = l.lists.Slice(0, r.pool.PartialBytes())
 		}
 		return s.Launch(l.serve.Pooled())
-	case HitsFirst:
+	case r.launches == HitsFirst:
 		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
 		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1), Absent: l.listed()}
 		return s.Launch(&l.find)

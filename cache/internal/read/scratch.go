@@ -75,7 +75,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 		m = &lists{}
 	case passable != nil:
 		m, after, size = passable, passable.read, 0
-	case s.bytes-unused+size <= limit || s.bytes == unused || s.waitsForItself(l):
+	case s.bytes-unused+size <= limit || s.bytes == unused:
 		m = &lists{}
 		for _, o := range s.all {
 			if o.user == nil {
@@ -96,29 +96,18 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 	return size, drop, true
 }
 
-// waitsForItself says whether nobody has lists but the batch that is to add up the rows which a lane's batch gathers: it holds them until then.
-func (s *scratch) waitsForItself(l *lane) bool {
-	users := 0
-	for _, m := range s.all {
-		if m.user != nil && m.user != l {
-			users++
-		}
-	}
-	return l.route.gathers && users == 1
-}
-
 // refused notes that the device has no memory for the new lists of a lane, of so many bytes. It says whether there are others to wait for.
 func (s *scratch) refused(l *lane, bytes int64) bool {
 	s.all = slices.DeleteFunc(s.all, func(m *lists) bool { return m == l.lists })
 	s.bytes -= bytes
 	s.most = max(1, s.bytes)
 	l.lists = nil
-	return len(s.all) > 0 && !s.waitsForItself(l)
+	return len(s.all) > 0
 }
 
 // listsRead is the event behind which the lane's batch, which is enqueued, does not use its lists: one that waits for absent rows has read them before.
 func (l *lane) listsRead() device.Event {
-	if l.route.absent && l.route.stride == 0 {
+	if l.route.absent && l.route.part == 0 {
 		return l.rounds.tierEnd
 	}
 	return l.done

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
@@ -180,27 +179,6 @@ func (d *smallDevice) Alloc(bytes int64, what string) (device.Buffer, error) {
 
 func (d *smallDevice) Free(b device.Buffer) { d.left += b.Size() }
 
-// A batch that gathers rows for one that holds lists until then does not wait for these: it has lists of its own, or fails where there is no memory.
-func TestScratch_GatheringDoesNotWaitForItself(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for _, memory := range []int64{3 << 20, 1<<20 + 100<<10} {
-		d := &Device{Device: &smallDevice{left: memory}}
-		d.mu.scratch.most = 4 << 10 // memory was scarce before
-		pool := &lane{owner: d, route: route{gathered: true}}
-		if err := pool.acquireLists(ctx, 1<<20); err != nil {
-			t.Fatal(err)
-		}
-		gather := &lane{owner: d, route: route{table: &TableView{}, absent: true, gathers: true}}
-		switch err := gather.acquireLists(ctx, 1<<20); {
-		case memory > 2<<20 && (err != nil || gather.lists.Size() < 1<<20):
-			t.Errorf("with memory for both: %v", err)
-		case memory < 2<<20 && !errors.Is(err, device.ErrOutOfMemory):
-			t.Errorf("with memory for one: %v", err)
-		}
-	}
-}
-
 // A pooled batch whose rows are to be written first is one launch where there is no memory for them, unless only written rows serve its table.
 func TestScratch_PooledInOneLaunch(t *testing.T) {
 	long, resident := &TableView{}, &TableView{Resident: &kernels.Resident{}}
@@ -212,7 +190,7 @@ func TestScratch_PooledInOneLaunch(t *testing.T) {
 			if offsets {
 				b.Size, b.Bags = 0, 8
 			}
-			l := &lane{owner: d, route: route{table: of, launches: SideBySide, pool: b, rows: 64, partial: true}}
+			l := &lane{owner: d, route: route{table: of, launches: SideBySide, sink: sink{pool: b, part: 64, rows: b.Rows, partials: true}}}
 			err := l.acquireLists(context.Background(), 1<<20)
 			if what != "short" {
 				if !errors.Is(err, device.ErrOutOfMemory) {
@@ -224,9 +202,27 @@ func TestScratch_PooledInOneLaunch(t *testing.T) {
 			if l.lists != nil {
 				has = l.lists.Size()
 			}
-			if err != nil || l.route.rows != 0 || l.route.launches != OneLaunch || l.route.pool != b || has < b.PartialBytes() {
+			if err != nil || l.route.part != 0 || l.route.launches != OneLaunch || l.route.pool != b || has < b.PartialBytes() {
 				t.Errorf("%s rows: %v, %+v, %d bytes of lists for %d", what, err, l.route, has, b.PartialBytes())
 			}
+		}
+	}
+}
+
+// Parts of a batch whose rows are written first become shorter where there is no memory for them.
+func TestScratch_ShorterParts(t *testing.T) {
+	of := &TableView{}
+	of.Rows.RowBytes = 64
+	for _, k := range []sink{{stride: 100, part: 4096, rows: 4096}, {pool: &reduce.Batch{Rows: 4096, Bags: 1}, part: 4096, rows: 4096}} {
+		l := &lane{owner: &Device{Device: &smallDevice{left: 64 << 10}}, route: route{table: of, launches: OneLaunch, sink: k, absent: true}}
+		err := l.acquireLists(context.Background(), l.route.lists(0))
+		if need := l.route.lists(0); err != nil || l.route.part != 512 || l.route.parts() != 8 || l.lists.Size() < need || need > 64<<10 {
+			t.Errorf("%v: parts of %d rows, %d bytes", err, l.route.part, need)
+		}
+		l.route.part = 1
+		l.owner = &Device{Device: &smallDevice{}}
+		if err := l.acquireLists(context.Background(), l.route.lists(0)); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("without memory: %v", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -77,14 +78,14 @@ func (l *lane) mark(s device.Stream, p Point) {
 }
 
 // tracePart adds a finished part of a traced batch to its Trace. The part's rows begin at position from. It returns the time at which the
-// part finished, or the zero time if that is not known.
-func (l *lane) tracePart(from int) (at time.Time) {
+// part finished, or the zero time if that is not known. below is what became of absent rows.
+func (l *lane) tracePart(from int, below *cold.Outcome) (at time.Time) {
 	t, d := l.trace, l.owner
 	if t == nil {
 		return at
 	}
 	t.Done.add(kernels.CountersView(l.result), from)
-	t.Done.addAbsent(&l.below, from)
+	t.Done.addAbsent(below, from)
 	part := t.parts
 	t.parts++
 	l.takeMisses(t)
@@ -118,7 +119,7 @@ const missWindow = 1024
 func (l *lane) takeMisses(t *Trace) {
 	room := t.MaxMisses - len(t.Misses)
 	misses := int64(kernels.CountersView(l.result).Misses)
-	if room <= 0 || misses == 0 || l.lists == nil || l.route.pool != nil {
+	if room <= 0 || misses == 0 || l.lists == nil || l.route.pool != nil || l.route.parts() > 1 {
 		return
 	}
 	// The list has an entry for each row of the part, the misses at its end.

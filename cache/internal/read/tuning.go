@@ -18,8 +18,6 @@ type Tuning struct {
 	// OrderMisses has the misses of batches with absent rows read in the order of their addresses, also where the table is small.
 	OrderMisses bool
 
-	// GatheredBytes is the most bytes of rows that a pooled batch of a table of pages gathers at a time on a GPU, beside mostGathered rows.
-	GatheredBytes int64
 	// WrittenBytes is the memory for rows of a pooled batch that are written before they are added up, unless leastPooledRows of them are longer. Measured on an
 	// H200: a part costs a batch 16 µs more, and parts of 32 MiB gain nothing by the L2.
 	WrittenBytes int
@@ -35,7 +33,7 @@ type Tuning struct {
 // DefaultTuning returns what was measured to be fastest.
 func DefaultTuning() *Tuning {
 	return &Tuning{
-		RoundBytes: 2 << 20, CapturedRoundBytes: 16 << 20, GatheredBytes: 256 << 20, WrittenBytes: 128 << 20, LookPause: 20 * time.Millisecond,
+		RoundBytes: 2 << 20, CapturedRoundBytes: 16 << 20, WrittenBytes: 128 << 20, LookPause: 20 * time.Millisecond,
 	}
 }
 

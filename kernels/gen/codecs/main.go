@@ -1,15 +1,18 @@
-// Command codecs writes what follows from the list of codecs, codec/codecs.list, and from the KERNELS lines at the head of their headers,
-// kernels/coder_NAME.h. It runs in the folder of package kernels:
+// Command codecs writes what follows from the list of codecs, codec/codecs.list, from the KERNELS lines at the head of their headers,
+// kernels/coder_NAME.h, and from kernels/tuning.h. It runs in the folder of package kernels:
 //
 //	codecs modules   prints the modules to compile, as build.sh does: module, source, macros
 //	codecs go        writes coderlist.go and ../codec/registry/families.go
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [encode] [MACRO=value]...
 //
-// name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
-// header's own.
+// name is what codec.DeviceForm.Kernel says; the macros are the header's own. A TUNED line of tuning.h says what some coders have that is tuned:
+//
+//	// TUNED name...: [quads=N] [ahead=N] [alone=N] [wide=N] [shifts=N] [bytes=STRUCT] [bits=STRUCT] [built=STRUCT] [fill] [pairs] [single] [two] [fixed] [peers]
+//
+// Type coder of package kernels explains the words in lower case.
 package main
 
 import (
@@ -32,14 +35,20 @@ import (
 // raw is the coder of tables without a codec: it has a header and no package.
 const raw = "raw"
 
-// coder is a KERNELS line.
+// coder is a KERNELS line, and what TUNED lines say of it.
 type coder struct {
 	name, header, class string
-	numbers             map[string]string // lanes, quads, ahead, alone, wide, shifts
-	bytes, bits, built  string
-	words               map[string]bool // fill, encode, pairs, two, fixed
+	values              map[string]string // lanes, tunedNumbers and tunedStructs
+	words               map[string]bool   // encode and tunedWords
 	macros              []string
 }
+
+// What a TUNED line can have: numbers, structs of the coder's header and words.
+var (
+	tunedNumbers = []string{"quads", "ahead", "alone", "wide", "shifts"}
+	tunedStructs = []string{"bytes", "bits", "built"}
+	tunedWords   = []string{"fill", "pairs", "single", "two", "fixed", "peers"}
+)
 
 func main() {
 	log.SetFlags(0)
@@ -118,7 +127,53 @@ func readCoders(names, folders []string) (all []coder, err error) {
 			all = append(all, c)
 		}
 	}
+	text, err := findHeader(tuning, folders)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "// TUNED "); ok {
+			if err := tune(all, rest); err != nil {
+				return nil, fmt.Errorf("%s: %w", tuning, err)
+			}
+		}
+	}
 	return all, nil
+}
+
+// tuning is the header with the TUNED lines.
+const tuning = "tuning.h"
+
+// tune reads a TUNED line behind its first word.
+func tune(coders []coder, line string) error {
+	names, words, ok := strings.Cut(line, ":")
+	if !ok {
+		return fmt.Errorf("line %q must have names, a colon and words", line)
+	}
+	for _, name := range strings.Fields(names) {
+		i := slices.IndexFunc(coders, func(c coder) bool { return c.name == name })
+		if i < 0 {
+			return fmt.Errorf("there is no coder %s", name)
+		}
+		for _, word := range strings.Fields(words) {
+			c := &coders[i]
+			key, value, has := strings.Cut(word, "=")
+			switch {
+			case c.values[key] != "" || c.words[key]:
+				return fmt.Errorf("coder %s: %s is there twice", name, key)
+			case has && slices.Contains(slices.Concat(tunedNumbers, tunedStructs), key):
+				c.values[key] = value
+			case !has && slices.Contains(tunedWords, key):
+				c.words[key] = true
+			default:
+				return fmt.Errorf("coder %s: %q is not understood", name, word)
+			}
+			if n, err := strconv.Atoi(value); slices.Contains(tunedNumbers, key) && (err != nil || n < 1 || key == "ahead" && n > abi.CoderAhead) {
+				return fmt.Errorf("coder %s: %s (%q) must be a positive number, and ahead at most %d", name, key, value, abi.CoderAhead)
+			}
+		}
+	}
+	return nil
 }
 
 // findHeader returns the text of a header, "" where no folder has it.
@@ -138,33 +193,22 @@ func parse(line, header string) (coder, error) {
 	if len(words) < 2 {
 		return coder{}, fmt.Errorf("line %q must have a name and a struct", line)
 	}
-	c := coder{name: words[0], class: words[1], header: header, numbers: map[string]string{}, words: map[string]bool{}}
+	c := coder{name: words[0], class: words[1], header: header, values: map[string]string{}, words: map[string]bool{}}
 	for _, word := range words[2:] {
 		key, value, has := strings.Cut(word, "=")
 		switch {
-		case has && slices.Contains([]string{"lanes", "quads", "ahead", "alone", "wide", "shifts"}, key):
-			c.numbers[key] = value
-		case has && key == "bytes":
-			c.bytes = value
-		case has && key == "bits":
-			c.bits = value
-		case has && key == "built":
-			c.built = value
+		case has && key == "lanes":
+			c.values[key] = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed"}, key):
+		case word == "encode":
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
 		}
 	}
-	for key, value := range c.numbers {
-		if n, err := strconv.Atoi(value); err != nil || n < 1 || key == "ahead" && n > abi.CoderAhead {
-			return c, fmt.Errorf("coder %s: %s (%q) must be a positive number, and ahead at most %d", c.name, key, value, abi.CoderAhead)
-		}
-	}
-	if !slices.Contains([]string{"8", "16", "32"}, c.numbers["lanes"]) {
-		return c, fmt.Errorf("coder %s: lanes (%q) must be 8, 16 or 32", c.name, c.numbers["lanes"])
+	if !slices.Contains([]string{"8", "16", "32"}, c.values["lanes"]) {
+		return c, fmt.Errorf("coder %s: lanes (%q) must be 8, 16 or 32", c.name, c.values["lanes"])
 	}
 	return c, nil
 }
@@ -190,18 +234,14 @@ func (c *coder) floats() int {
 // modules returns what is compiled for a coder.
 func (c *coder) modules() (lines []string) {
 	var hits []string // macros of the modules for hits
-	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
-	if c.bytes != "" {
-		macros = append(macros, "-DROW_BYTES="+c.bytes)
+	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.values["lanes"]}, c.macros...)
+	for _, key := range []string{"bytes", "bits", "ahead"} {
+		if value := c.values[key]; value != "" {
+			macros = append(macros, "-DROW_"+strings.ToUpper(key)+"="+value)
+		}
 	}
-	if c.bits != "" {
-		macros = append(macros, "-DROW_BITS="+c.bits)
-	}
-	if c.built != "" {
-		hits = append(hits, "-DROW_BUILT="+c.built)
-	}
-	if c.numbers["ahead"] != "" {
-		macros = append(macros, "-DROW_AHEAD="+c.numbers["ahead"])
+	if built := c.values["built"]; built != "" {
+		hits = append(hits, "-DROW_BUILT="+built)
 	}
 	add := func(op, source string, more ...string) {
 		line := op + "_" + c.name + " " + source
@@ -240,9 +280,11 @@ func (c *coder) modules() (lines []string) {
 		add("buddyDouble", "decode_double", "-DROW_BUDDY")
 	}
 	add("decode", decode, hits...)
-	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
+	if c.words["peers"] {
+		add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
+	}
 	add("buddy", decode, "-DROW_BUDDY")
-	if c.bytes != "" {
+	if c.values["bytes"] != "" {
 		add("find", decode, "-DROW_FIND")
 	}
 	add("fetch", "fetch")
@@ -250,23 +292,24 @@ func (c *coder) modules() (lines []string) {
 	add("replay", "serve", "-DROW_REPLAY")
 	add("share", "share")
 	if floats := c.floats() &^ 1; floats != 0 {
-		add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
+		if c.words["single"] {
+			add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
+		}
 		add("pooledTables", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_TABLES", "-DROW_REPLAY")
 		if c.words["pairs"] {
 			add("pooledPairs", "pooled_pairs")
 			add("pooledPairsTables", "pooled_pairs", "-DROW_TABLES", "-DROW_REPLAY")
 		}
-		if c.bytes != "" {
+		if c.values["bytes"] != "" {
 			add("pooledBytes", "pooled_bytes")
 			add("pooledBytesTables", "pooled_bytes", "-DROW_TABLES", "-DROW_REPLAY")
 		}
-		if shifts := c.numbers["shifts"]; shifts != "" {
+		if shifts := c.values["shifts"]; shifts != "" {
 			add("pooledShifts", "pooled_pairs", "-DROW_SHIFTS="+shifts)
 			add("pooledShiftsTables", "pooled_pairs", "-DROW_SHIFTS="+shifts, "-DROW_TABLES", "-DROW_REPLAY")
 		}
 	}
 	if c.floats()&1 != 0 {
-		add("pooledFloat8", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8")
 		add("pooledFloat8Tables", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_TABLES", "-DROW_REPLAY")
 	}
 	if c.words["encode"] {
@@ -282,25 +325,19 @@ func coderTable(coders []coder) []byte {
 	var out bytes.Buffer
 	out.WriteString(generated + "package kernels\n\n// coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.\nvar coders = map[string]coder{\n")
 	for _, c := range coders {
-		fmt.Fprintf(&out, "%q: {lanes: %s", c.name, c.numbers["lanes"])
-		for _, key := range []string{"quads", "ahead", "alone", "wide", "shifts"} {
-			if c.numbers[key] != "" {
-				fmt.Fprintf(&out, ", %s: %s", key, c.numbers[key])
+		fmt.Fprintf(&out, "%q: {lanes: %s", c.name, c.values["lanes"])
+		for _, key := range tunedNumbers {
+			if c.values[key] != "" {
+				fmt.Fprintf(&out, ", %s: %s", key, c.values[key])
 			}
 		}
-		if c.bytes != "" {
-			out.WriteString(", bytes: true")
-		}
-		if c.bits != "" {
-			out.WriteString(", bits: true")
-		}
-		if c.built != "" {
-			out.WriteString(", built: true")
-		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}} {
-			if c.words[word[0]] {
-				fmt.Fprintf(&out, ", %s: true", word[1])
+		for _, key := range slices.Concat(tunedStructs, tunedWords) {
+			if (c.values[key] != "" || c.words[key]) && key != "single" { // which Go sees by the kernels that there are
+				fmt.Fprintf(&out, ", %s: true", key)
 			}
+		}
+		if c.words["encode"] {
+			out.WriteString(", encodes: true")
 		}
 		if floats := c.floats(); floats != 0 {
 			fmt.Fprintf(&out, ", floats: %d", floats)

@@ -55,6 +55,30 @@ func TestParse_Faults(t *testing.T) {
 	}
 }
 
+func TestTune_Faults(t *testing.T) {
+	for line, want := range map[string]string{
+		"x pairs":          "must have names, a colon and words",
+		"x y: pairs":       "there is no coder y",
+		"x: paris":         `"paris" is not understood`,
+		"x: pairs pairs":   "pairs is there twice",
+		"x: pairs=1":       `"pairs=1" is not understood`,
+		"x: lanes=16":      "lanes is there twice",
+		"x: quads":         `"quads" is not understood`,
+		"x: alone=0":       `alone ("0") must be a positive number`,
+		"x: ahead=1000":    `ahead ("1000") must be a positive number, and ahead at most`,
+		"x: encode":        `"encode" is not understood`,
+		"x: ROW_ELEMENT=1": `"ROW_ELEMENT=1" is not understood`,
+	} {
+		c, err := parse("x XCoder lanes=8", "coder_x.h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tune([]coder{c}, line); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", line, err, want)
+		}
+	}
+}
+
 func TestReadList_Faults(t *testing.T) {
 	for _, text := range []string{"rank zipnn\n", "rank\nrank\n"} {
 		path := filepath.Join(t.TempDir(), "list")

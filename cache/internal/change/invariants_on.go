@@ -1,0 +1,5 @@
+//go:build invariants
+
+package change
+
+const invariants = true

@@ -1,6 +1,0 @@
-//go:build !invariants
-
-package change
-
-// checkWords does nothing without the invariants tag.
-func (w *Writer) checkWords() {}
