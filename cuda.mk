@@ -10,7 +10,7 @@ GPU_BUNDLE    := build/gpu
 # Packages that a record of GPU tests must cover, and their names there.
 GPU_PACKAGES  := kernels transfer cache serve device/cuda bench/drive cmd/tensorcached
 GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES)) python capi
-GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
+GPU_COMMIT     = github.com/tensorcache/tensorcache/internal/version.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json
 

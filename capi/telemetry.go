@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/telemetry"
 )
 
 var (

@@ -15,8 +15,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// loader has the memory and the streams of a device that helps to load a table. Mask search and encoding use the memory one
-// after the other. It is one allocation, because each allocation takes the driver 0.1 ms.
+// loader is the memory and the streams of a device that helps to load a table. Mask search and encoding use the
+// memory one after the other. It is one allocation, because each takes the driver 0.1 ms.
 type loader struct {
 	d          device.Device
 	mem        device.Buffer
@@ -53,7 +53,8 @@ func (t *Tier) newLoader(o Options, sample int) (_ *loader, err error) {
 	return l, nil
 }
 
-// ifMemory returns nil if err says that the device has too little memory, because the host can do the work, and else err.
+// ifMemory returns nil if err says that the device has too little memory, as the host can then do the work. It
+// returns other errors unchanged.
 func ifMemory(err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return nil
@@ -75,7 +76,8 @@ func (l *loader) close() {
 	*l = loader{d: l.d}
 }
 
-// padded returns the length with the slack that kernels may read behind it, rounded up to the alignment of allocations.
+// padded returns the length with the bytes that kernels may read behind it, rounded up to the alignment of
+// allocations.
 func padded(n int64) int64 {
 	const align = 128
 	return (n + slab.TailSlack + align - 1) / align * align
@@ -88,7 +90,7 @@ func size(parts []sized) (sum int64) {
 	return sum
 }
 
-// take assigns parts of the loader's memory, whose content is undefined.
+// take divides the loader's memory among parts. Its content is undefined.
 func (l *loader) take(parts []sized) {
 	at := int64(0)
 	for _, p := range parts {
@@ -135,7 +137,7 @@ func (t *Tier) sampleOnDevice(l *loader, rows []int64) (codec.DeviceSample, erro
 		// Rows in place are padded with zeros to whole words.
 		l.s.Launch(&kernels.Gather{Mem: t.host.Mem, Rows: s.numbers, Out: s.Sample.Rows, RowBytes: 4 * s.RowWords()}),
 		l.s.Launch(&kernels.Planes{Sample: s.Sample}),
-		l.s.Synchronize(), // rows must stay in place until it has been copied
+		l.s.Synchronize(), // the rows must not change until they have been copied
 	); err != nil {
 		return nil, err
 	}
@@ -180,7 +182,7 @@ func (s *deviceSearch) Grow(chunk int) (m ibp.Masks, err error) {
 // StoredBytes implements ibp.Search.
 func (s *deviceSearch) StoredBytes(chunk int, of []ibp.Masks) ([]int64, error) {
 	stored := make([]int64, len(of))
-	size := 4 * s.Words() // of a mask
+	size := 4 * s.Words() // of a mask, in bytes
 	for at := 0; at < len(of); at += kernels.MaxMasks {
 		part := of[at:min(at+kernels.MaxMasks, len(of))]
 		raw := make([]byte, s.MasksBytes(len(part)))
@@ -201,10 +203,11 @@ func (s *deviceSearch) StoredBytes(chunk int, of []ibp.Masks) ([]int64, error) {
 	return stored, nil
 }
 
-// Encoding on the device: pieces of the table are copied to device memory, encoded there and copied back, on three streams, so
-// that both directions of the link are busy. Measured on an H200: pieces of 16 MiB move at 49.9 GB/s each way, of 8 MiB at
-// 49.6, of 1 MiB at 41.8, and one long copy at 50.7. A fourth stage changes nothing. Pieces grow from firstBytes at the start
-// and shrink to it at the end, when only one direction is busy: 1 GiB takes 22.1 ms instead of 23.0. Tests set small pieces.
+// Encoding on the device: pieces of the table are copied to device memory, encoded there, and copied back. Three
+// streams keep both directions of the link busy. Measured on an H200: pieces of 16 MiB move at 49.9 GB/s each way.
+// Pieces of 8 MiB move at 49.6, of 1 MiB at 41.8, and one long copy at 50.7. A fourth stage changes nothing. Pieces
+// grow from firstBytes at the start and shrink to it at the end, when only one direction is busy. So 1 GiB takes 22.1
+// ms instead of 23.0. Tests set small pieces.
 var (
 	pieceBytes  int64 = 16 << 20
 	firstBytes  int64 = 1 << 20
@@ -214,7 +217,7 @@ var (
 // stage is the device memory of one piece, and the events of its progress.
 type stage struct {
 	rows                   device.Buffer
-	back                   *returns // of adopted memory: through what the piece returns; nil once it has
+	back                   *returns // memory through which a piece of adopted memory returns; nil once it has returned
 	arrived, encoded, left device.Event
 }
 
@@ -241,7 +244,8 @@ func (t *Tier) newDeviceEncoding() *deviceEncoding {
 	return e
 }
 
-// maxMetadata is the device metadata that there is room for while a table is encoded; the host encodes with more.
+// maxMetadata is the most bytes of device metadata for which memory is allocated while a table is encoded. With more
+// metadata the host encodes.
 func maxMetadata(rowBytes int) int64 { return max(64<<10, ibp.MaxDeviceMetadata(rowBytes)) }
 
 func (e *deviceEncoding) parts() []sized {
@@ -271,7 +275,7 @@ func (t *Tier) encodeOnDevice(ctx context.Context, l *loader, c codec.OnDevice, 
 		}
 		defer free()
 	}
-	// All three streams, also after an error: the memory must be idle when it is freed.
+	// Wait for all three streams, also after an error, as the memory must be idle when it is freed.
 	defer func() { err = errors.Join(err, l.in.Synchronize(), l.s.Synchronize(), l.out.Synchronize()) }()
 	if err := errors.Join(
 		l.s.Copy(e.k.Codec.Meta, device.HostBuffer(form.Metadata)), l.s.Fill(e.k.Bits, 0), l.s.Fill(e.k.Totals, 0),
@@ -287,7 +291,7 @@ func (t *Tier) encodeOnDevice(ctx context.Context, l *loader, c codec.OnDevice, 
 			}
 		}
 	}
-	// settle waits for a stage's piece and puts it in adopted memory.
+	// settle waits for a stage's piece, and puts it in adopted memory.
 	settle := func(s *stage) error {
 		if s.back == nil {
 			return nil
@@ -333,7 +337,7 @@ func (t *Tier) encodeOnDevice(ctx context.Context, l *loader, c codec.OnDevice, 
 	}
 	totals, all := make([]kernels.EncodeTotals, 1), t.host.Compressed
 	if back != nil {
-		all, e.k.Bits = device.Buffer{}, device.Buffer{} // they have been put there
+		all, e.k.Bits = device.Buffer{}, device.Buffer{} // settle has put the bits there
 	}
 	if err := errors.Join(
 		l.s.Copy(all, e.k.Bits), l.s.Copy(t.lengths(), e.k.Lengths), l.read(asBytes(totals), e.k.Totals),

@@ -14,8 +14,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// CheckAdoptable returns an error unless memory can become a tier of rows of the given length: memory outside the Go heap, writable and of
-// no file, that begins at a page, and rows of whole 4-byte words.
+// CheckAdoptable returns an error unless memory can become a tier of rows of the given length. The memory must be
+// outside the Go heap, writable, not of a file, and begin at a page. Rows must be whole 4-byte words.
 func CheckAdoptable(mem []byte, rowBytes int) error {
 	if rowBytes%align != 0 {
 		return fmt.Errorf("transfer: row of adopted memory (%d bytes) must be a multiple of %d bytes", rowBytes, align)
@@ -34,7 +34,7 @@ var adopted struct {
 	ranges [][]byte
 }
 
-// claim adds memory to the adopted ranges, or returns an error if some of it is in one.
+// claim adds memory to the adopted ranges. It returns an error if a part of it has been adopted.
 func claim(mem []byte) error {
 	adopted.Lock()
 	defer adopted.Unlock()
@@ -91,8 +91,9 @@ func (t *Tier) adopt(mem []byte, codecName string) (device.Buffer, error) {
 	return b, nil
 }
 
-// adoptPages adopts mem up to the end of its last page: kernels read whole sectors of 32 bytes, of which the last may begin in mem and end behind it.
-// If that cannot be locked, because mem is already and what is behind it is not, only mem is adopted.
+// adoptPages adopts mem up to the end of its last page. Kernels read whole sectors of 32 bytes, and the last one may
+// end behind mem. If the page's rest cannot be locked, because mem already is locked and the rest is not, only mem is
+// adopted.
 func adoptPages(on device.HostAdopter, mem []byte) (device.Buffer, error) {
 	const what = "host tier"
 	page := os.Getpagesize()
@@ -115,7 +116,7 @@ func (t *Tier) Reaches(d device.Device) error {
 	return on.Reaches(t.host.Mem)
 }
 
-// Restore puts the rows uncompressed in their places. No batch may read them any more.
+// Restore writes the rows uncompressed to their places. REQUIRES: no batch reads them any more.
 func (t *Tier) Restore() error {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -151,11 +152,12 @@ func (t *Tier) Restore() error {
 	return first
 }
 
-// restoreGrain is the number of words of row bits that a goroutine restores at a time.
+// restoreGrain is how many words of row bits a goroutine restores at a time.
 const restoreGrain = 16
 
-// lacksTail reports whether a row of adopted memory must stay raw, because a decoder may read up to slab.TailSlack bytes behind its n stored
-// bytes, where the memory may end. It may be read up to the end of its last page. Other tiers have that many bytes behind their last row.
+// lacksTail reports whether a row of adopted memory must stay raw. A decoder may read up to slab.TailSlack bytes
+// behind the row's n stored bytes, and the memory may end there. It can be read up to the end of its last page. Other
+// tiers have slab.TailSlack bytes behind their last row.
 func (t *Tier) lacksTail(row int64, n int) bool {
 	if t.adopted == nil {
 		return false
@@ -164,7 +166,7 @@ func (t *Tier) lacksTail(row int64, n int) bool {
 	return row*t.host.Stride+int64(n)+slab.TailSlack > (t.host.Mem.Size()+page-1)/page*page
 }
 
-// restoreTail restores the last rows of adopted memory that must stay raw.
+// restoreTail restores the last rows of adopted memory, which must stay raw.
 func (t *Tier) restoreTail() error {
 	words, plain := view[uint64](t.host.Compressed), make([]byte, t.rowBytes)
 	for row := t.rows - 1; row >= 0 && t.lacksTail(row, t.rowBytes); row-- {
@@ -188,14 +190,15 @@ func (t *Tier) restoreTail() error {
 	return nil
 }
 
-// returns is page-locked memory through which a piece that a device has encoded returns to adopted memory. The piece's rows and their bits
-// change in the tier only once both have arrived: so rows of which a device fails to return a part are still as they were.
+// returns is page-locked memory through which a piece that a device has encoded returns to adopted memory. The rows
+// and their bits change in the tier only when the whole piece and its bits have arrived. So if the device fails
+// before that, the rows are still as they were.
 type returns struct {
 	rows, bits  device.Buffer
 	from, count int64
 }
 
-// returnMemory allocates the memory of so many returns for pieces of the given rows. free frees it.
+// returnMemory allocates n returns for pieces of the given rows. free frees their memory.
 func (t *Tier) returnMemory(n int, piece int64) (all []returns, free func(), err error) {
 	bytes := (piece*t.host.Stride + 7) &^ 7
 	bits := (piece/64 + 2) * 8
@@ -210,7 +213,7 @@ func (t *Tier) returnMemory(n int, piece int64) (all []returns, free func(), err
 	return all, func() { t.home.Free(mem) }, nil
 }
 
-// words returns the words of the row bits in which the rows have bits: their first number and their count.
+// words returns the words of the row bits that cover the rows: the number of the first word, and how many.
 func (r *returns) words() (first, n int64) { return r.from / 64, (r.from+r.count+63)/64 - r.from/64 }
 
 // put writes the piece's compressed rows to the tier.

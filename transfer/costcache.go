@@ -22,31 +22,31 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// KeptEnv is the environment variable that names the file in which measurements are kept. "off" keeps none. If it is not set, the
-// file is tensorcache/codec-costs.json in the user's cache folder.
+// KeptEnv is the environment variable that names the file in which measurements are kept. The value "off" keeps none.
+// If it is not set, the file is tensorcache/codec-costs.json in the user's cache folder.
 const KeptEnv = "TENSORCACHE_CODEC_COSTS"
 
 const (
-	maxCosts     = 128     // the latest are kept
-	maxCostBytes = 1 << 20 // a longer file is not ours
+	maxCosts     = 128     // of these, the latest are kept
+	maxCostBytes = 1 << 20 // a longer file was not written by this package
 	costFormat   = 1
 )
 
-// costKey is what a measurement depends on. It is taken again when any of this changes.
+// costKey identifies what a measurement depends on. If any of it changes, the measurement is taken again.
 type costKey struct {
 	GPU        string  `json:"gpu"`
 	Link       int64   `json:"link"`        // nominal, bytes a second
-	TableClass int     `json:"table_class"` // the table's raw bytes are less than 2 to the power of this
+	TableClass int     `json:"table_class"` // the table's raw bytes are below 2 to the power of this
 	RowBytes   int     `json:"row_bytes"`
 	DType      string  `json:"dtype"`
 	Tier       string  `json:"tier"`
-	Planted    bool    `json:"planted,omitempty"` // misses were measured on probe rows; the name in files is older
+	Planted    bool    `json:"planted,omitempty"` // misses were measured on probe rows; the name is that of older versions
 	BatchClass int     `json:"batch_class"`
-	Threads    int     `json:"threads"` // that help with misses, 0 for none
+	Threads    int     `json:"threads"` // host threads that share misses, 0 for none
 	Processors int     `json:"processors"`
 	Codecs     string  `json:"codecs"` // with their ratios, rounded to a twentieth
-	Code       string  `json:"code"`   // of the kernels
-	Limit      float64 `json:"limit"`  // seconds that measuring may take
+	Code       string  `json:"code"`   // version of the kernels
+	Limit      float64 `json:"limit"`  // most seconds for measuring
 }
 
 // costEntry is one measurement.
@@ -63,7 +63,7 @@ type costFile struct {
 	Entries []costEntry `json:"entries"`
 }
 
-// costPath returns the file of measurements, "" for none.
+// costPath returns the path of the file of measurements, or "" if none are kept.
 func costPath() string {
 	switch path := os.Getenv(KeptEnv); path {
 	case "off":
@@ -79,10 +79,11 @@ func costPath() string {
 	}
 }
 
-// costMu orders the reads and writes of this process. Of two processes that write at once, one's measurement is lost and taken again.
+// costMu orders the reads and writes of this process. If two processes write at once, one measurement is lost and
+// will be taken again.
 var costMu sync.Mutex
 
-// readCosts returns the measurements in a file. Files and entries that this version does not write are ignored.
+// readCosts returns the measurements in a file. It ignores files and entries that this version would not write.
 func readCosts(path string) []costEntry {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxCostBytes {
 		return nil
@@ -103,7 +104,8 @@ func readCosts(path string) []costEntry {
 	return slices.DeleteFunc(file.Entries, func(e costEntry) bool { return !e.valid() })
 }
 
-// valid says whether costs can be used: those of None and of at least one other codec of the key, if it has others, and no others.
+// valid says whether the costs can be used. They must be those of None, of at least one other codec of the key if it
+// has others, and of no further codec.
 func (e *costEntry) valid() bool {
 	names := strings.Fields(e.Key.Codecs)
 	measured := 0
@@ -119,7 +121,8 @@ func (e *costEntry) valid() bool {
 	return plain && measured == len(e.Costs) && measured >= min(2, len(names)) && e.Seconds >= 0
 }
 
-// storeCosts puts an entry in the file in place of one with its key. The oldest give way.
+// storeCosts adds an entry to the file. It replaces an entry with the same key. If there are too many, it removes the
+// oldest.
 func storeCosts(path string, e costEntry) error {
 	if path == "" {
 		return nil
@@ -155,7 +158,7 @@ func findCosts(path string, key costKey) (costEntry, bool) {
 	return all[i], true
 }
 
-// key returns what a measurement of the codecs depends on.
+// key returns the key of a measurement of the codecs.
 func (m *measuring) key(of dtype.Type, mode Mode) costKey {
 	info := m.d.Info()
 	k := costKey{
@@ -174,14 +177,15 @@ func (m *measuring) key(of dtype.Type, mode Mode) costKey {
 	return k
 }
 
-// measured is one use of auto-selection's measurements: what was measured, or found in the file, and where the pick is kept.
+// measured is one auto-selection by measurements. It holds what was measured, or found in the file, and the path at
+// which the result is kept.
 type measured struct {
 	path  string
 	entry costEntry
 	have  bool
 }
 
-// measure returns what the codecs cost on the tier's device: what is kept, or else what it measures.
+// measure returns the codecs' costs on the tier's device. It takes them from the file, or else measures them.
 func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.Trained) (registry.Measured, error) {
 	m := t.newMeasuring(*o.Measure, batch, codecs)
 	m.ctx = o.Context
@@ -209,7 +213,7 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 		if lost := t.home.Err(); lost != nil {
 			return registry.Measured{}, err
 		}
-		return registry.Measured{By: fmt.Sprintf("(measuring this device failed: %v)", err)}, nil // the table can be served all the same
+		return registry.Measured{By: fmt.Sprintf("(measuring this device failed: %v)", err)}, nil // the table can be served without measurements
 	}
 	u.entry = costEntry{Key: key, Costs: costs, Seconds: seconds, At: time.Now().UTC().Truncate(time.Second)}
 	if u.have = u.entry.valid(); !u.have {
@@ -220,7 +224,8 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 	}, nil
 }
 
-// picked keeps the measurement together with what was picked by it. A file that cannot be written is no error: the next cache measures.
+// picked stores the measurement with the codec that was picked by it. If the file cannot be written, the next cache
+// measures again.
 func (u *measured) picked(codec string) {
 	if u.have && u.entry.Pick != codec {
 		u.entry.Pick = codec

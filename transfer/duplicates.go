@@ -11,34 +11,40 @@ import (
 )
 
 const (
-	// Of a table in place, equal rows are looked for if at least one of groupedShare rows of a sample is like another. What was found is kept if one of
-	// groupedShare rows needs no slot of its own: a cache that holds few rows seldom holds both rows of a pair, and sharing takes work at every change.
+	// groupedShare sets when equal rows of an in-place table share slots. They are looked for if at least one of
+	// groupedShare rows of a sample is equal to another. They are kept if at least one of groupedShare rows then needs
+	// no slot of its own. With fewer it does not pay: a cache that holds few rows seldom holds both rows of a pair,
+	// and sharing takes work at every change.
 	groupedShare = 3
-	// groupedRow is the least bytes of rows of which equal ones are looked for: of shorter ones groupedBytes lets too few be found.
+	// groupedRow is the least length, in bytes, of rows among which equal ones are looked for. With shorter rows,
+	// groupedBytes allows too few to be found.
 	groupedRow = 128
 	// groupedSample is the most rows of the sample.
 	groupedSample = 1 << 14
-	// groupedBytes is the bytes of the table for which one row can be found to be like another one. That bounds the memory of groups to
-	// 1/20 of the table and a bit a row.
+	// groupedBytes bounds how many rows of a part can be found equal to others: one for each groupedBytes bytes of it.
+	// This bounds the memory of groups to 1/20 of the table and a bit a row.
 	groupedBytes = 256
-	// While a table is read, the first of probedShare rows of each part are compared by their hashes with the latest of probeSlots others.
+	// While a table is read, one of probedShare rows is probed: the first ones of each part. Their hashes are compared
+	// with the latest probeSlots others.
 	probedShare = 128
 	probeSlots  = 1 << 14
-	// searchedBytes is the bytes of rows that are read at a time when each is searched then. Longer copies pass by the processor's caches.
+	// searchedBytes is how many bytes of rows are read at a time when rows are searched as they are read. After longer
+	// reads, the first rows would have left the processor's caches.
 	searchedBytes = 256 << 10
 )
 
-// duplicates is the search for equal rows of a tier in place, of which the groups are made. Rows are compared before they are encoded, which encodes equal rows equally.
-// Parts are searched by the goroutines that read them, when they are in the processor's caches still, from the time on at which probes have shown that
-// there are enough equal rows. Otherwise a sample decides when all have been read.
+// duplicates is the search for equal rows of an in-place tier, which become groups. Rows are compared before they are
+// encoded; equal rows are encoded equally. Once probes have shown enough equal rows, the goroutines that read the
+// parts also search them, while the rows are in the processor's caches. Otherwise a sample decides when all rows have
+// been read.
 type duplicates struct {
 	t                *Tier
 	rows             int64 // of each part
 	parts            []searched
-	probe            []uint64 // hashes of rows that were probed, each at the place that its lowest bits name
+	probe            []uint64 // hashes of probed rows; a hash's place is its remainder by probeSlots
 	probed, repeated atomic.Int64
-	on               atomic.Bool // all parts are to be searched
-	start            sync.Once   // makes search
+	on               atomic.Bool // search all parts
+	start            sync.Once   // creates search once
 	search           equalSearch
 	frequent         grouped // rows of frequent contents, if the parts were not searched
 }
@@ -46,10 +52,10 @@ type duplicates struct {
 // searched is what was found in one part.
 type searched struct {
 	done  bool       // all of its rows were searched
-	found []foundRow // rows that another was found for, in ascending order
+	found []foundRow // rows that are equal to another row, in ascending order
 }
 
-// foundRow is a row, counted from the first of its part, and the entry of the row that it is equal to.
+// foundRow is a row, counted from the first one of its part, and the search entry of the row that it is equal to.
 type foundRow struct{ row, entry uint32 }
 
 func (t *Tier) newDuplicates() *duplicates {
@@ -59,7 +65,7 @@ func (t *Tier) newDuplicates() *duplicates {
 
 func (a *duplicates) free() { a.search.memory.Free() }
 
-// end returns the row behind the last one of a part.
+// end returns the number of the row behind a part.
 func (a *duplicates) end(part int) int64 { return min(a.t.rows, int64(part+1)*a.rows) }
 
 // row returns the bytes of a row.
@@ -67,7 +73,8 @@ func (a *duplicates) row(row int64) []byte {
 	return a.t.host.Mem.Bytes()[row*a.t.host.Stride:][:a.t.rowBytes]
 }
 
-// step returns how many rows are to be read before read is called for them: so many as stay in a processor's own cache, or the whole part if it is not to be searched.
+// step returns how many rows are to be read before read is called for them. If parts are searched, these rows fit a
+// processor's own cache. Otherwise they are the whole part.
 func (a *duplicates) step() int64 {
 	if a.on.Load() {
 		return max(1, searchedBytes/int64(a.t.rowBytes))
@@ -75,7 +82,8 @@ func (a *duplicates) step() int64 {
 	return a.rows
 }
 
-// read probes or searches rows of a part that have been read, after those before them. Other parts may be searched meanwhile.
+// read probes or searches rows of a part that have just been read. The rows before them must have been passed to it.
+// Other goroutines may call it for other parts.
 func (a *duplicates) read(part int, from, end int64) {
 	if a.t.rowBytes < groupedRow {
 		return
@@ -88,7 +96,7 @@ func (a *duplicates) read(part int, from, end int64) {
 	}
 }
 
-// probes says whether there are enough equal rows among those that have been probed, with some of the given ones.
+// probes probes the first of the given rows. It says whether enough of all rows probed so far are equal to others.
 func (a *duplicates) probes(from, end int64) bool {
 	n := (end - from + probedShare - 1) / probedShare
 	repeated := int64(0)
@@ -105,7 +113,7 @@ func (a *duplicates) probes(from, end int64) bool {
 	return repeated > 1 && repeated*groupedShare >= a.probed.Add(n)
 }
 
-// look searches rows of a part, after those before them.
+// look searches rows of a part. The rows before them must have been searched.
 func (a *duplicates) look(part int, from, end int64) {
 	a.start.Do(func() { a.search = newEqualSearch(a.t.rows*int64(a.t.rowBytes), a.t.rows) })
 	mem, stride, rowBytes := a.t.host.Mem.Bytes(), a.t.host.Stride, a.t.rowBytes
@@ -120,7 +128,7 @@ func (a *duplicates) look(part int, from, end int64) {
 		}
 		a.search.fetch(group)
 		first := byte(0)
-		for _, hash := range group { // as with fetch, of the rows that may be equal
+		for _, hash := range group { // as fetch does for entries, this loads the rows that may be equal
 			if other := a.search.peek(hash); other >= 0 {
 				first += mem[other*stride]
 			}
@@ -128,7 +136,7 @@ func (a *duplicates) look(part int, from, end int64) {
 		touch(uint64(first))
 		for i, hash := range group {
 			row := from + int64(i)
-			if len(p.found) == most || a.t.lacksTail(row, rowBytes) { // it may not be encoded as others are
+			if len(p.found) == most || a.t.lacksTail(row, rowBytes) { // a row with lacksTail may not be encoded as its equals are
 				break
 			}
 			of := mem[row*stride:][:rowBytes]
@@ -143,8 +151,8 @@ func (a *duplicates) look(part int, from, end int64) {
 	}
 }
 
-// finish searches the parts that were not, when all rows have been read, if there are enough equal rows; else it looks for rows of frequent contents, of which
-// the sample has examples.
+// finish is called when all rows have been read. If there are enough equal rows, it searches the parts that were not
+// searched. Otherwise it looks for rows of frequent contents, of which the sample has examples.
 func (a *duplicates) finish(workers interruptible, sample []int64) error {
 	var examples []int64
 	if !a.on.Load() {
@@ -169,9 +177,10 @@ func (a *duplicates) finish(workers interruptible, sample []int64) error {
 	return workers.ctx.Err()
 }
 
-// repeats says whether it pays to look for all equal rows, by a sample: of its rows, but for those of contents that may be frequent, one of groupedShare is like
-// the row behind it, or so many are like another row of the sample as there would be if one of groupedShare of the table had a single equal row anywhere. frequent
-// has a row of each content that may be frequent.
+// repeats says, from a sample, whether it pays to look for all equal rows. frequent gets one row of each content that
+// may be frequent. The sampled rows of such contents are left out. Of the others, one of groupedShare must be equal
+// to the row behind it. Or as many must be equal to another sampled row as if one of groupedShare rows of the table
+// had a single equal row anywhere.
 func (a *duplicates) repeats(workers interruptible, sample []int64) (all bool, frequent []int64) {
 	step := len(sample)/groupedSample + 1
 	n := len(sample) / step
@@ -184,7 +193,9 @@ func (a *duplicates) repeats(workers interruptible, sample []int64) (all bool, f
 		}
 	})
 	slices.SortFunc(rows, func(a, b sampledRow) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.row, b.row)) })
-	others, next, equal := n, 0, 0 // rows of contents that are not frequent, and of those the ones that are like another
+	// The rows whose contents are not frequent. Of these, how many are equal to the row behind them, and how many to
+	// another row of the sample.
+	others, next, equal := n, 0, 0
 	for from, to := 0, 0; from < n; from = to {
 		for to = from; to < n && rows[to].hash == rows[from].hash; to++ {
 		}
@@ -201,7 +212,7 @@ func (a *duplicates) repeats(workers interruptible, sample []int64) (all bool, f
 			}
 		}
 	}
-	table := float64(a.t.rows) * float64(others) / float64(max(1, n)) // such rows of the table
+	table := float64(a.t.rows) * float64(others) / float64(max(1, n)) // such rows in the table
 	all = a.t.rowBytes >= groupedRow && (next > 0 && next*groupedShare >= others || equal >= 2 && float64(equal)*groupedShare*table >= float64(others)*float64(others))
 	return all, frequent
 }

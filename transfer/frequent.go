@@ -8,28 +8,30 @@ import (
 )
 
 const (
-	// A content is frequent if frequentLeast rows have it, and one of frequentShare, as rows of zeros may be, and those that were never changed from one
-	// initial value. Its rows share a slot also where too few others are equal: a cache of any size holds several of them.
+	// A content is frequent if at least frequentLeast rows have it, and at least one of frequentShare rows. Examples
+	// are rows of zeros, and rows that still have an initial value. Such rows share a slot even if few other rows are
+	// equal, as a cache of any size holds several of them.
 	frequentShare = 32
 	frequentLeast = 8
-	// frequentRow is the least bytes of rows whose frequent contents are looked for. A shorter row's slot is no longer than what a cached row takes beside it.
+	// frequentRow is the least length, in bytes, of rows whose frequent contents are looked for. The slot of a shorter
+	// row is no longer than what else a cached row takes.
 	frequentRow = 32
-	// frequentBytes is the bytes of the table for which one row can be found to have a frequent content. That bounds the memory of groups to 1/20 of the table
-	// and a bit a row.
+	// frequentBytes bounds how many rows can be found to have a frequent content: one for each frequentBytes bytes of
+	// the table. This bounds the memory of groups to 1/20 of the table and a bit a row.
 	frequentBytes = 80
-	// frequentPart is the rows that a goroutine compares at a time: whole words of a bitset.
+	// frequentPart is how many rows a goroutine compares at a time, a whole number of bitset words.
 	frequentPart = 1 << 16
 )
 
-// sampledRow is a row of the sample, and whether the row behind it has the same hash.
+// sampledRow is a row of the sample. next says that the row behind it has the same hash.
 type sampledRow struct {
 	hash uint64
 	row  int64
 	next bool
 }
 
-// findFrequent compares all rows with examples, at most 2 × frequentShare rows of different contents, before they are encoded, and groups those of each
-// frequent content.
+// findFrequent compares all rows with the examples, which are at most 2 × frequentShare rows with different contents.
+// It returns a group for each content that proves to be frequent. REQUIRES: the rows are not encoded yet.
 func (a *duplicates) findFrequent(workers interruptible, examples []int64) grouped {
 	t, rows := a.t, a.t.rows
 	mem, stride, rowBytes := t.host.Mem.Bytes(), t.host.Stride, t.rowBytes
@@ -38,7 +40,7 @@ func (a *duplicates) findFrequent(workers interruptible, examples []int64) group
 		heads[i] = binary.LittleEndian.Uint64(mem[row*stride:])
 	}
 	g := &groups{ranked: ranked{rows: newBitset(rows)}}
-	parts := make([][]uint8, (rows+frequentPart-1)/frequentPart) // the example that each found row is equal to
+	parts := make([][]uint8, (rows+frequentPart-1)/frequentPart) // for each row found, its index in examples
 	inBackground(func() {
 		workers.For(len(parts), 1, func(from, to int) {
 			for part := from; part < to; part++ {
@@ -64,8 +66,8 @@ func (a *duplicates) findFrequent(workers interruptible, examples []int64) group
 	return grouped{groups: g}.number(slices.Concat(parts...), rows)
 }
 
-// number makes groups of the rows that are set, of which contents says in their order which of 256 contents each has. They are numbered in the order of their
-// first rows. Only those of frequent contents stay.
+// number makes groups of the rows that are set in f. contents names, for these rows in order, one of 256 contents
+// each. Groups are numbered in the order of their first rows. Only groups of frequent contents are returned.
 func (f grouped) number(contents []uint8, rows int64) grouped {
 	var counts [256]uint32
 	for _, c := range contents {
@@ -88,7 +90,7 @@ func (f grouped) number(contents []uint8, rows int64) grouped {
 	return f.frequent(rows)
 }
 
-// frequent returns the groups of contents that are frequent in a table of so many rows.
+// frequent returns the groups of contents that are frequent in a table of the given rows.
 func (f grouped) frequent(rows int64) (kept grouped) {
 	numbers := make([]uint32, len(f.sizes))
 	g := &groups{ranked: ranked{rows: newBitset(rows)}, sizes: []uint32{0}}

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// rankWords is the words of ranked.rows for which ranked.before has one.
+	// ranked.before has one count for each rankWords words of ranked.rows.
 	rankWords = 8
-	// setGrain is the words of a set, or entries of the search, that a goroutine takes at a time.
+	// setGrain is how many words of a set, or entries of the search, a goroutine takes at a time.
 	setGrain = 1 << 12
 )
 
-// ranked is a set of rows that says how many of them are before one.
+// ranked is a set of rows that can say how many of them come before a given one.
 type ranked struct {
 	rows   bitset
-	before []uint32 // how many rows are before each rankWords words of rows
+	before []uint32 // number of rows in the set before every rankWords words
 }
 
-// rank counts the rows once all are set.
+// rank prepares at and returns the number of rows. REQUIRES: all rows are set.
 func (r *ranked) rank() (n int64) {
 	r.before = make([]uint32, (len(r.rows)+rankWords-1)/rankWords)
 	for w, word := range r.rows {
@@ -35,7 +35,7 @@ func (r *ranked) rank() (n int64) {
 	return n
 }
 
-// at returns how many rows of the set are before one of them, -1 for a row that is not in the set.
+// at returns how many rows of the set come before one of them, or -1 for a row that is not in the set.
 func (r *ranked) at(row int64) int64 {
 	if row>>6 >= int64(len(r.rows)) || !r.rows.has(row) {
 		return -1
@@ -48,15 +48,16 @@ func (r *ranked) at(row int64) int64 {
 	return n + int64(bits.OnesCount64(r.rows[word]&(1<<(row&63)-1)))
 }
 
-// groups are the rows of an in-place tier that are equal to others: a group for each content. Every row has its own place; what equal rows share is a slot
-// in slabs. A row that is written leaves its group. A nil groups has none.
+// groups are the rows of an in-place tier that are equal to others: one group for each content. Each row keeps its
+// own place in the tier. Equal rows share a slot in slabs. A row that is written leaves its group. A nil groups is
+// empty.
 type groups struct {
 	ranked          // rows that were in a group when the tier was loaded
-	group  []uint32 // the group of each of these, in the order of rows; 0 once it has left
-	sizes  []uint32 // rows in each group; group 0 is none
+	group  []uint32 // the group of each of these rows, in order; 0 once the row has left
+	sizes  []uint32 // rows in each group; group 0 is not used
 }
 
-// of returns the group of a row, 0 if it has none, and the number of rows in it.
+// of returns the group of a row, 0 if it has none, and the number of rows in the group.
 func (g *groups) of(row int64) (id uint32, rows int64) {
 	if g == nil {
 		return 0, 0
@@ -68,7 +69,7 @@ func (g *groups) of(row int64) (id uint32, rows int64) {
 	return 0, 0
 }
 
-// leave takes a row from its group, if it has one, and returns how many rows stay there.
+// leave removes a row from its group, if it has one. It returns how many rows remain in the group.
 func (g *groups) leave(row int64) (left int64, ok bool) {
 	if g == nil {
 		return 0, false
@@ -91,21 +92,22 @@ func (g *groups) memory() int64 {
 	return int64(8*len(g.rows) + 4*(len(g.before)+len(g.group)+len(g.sizes)))
 }
 
-// grouped are groups that were found: the rows in them, and the first row of each group, from group 1 on. Without groups it is zero.
+// grouped are groups that were found: how many rows they have, and the first row of each group, from group 1 on. The
+// zero value has no groups.
 type grouped struct {
 	*groups
 	n  int64
 	of []int64
 }
 
-// groups makes groups of the rows that were found. Unless more than least rows need no slot of their own, they are those of frequent contents. What is found is no
-// longer known to the search afterwards.
+// groups makes groups of the rows that the search has found. If at most least rows would need no slot of their own,
+// only groups of frequent contents are returned. The search cannot be used afterwards.
 func (a *duplicates) groups(workers device.Workers, least int64) (found grouped) {
 	if !a.on.Load() {
 		return a.frequent
 	}
 	slots, g := a.search.slots, &groups{ranked: ranked{rows: newBitset(a.t.rows)}}
-	// each calls f for the entries that others are equal to.
+	// each calls f for the entries whose rows others were found equal to.
 	each := func(f func(i int, row int64)) {
 		workers.For(len(slots), setGrain, func(from, to int) {
 			for i := from; i < to; i++ {
@@ -115,7 +117,7 @@ func (a *duplicates) groups(workers device.Workers, least int64) (found grouped)
 			}
 		})
 	}
-	// eachFound calls f for the rows that others were found for, in ascending order in each part.
+	// eachFound calls f for the rows that were found equal to an entry's row, in ascending order within each part.
 	eachFound := func(f func(row int64, entry uint32, part int)) {
 		workers.For(len(a.parts), 1, func(from, to int) {
 			for part := from; part < to; part++ {
@@ -125,14 +127,14 @@ func (a *duplicates) groups(workers device.Workers, least int64) (found grouped)
 			}
 		})
 	}
-	// Groups are numbered in the order of their first rows, so that the numbers do not depend on which goroutine came first. An entry gets the first row of its
-	// group, for the one that it has.
+	// Groups are numbered in the order of their first rows. So the numbers do not depend on which goroutine came
+	// first. Each entry is changed to name the first row of its group.
 	each(func(_ int, row int64) { g.rows.setShared(row) })
 	type moved struct {
 		row   int64
 		entry uint32
 	}
-	later := make([][]moved, len(a.parts)) // rows that entries had before
+	later := make([][]moved, len(a.parts)) // rows that entries named before
 	eachFound(func(row int64, entry uint32, part int) {
 		g.rows.setShared(row)
 		for {
@@ -153,7 +155,7 @@ func (a *duplicates) groups(workers device.Workers, least int64) (found grouped)
 	first := ranked{rows: newBitset(a.t.rows)}
 	each(func(_ int, row int64) { first.rows.setShared(row) })
 	of := make([]int64, first.rank())
-	// From here on an entry is the number of its group.
+	// From here on an entry holds the number of its group.
 	g.group = make([]uint32, n)
 	each(func(i int, row int64) {
 		number := first.at(row) + 1
@@ -175,8 +177,9 @@ func (a *duplicates) groups(workers device.Workers, least int64) (found grouped)
 	return found
 }
 
-// Groups sets numbers to a number for each of the first rows that share slots with others: first + 1 and those that follow, the same for the rows of one place or
-// group. It leaves those of other rows alone, and returns the last number. All processors work. No Write or Repack may run.
+// Groups numbers the rows that share slots with others, from first + 1 on: it sets numbers[row] to one number for all
+// rows of one place or group. It leaves other rows' numbers unchanged, and returns the last number used. It works on
+// all processors. REQUIRES: no Write or Repack runs.
 func (t *Tier) Groups(ctx context.Context, first uint32, numbers []uint32) (last uint32) {
 	workers := interruptible{host.Workers(0), ctx}
 	if t.mode == InPlace && t.groups != nil {
@@ -202,7 +205,8 @@ func (t *Tier) Groups(ctx context.Context, first uint32, numbers []uint32) (last
 	return first
 }
 
-// group notes the groups of the rows that were found, once rows are encoded, unless they are so few that sharing their slots does not pay.
+// group makes the rows that were found the tier's groups. If they are too few for sharing to pay, only frequent
+// contents become groups. REQUIRES: the rows are encoded.
 func (t *Tier) group(workers interruptible, a *duplicates) error {
 	found := a.groups(workers.Workers, (t.rows-1)/groupedShare)
 	g, of := found.groups, found.of

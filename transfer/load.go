@@ -24,7 +24,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Source yields the rows of a table once, in order. It is read by one goroutine.
+// Source yields the rows of a table once, in order. One goroutine reads it.
 type Source interface {
 	// Rows is the number of rows, and RowBytes the length of each.
 	Rows() int
@@ -37,7 +37,8 @@ type Source interface {
 // Ranged is a Source whose rows can be read in any order, by several goroutines at once. Load reads them on all processors.
 type Ranged interface {
 	Source
-	// ReadFrom fills dst, a whole number of rows long, with the rows from number row on, all of which there are.
+	// ReadFrom fills dst with rows from number row on. dst is a whole number of rows long, and the source has all of
+	// them.
 	ReadFrom(row int64, dst []byte) error
 }
 
@@ -48,7 +49,8 @@ type Options struct {
 	// Codec is a name that registry.Train takes. DType is the type of the rows' elements.
 	Codec string
 	DType dtype.Type
-	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Rows, Read and Train, and, by Measure, Measure.
+	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Rows, Read and Train; measuring sets
+	// Measure.
 	Terms registry.Terms
 	Mode  Mode
 	// Seed seeds the choice of the sampled rows.
@@ -57,29 +59,33 @@ type Options struct {
 	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
-	// Adopt, if not nil, is memory outside the Go heap that holds the source's rows. It becomes the tier's memory: rows are encoded in
-	// their places, and nothing is read from the source. If Load fails, the rows are as they were. The layout must be InPlace.
+	// Adopt, if not nil, is memory outside the Go heap that holds the source's rows. It becomes the tier's memory:
+	// rows are encoded in their places, and nothing is read from the source. If Load fails, the rows are as they were.
+	// The layout must be InPlace.
 	Adopt []byte
 	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
 	// the rows.
 	Nodes []int
-	// Measure, if not nil, has auto-selection measure the device, unless it is the host backend's. Terms.Link is then not used.
+	// Measure, if not nil, makes auto-selection measure the device. It has no effect on the host backend. Terms.Link
+	// is then not used.
 	Measure *MeasureOptions
-	// Progress, if not nil, is told how many rows have been read, in ascending order, by one goroutine at a time. The last call, unless Load
-	// fails, is for all rows.
+	// Progress, if not nil, is called with the number of rows read so far, in ascending order, by one goroutine at a
+	// time. Unless Load fails, the last call is for all rows.
 	Progress func(rows int64)
-	// Shared has the memory that batches read allocated so that other processes can map it. The device must be a device.Sharer, and there
-	// must be no Adopt.
+	// Shared allocates the memory that batches read so that other processes can map it. The device must be a
+	// device.Sharer, and Adopt must be nil.
 	Shared bool
-	// EqualRows looks for equal rows in place, so that they share slots in slabs, if a sample says that there are enough of them.
+	// EqualRows makes equal rows of an in-place tier share slots in slabs, if a sample shows that there are enough of
+	// them.
 	EqualRows bool
-	// OnHost has the host search masks and encode even if the device could.
+	// OnHost makes the host search masks and encode, even if the device could.
 	OnHost bool
-	// Timings, if not nil, has the durations of the steps added to it.
+	// Timings, if not nil, receives the durations of the steps, which are added to it.
 	Timings *Timings
 }
 
-// Timings are how long the steps of loading a tier took. Pack is the search for equal rows in place, too, as far as it is not part of Read.
+// Timings are the durations of the steps of loading a tier. Pack includes the search for equal rows of an in-place
+// tier that was not done during Read.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
@@ -112,14 +118,14 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	// The sample's row numbers and the loader need no row. They are made while rows are read.
+	// The sample's row numbers and the loader do not depend on rows, so they are made while rows are read.
 	var p prepared
 	preparing := inBackground(func() { p = t.prepare(o) })
 	defer func() {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	var search *duplicates // nil: no search
+	var search *duplicates // nil: equal rows are not searched
 	if o.EqualRows && o.Mode == InPlace && t.rowBytes >= frequentRow {
 		search = t.newDuplicates()
 		defer search.free()
@@ -178,7 +184,8 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	return t, nil
 }
 
-// inBackground starts a goroutine that has the profiler's labels of loading. Goroutines that it starts have them too.
+// inBackground runs f in a goroutine that has the profiler's labels for loading. Goroutines started by f have them,
+// too.
 func inBackground(f func()) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -187,7 +194,7 @@ func inBackground(f func()) *sync.WaitGroup {
 	return &wg
 }
 
-// prepared is what a load makes before the table has been read.
+// prepared is what Load makes before the table has been read.
 type prepared struct {
 	sample []int64 // row numbers
 	loader *loader // nil if the host trains and encodes
@@ -203,7 +210,7 @@ func (t *Tier) prepare(o Options) (p prepared) {
 	return p
 }
 
-// alloc allocates the memory of the rows, and that of the index or of the row bits.
+// alloc allocates the memory of the rows, and of the index or the row bits.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
 	var mem device.Buffer
@@ -225,8 +232,8 @@ func (t *Tier) alloc(o Options) (err error) {
 	return err
 }
 
-// lengths returns the stored lengths of the rows of a packed tier, 0 for raw rows. They lie in the second half of the index until pack
-// replaces them by locations. In place it returns an empty buffer.
+// lengths returns the stored lengths of the rows of a packed tier, 0 for raw rows. They lie in the second half of the
+// index until pack replaces them by locations. For in-place tiers the buffer is empty.
 func (t *Tier) lengths() device.Buffer {
 	n := t.host.Index.Size()
 	if n == 0 {
@@ -235,18 +242,19 @@ func (t *Tier) lengths() device.Buffer {
 	return t.host.Index.Slice(n/2, n/2+t.rows*4)
 }
 
-// readPart is the bytes of rows that are read at a time.
+// readPart is how many bytes of rows are read at a time.
 const readPart = 4 << 20
 
 // partRows returns how many rows are read at a time.
 func (t *Tier) partRows() int { return max(1, readPart/t.rowBytes) }
 
-// read copies the source's rows to their places. Parts that have been read are searched for equal rows, unless search is nil.
+// read copies the source's rows to their places. If search is not nil, it searches parts that have been read for
+// equal rows.
 func (t *Tier) read(ctx context.Context, src Source, search *duplicates, progress func(rows int64)) error {
 	if r, ok := src.(Ranged); ok {
 		return t.readRanged(ctx, r, search, progress)
 	}
-	read, searched := t.rowReader(), 0 // parts that were searched
+	read, searched := t.rowReader(), 0 // parts that have been searched
 	for done := 0; done < int(t.rows); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -275,7 +283,7 @@ func (t *Tier) read(ctx context.Context, src Source, search *duplicates, progres
 	return nil
 }
 
-// readRanged is read on all processors. After an error no goroutine begins another part.
+// readRanged is read with all processors. After an error no goroutine begins another part.
 func (t *Tier) readRanged(ctx context.Context, src Ranged, search *duplicates, progress func(rows int64)) error {
 	part, workers := t.partRows(), runtime.GOMAXPROCS(0)
 	var next atomic.Int64
@@ -316,8 +324,8 @@ func (t *Tier) readRanged(ctx context.Context, src Ranged, search *duplicates, p
 	return cmp.Or(first, ctx.Err())
 }
 
-// rowReader returns a function that has read write n rows, back to back, and puts them in their places from row from on. It may be called
-// again, but not by two goroutines at once.
+// rowReader returns a function that calls read for n rows, which read writes back to back, and puts them in their
+// places from row from on. The function may be called repeatedly, but only by one goroutine at a time.
 func (t *Tier) rowReader() func(from, n int, read func(rows []byte) error) error {
 	mem, stride := t.host.Mem.Bytes(), int(t.host.Stride)
 	if stride == t.rowBytes {
@@ -342,7 +350,8 @@ func (t *Tier) train(o Options, p *prepared) error {
 		return nil
 	}
 	var onDevice codec.DeviceSample
-	// trainOn trains a family on the device. ok is false if the family cannot, or the host does the work.
+	// trainOn trains a family on the device. ok is false if the family has no such training, or if the host does the
+	// work.
 	trainOn := func(f codec.Family) (c codec.Codec, ok bool, err error) {
 		if p.loader == nil || f.TrainOn == nil {
 			return nil, false, nil
@@ -387,7 +396,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 	return nil
 }
 
-// encode replaces every row that shrinks by its stored form. It sets the row bits or lengths, and the totals.
+// encode replaces each row that shrinks by its stored form. It sets the row bits or lengths, and the totals.
 func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
@@ -419,7 +428,7 @@ func (w interruptible) For(n, grain int, body func(from, to int)) {
 	})
 }
 
-// setTotals sets what encoding found.
+// setTotals sets the totals that encoding has found.
 func (t *Tier) setTotals(sum kernels.EncodeTotals) {
 	raw, stored := int64(sum.RawRows), int64(sum.StoredBytes)
 	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = raw, stored, int64(sum.SlotBytes)
@@ -437,8 +446,8 @@ func view[T any](b device.Buffer) []T {
 // packGrain is the number of rows that a goroutine packs at a time.
 const packGrain = 1024
 
-// pack copies the rows back to back to new memory, frees the old memory, and makes the index. Rows that are stored in the same bytes share a
-// place, as far as equalRows finds them. If the context ends, the tier can only be closed.
+// pack copies the rows back to back to new memory, frees the old memory, and makes the index. Rows with the same
+// stored bytes share a place, if equalRows finds them. If the context ends, the tier can only be closed.
 func (t *Tier) pack(workers interruptible) error {
 	locations := view[slab.Location](t.host.Index)
 	size, slots, lengths, equal := int64(0), int64(0), view[uint32](t.lengths()), t.newEqualRows()
@@ -453,7 +462,8 @@ func (t *Tier) pack(workers interruptible) error {
 			if i%equalGroup == 0 {
 				equal.fetch(equal.hashes[i:min(i+equalGroup, len(part))])
 			}
-			// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
+			// Locations overwrite the lengths, which are the second half of the index. Location r overwrites only
+			// lengths up to number r.
 			r := first + i
 			if l, ok := equal.place(int64(r), n, equal.hashes[i], locations); ok {
 				locations[r] = l
@@ -508,7 +518,8 @@ func (t *Tier) pack(workers interruptible) error {
 	return nil
 }
 
-// SourceOf returns a source of the rows that lie back to back in data. Reading it is an error that wraps foreign.ErrFault where data is of a mapped file that has become shorter.
+// SourceOf returns a source of the rows that lie back to back in data. If data is a mapped file that has become
+// shorter, reading returns an error that wraps foreign.ErrFault.
 func SourceOf(data []byte, rowBytes int) Source {
 	return &memory{data: slices.Clip(data), rowBytes: rowBytes}
 }
@@ -516,7 +527,7 @@ func SourceOf(data []byte, rowBytes int) Source {
 type memory struct {
 	data     []byte
 	rowBytes int
-	next     int64 // row that Read reads next
+	next     int64 // next row for Read
 }
 
 func (m *memory) Rows() int     { return len(m.data) / m.rowBytes }

@@ -19,15 +19,15 @@ import (
 
 // MeasureOptions say how Load measures the device before a codec is picked.
 type MeasureOptions struct {
-	// Share, if not nil, are the options by which the host's processors will help the device with misses.
+	// Share, if not nil, are the options for host threads that will share the device's misses.
 	Share *ShareOptions
-	// Reading, if not nil, says how the misses of a batch of n rows of a table will be read, but for the help of the host.
+	// Reading, if not nil, returns how the misses of a batch of n rows of a table will be read, apart from share.
 	Reading func(rows kernels.HostRows, n int64, share *ShareTable) Reading
 }
 
 var (
-	// measureLimit is the most time that measuring all codecs of a table takes. The time to load kernels is not counted: drivers keep loaded
-	// kernels for the next time.
+	// measureLimit is the most time for measuring all codecs of a table. Loading kernels does not count, as drivers
+	// keep loaded kernels for the next time.
 	measureLimit = 300 * time.Millisecond
 	// measureDevice measures codecs. Tests replace it.
 	measureDevice = (*measuring).run
@@ -36,38 +36,39 @@ var (
 const (
 	measuredLeast = 1024      // fewest rows of a measured batch
 	measuredMost  = 256 << 10 // most rows
-	measuredTrial = 16 << 10  // rows of a batch by which the time of longer ones is estimated
-	// A batch of hits has at most measuredHits rows, and one of lookups measuredLookups: these take much less time than misses.
+	measuredTrial = 16 << 10  // rows of the batch that the time of longer ones is estimated from
+	// A batch of hits has at most measuredHits rows, and one of lookups measuredLookups, as these take much less time
+	// than misses.
 	measuredHits    = 64 << 10
 	measuredLookups = 32 << 10
-	measuredBatches = 8         // long batches that a codec takes in all, about
-	measuredOut     = 128 << 20 // most bytes of a batch's output, and of the slots that hits are read from
-	measuredHost    = 16 << 20  // most bytes of the encoded rows that misses are read from
-	measuredSets    = 4         // most batches that read different rows, in turn, so that caches do not hold what a batch reads
-	shortRow        = 64        // bytes of a row that takes no longer than a shorter one
-	sector          = 32        // a GPU reads host memory in multiples of so many bytes
-	measureRounds   = 3         // rounds of which the fastest counts
+	measuredBatches = 8         // about how many of the long batches each codec takes
+	measuredOut     = 128 << 20 // most bytes of a batch's output, and of the slots that hits read
+	measuredHost    = 16 << 20  // most bytes of encoded rows that misses read
+	measuredSets    = 4         // most batches that take turns with different rows, so that caches do not hold what a batch reads
+	shortRow        = 64        // a row of fewer bytes takes no less time
+	sector          = 32        // a GPU reads host memory in multiples of this, in bytes
+	measureRounds   = 3         // the fastest round counts
 	measureRepeat   = 2         // batches in a round
-	shareLearns     = 8         // batches from which the first shared table learns its split before it is measured
-	shareRelearns   = 3         // the same for later ones, which begin with the split of the one before
-	shareRounds     = 5         // rounds of a shared table, each of one batch
+	shareLearns     = 8         // batches for the first shared table to learn its split before it is measured
+	shareRelearns   = 3         // the same for later tables, which begin with the split of the one before
+	shareRounds     = 5         // rounds for a shared table, of one batch each
 	prelude         = 256       // rows of the batch that loads a kernel
 )
 
 // errTooSlow says that a device did not finish measuring within measureLimit.
 var errTooSlow = errors.New("transfer: measuring takes too long")
 
-// measuring measures how long hits, misses, lookups and launches take on the table's device, with each of the given codecs. It uses the kernels
-// that serve batches, on the sample's encoded rows:
+// measuring measures how long hits, misses, lookups and launches take on the table's device, with each of the given
+// codecs. It uses the kernels that serve batches, on the sample's encoded rows:
 //
 //   - Hits are decoded from device memory that is filled with copies of these rows.
-//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from probe rows: encoded rows in the places of rows all over the
-//     table, which get their contents back afterwards.
-//   - Misses of other tables are read in two ways, and the longer time counts: from 16 MiB of encoded rows in other page-locked memory,
-//     which shows how fast they are decoded; and from rows all over the table, as many bytes as the codec stores, not decoded, which shows
-//     how fast they arrive.
-//   - Adopted memory is not written to. If the host helps with its misses, the time of the second way counts, and what a hit takes longer
-//     than one of an uncompressed row.
+//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from probe rows. These are encoded
+//     rows in the places of rows all over the table, whose contents are restored afterwards.
+//   - Misses of other tables are read in two ways, and the longer time counts. The first way reads 16 MiB of encoded rows
+//     from other page-locked memory, which shows how fast they are decoded. The second way reads rows all over the table,
+//     as many bytes as the codec stores, without decoding, which shows how fast they arrive.
+//   - Adopted memory is not written to. If host threads share its misses, the time of the second way counts. What a hit
+//     takes longer than a hit of an uncompressed row is added.
 //
 // Lookups and launches do not depend on the codec.
 type measuring struct {
@@ -89,17 +90,17 @@ type measuring struct {
 	out, slots, sample, bits           device.Buffer
 	buffers                            []device.Buffer
 	sharer                             *Sharer
-	useProbes                          bool // misses are measured on probe rows
+	useProbes                          bool // measure misses on probe rows
 	probes                             probeRows
-	shared                             *ShareTable // the last one that was measured; nil if the host does not help
+	shared                             *ShareTable // the last one measured; nil if host threads do not share misses
 	plainHit                           float64     // seconds of a hit of None
 	rng                                *rand.Rand
-	byLength                           map[int]float64 // seconds of a miss in the tier, by the bytes that are read of it
-	warm                               time.Duration   // how long loading kernels took
+	byLength                           map[int]float64 // seconds of a miss in the tier, by the bytes read of it
+	warm                               time.Duration   // time that loading kernels took
 	batchSeconds, lookupSeconds, floor float64
 }
 
-// newMeasuring returns what measures codecs for batches of the given rows.
+// newMeasuring prepares to measure codecs for batches of the given rows.
 func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.Trained) *measuring {
 	n := measuredLeast
 	for n*2 <= min(int(batch), measuredMost, max(measuredLeast, measuredOut/t.rowBytes)) {
@@ -111,13 +112,14 @@ func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.T
 	}
 	m.tier.Compressed, m.tier.Index = device.Buffer{}, device.Buffer{}
 	m.useProbes = t.adopted == nil && t.mode == InPlace && (BeyondTranslation(m.tier) || Shareable(m.tier) || o.Share != nil && o.Share.Always)
-	if m.packed { // as close together as they will be, at the most
+	if m.packed { // the closest that the packed rows can lie
 		m.tier.Stride = roundUp(int64(t.rowBytes))
 	}
 	return m
 }
 
-// run measures None and at least one other codec, if there is one, and as many more as there is time for. An error that wraps errTooSlow or device.ErrOutOfMemory says that the device is not to be measured.
+// run measures None, at least one other codec if there is one, and further codecs while there is time. An error that
+// wraps errTooSlow or device.ErrOutOfMemory says that the device cannot be measured.
 func (m *measuring) run() (costs map[string]registry.Costs, err error) {
 	start := time.Now()
 	m.deadline = start.Add(m.limit)
@@ -165,8 +167,8 @@ func (m *measuring) run() (costs map[string]registry.Costs, err error) {
 	return costs, nil
 }
 
-// order returns the codecs as they are measured: None, which the others are compared with, and then the most promising ones first. Those for
-// which no time is left are not measured.
+// order returns the codecs in the order in which they are measured. None comes first, as the others are compared with
+// it, and then the most promising ones. Those for which no time is left are not measured.
 func (m *measuring) order() []registry.Trained {
 	isNone := func(k registry.Trained) bool { return k.Name == registry.None }
 	all := slices.Clone(m.codecs)
@@ -220,7 +222,8 @@ func (m *measuring) goOn() error {
 	return nil
 }
 
-// time returns the seconds of what enqueue enqueues: the least of several rounds. It is called with the number of the batch.
+// time returns the seconds of the work that enqueue enqueues: the least of several rounds. enqueue is called with the
+// number of the batch.
 func (m *measuring) time(rounds, repeat int, enqueue func(batch int) error) (float64, error) {
 	best, batch := math.Inf(1), 0
 	for range rounds {
@@ -248,7 +251,7 @@ func (m *measuring) time(rounds, repeat int, enqueue func(batch int) error) (flo
 	return best, nil
 }
 
-// load runs something that may have a kernel loaded, and does not count the time.
+// load runs something that may load a kernel, and leaves its time out of the limit.
 func (m *measuring) load(run func() error) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
@@ -261,7 +264,7 @@ func (m *measuring) load(run func() error) error {
 	return err
 }
 
-// count sets the counters of a batch of so many hits and misses.
+// count sets the counters of a batch with the given hits and misses.
 func (m *measuring) count(hits, misses int) error {
 	c := []kernels.Counters{{Hits: uint32(hits), Misses: uint32(misses)}}
 	return errors.Join(m.s.Copy(m.counters, device.HostBuffer(asBytes(c))), m.s.Synchronize())
@@ -273,15 +276,15 @@ func (m *measuring) upload(to device.Buffer, list []kernels.Found) error {
 	return errors.Join(m.s.Copy(to.Slice(0, int64(len(b))), device.HostBuffer(b)), m.s.Synchronize())
 }
 
-// common measures what does not depend on the codec: lookups, launches, and short misses. It first finds out how many rows a batch can have
-// for all to be measured in time.
+// common measures what does not depend on the codec: lookups, launches and short misses. First it finds how many rows
+// a batch can have so that everything is measured in time.
 func (m *measuring) common() error {
 	raw := registry.Trained{Name: registry.None, Ratio: 1}
 	if i := slices.IndexFunc(m.codecs, func(k registry.Trained) bool { return k.Name == registry.None }); i >= 0 {
 		raw = m.codecs[i]
 	}
 	most, row := m.n, 0.0
-	for _, n := range []int{measuredLeast, measuredTrial} { // of a longer batch a row takes less, so the second time is nearer to that of the longest
+	for _, n := range []int{measuredLeast, measuredTrial} { // a row takes less in longer batches, so the second estimate is closer
 		if m.n = min(most, n); n != measuredLeast && !m.affords(m.n, row) {
 			break
 		}
@@ -316,7 +319,7 @@ func (m *measuring) common() error {
 	}
 	kept := maps.Clone(m.byLength)
 	clear(m.byLength)
-	n := m.n // the launches of a batch take what a batch of one row does
+	n := m.n // the launches of a batch take as long as those of a batch of one row
 	m.n = 1
 	defer func() { m.n, m.byLength = n, kept }()
 	one, err := m.hits(raw, measureRounds)
@@ -332,7 +335,8 @@ func (m *measuring) common() error {
 	return err
 }
 
-// affords says whether batches of n rows, each of which takes so many seconds, can be measured with all codecs in most of the time.
+// affords says whether batches of n rows, each of which takes the given seconds, can be measured with all codecs in
+// most of the time.
 func (m *measuring) affords(n int, row float64) bool {
 	batches := float64((len(m.codecs) + 2) * measuredBatches)
 	return time.Duration(batches*row*float64(n)*float64(time.Second)) < m.limit*4/5
@@ -355,8 +359,8 @@ func (m *measuring) measure(k registry.Trained) (c registry.Costs, err error) {
 		return c, err
 	}
 	if m.shared != nil {
-		// Nothing like that can be measured on other memory, where reads take less time. What decoding adds from device memory is the least
-		// that it adds here.
+		// Other memory would not show this, as reads from it take less time. Decoding adds at least what it adds when
+		// rows are read from device memory.
 		if k.Name == registry.None {
 			m.plainHit = c.Hit
 		}
@@ -374,13 +378,13 @@ func (m *measuring) measure(k registry.Trained) (c registry.Costs, err error) {
 	return c, nil
 }
 
-// attach puts a codec's metadata on the device.
+// attach copies a codec's metadata to the device.
 func (m *measuring) attach(c codec.Codec) (kernels.Codec, func(), error) {
 	k, err := kernels.AttachCodec(m.d, c)
 	return k, func() { m.d.Free(k.Meta) }, err
 }
 
-// check returns an error if a kernel found a row that does not decode: a measurement of such rows says nothing.
+// check returns an error if a kernel found a row that does not decode, as the measured time would then mean nothing.
 func (m *measuring) check() error {
 	c := make([]kernels.Counters, 1)
 	if err := errors.Join(m.s.Copy(device.HostBuffer(asBytes(c)), m.counters), m.s.Synchronize()); err != nil {

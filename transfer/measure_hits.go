@@ -12,7 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// hits returns the seconds in which a row is decoded from device memory.
+// hits returns the seconds for decoding a row from device memory.
 func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 	c, free, err := m.attach(k.Codec)
 	if err != nil {
@@ -20,7 +20,7 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 	}
 	defer free()
 	n := min(m.n, measuredHits)
-	// The encoded rows, once, and then copies of all of them until there are as many slots as fit.
+	// The image has the encoded rows once, and then copies of all of them until it has as many slots as fit.
 	var image []byte
 	var words []slab.Location
 	for _, row := range k.Rows {
@@ -77,7 +77,7 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 	if err := errors.Join(m.count(first, 0), m.load(func() error { return m.s.Launch(&warm) }), m.count(n, 0)); err != nil {
 		return 0, err
 	}
-	batches := make([]kernels.Decode, sets) // valid until they have run
+	batches := make([]kernels.Decode, sets) // must stay valid until they have run
 	for i := range batches {
 		batches[i] = set(n, i)
 	}
@@ -85,7 +85,8 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 	return seconds / float64(n), errors.Join(err, m.check())
 }
 
-// lookups returns the seconds of a lookup that hits, in a hashmap of as many rows as the batch has; of a batch of one row, those of its launch.
+// lookups returns the seconds of a lookup that hits, in a hashmap with as many rows as the batch. For a batch of one
+// row that is the time of its launch.
 func (m *measuring) lookups() (float64, error) {
 	entries, rows := make([]hashmap.Entry, m.n), m.different(m.n)
 	for i, row := range rows {

@@ -9,8 +9,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// sampleMisses returns the seconds in which a row is read from page-locked memory and decoded, where neither address translation nor other
-// rows' reads are in its way.
+// sampleMisses returns the seconds for reading a row from page-locked memory and decoding it, undisturbed by address
+// translation and by other rows' reads.
 func (m *measuring) sampleMisses(k registry.Trained) (float64, error) {
 	c, free, err := m.attach(k.Codec)
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *measuring) sampleMisses(k registry.Trained) (float64, error) {
 	return seconds / float64(n), errors.Join(err, m.check())
 }
 
-// different returns n row numbers of the table, one in each of equal parts, in any order.
+// different returns n row numbers, one from each of n equal parts of the table, in any order.
 func (m *measuring) different(n int) []int64 {
 	rows := make([]int64, n)
 	for i := range rows {
@@ -66,8 +66,8 @@ func (m *measuring) different(n int) []int64 {
 	return rows
 }
 
-// misses returns the seconds in which so many bytes at the beginning of a row of the table are read, in the order and with the help
-// that misses have. Results are kept, by the length, if they are of several rounds.
+// misses returns the seconds for reading the first length bytes of a row of the table. Rows are read in the order of
+// misses, and shared as misses are. Results of several rounds are kept by length.
 func (m *measuring) misses(length, rounds int) (float64, error) {
 	if seconds, ok := m.byLength[length]; ok && rounds > 1 {
 		return seconds, nil
@@ -91,7 +91,7 @@ func (m *measuring) misses(length, rounds int) (float64, error) {
 	return seconds, err
 }
 
-// enqueueMisses returns the seconds of a miss of batches that take turns at the first sets of a list of misses.
+// enqueueMisses returns the seconds of a miss. Its batches read the given number of sets of a list of misses in turn.
 func (m *measuring) enqueueMisses(found device.Buffer, view kernels.HostRows, c kernels.Codec, sets, rounds int) (float64, error) {
 	var share *ShareTable
 	var reading Reading
@@ -126,7 +126,7 @@ func (m *measuring) enqueueMisses(found device.Buffer, view kernels.HostRows, c 
 		return 0, err
 	}
 	repeat := measureRepeat
-	if share != nil { // it learns from batches that have ended
+	if share != nil { // share learns from batches that have ended
 		for i := range learns {
 			if err := m.goOn(); err != nil {
 				return 0, err
@@ -141,7 +141,7 @@ func (m *measuring) enqueueMisses(found device.Buffer, view kernels.HostRows, c 
 	return seconds / float64(m.n), err
 }
 
-// share opens what shares misses, if the table would be shared.
+// share opens a Sharer and the table's share, if the table would be shared.
 func (m *measuring) share() error {
 	full := m.tier
 	if m.packed {

@@ -9,8 +9,8 @@ import (
 
 // NodeMemory says on which memory nodes of the host a tier's rows are.
 type NodeMemory struct {
-	// Held has the bytes on each memory node, estimated from up to 1,024 pages after the rows were written. It is nil if no
-	// nodes were named or the system does not report them.
+	// Held has the bytes on each memory node, estimated from up to 1,024 pages after the rows were written. It is nil
+	// if no nodes were named or the system does not report them.
 	Held []numa.Held
 	// Refused says why the rows are not on the named nodes. It is nil if they are.
 	Refused error
@@ -32,7 +32,7 @@ func (t *Tier) allocRows(bytes int64) (device.Buffer, error) {
 	return b, err
 }
 
-// look sets t.lies after the rows have been written.
+// look finds on which nodes the rows are, and sets t.lies. REQUIRES: the rows have been written.
 func (t *Tier) look() {
 	if len(t.nodes) == 0 || t.lies.Refused != nil {
 		return

@@ -18,12 +18,12 @@ import (
 // ErrAbsent is returned by Stored for a row that the tier does not hold.
 var ErrAbsent = errors.New("transfer: row is absent")
 
-// PartOptions describe a tier that holds a part of its table's rows.
+// PartOptions describe a tier that may hold only a part of its table's rows.
 type PartOptions struct {
 	Rows     int64
 	RowBytes int
 	Codec    codec.Codec // nil if all rows are raw
-	// Mean is the mean length of the table's rows as stored, as far as it is known: absent rows are taken to be as long.
+	// Mean is the known or estimated mean stored length of the table's rows. Absent rows are assumed to have it.
 	Mean int
 	// Memory is the most bytes of host memory for rows and index together.
 	Memory int64
@@ -32,24 +32,28 @@ type PartOptions struct {
 	Shared bool
 }
 
-// part is what a tier has that holds a part of its table's rows. Its memory has two regions. The main region has slots of rows that somebody
-// has chosen. Behind it is a ring of segments, where rows lie for a while that were read because a batch needed them, or ahead of that.
+// part is the state of a tier that may hold only a part of its table's rows. Its memory has two regions. The main
+// region has slots of rows that the policy has chosen. Behind it is a ring of segments. It holds rows for a while
+// that a batch needed, or that were prefetched.
 //
-// The index is as in a packed tier; words that are no locations are of absent rows. Whoever withdraws a row waits for an epoch before the memory
-// is used again.
+// The index is as in a packed tier; a word that is not a location marks an absent row. Whoever withdraws a row must
+// wait for an epoch before the memory is used again.
 type part struct {
 	main  *slab.Allocator
 	ring  ring
-	ahead kernels.Ahead // its bits are set for rows read ahead that no batch has read
+	ahead kernels.Ahead // a row's bit is set if the row was prefetched and no batch has read it
 	mean  int
-	held  atomic.Int64 // rows
-	bytes atomic.Int64 // of their slots
+	held  atomic.Int64 // rows held
+	bytes atomic.Int64 // bytes of their slots
 	begun time.Time
-	since []uint32 // when each row came to the tier or left it, in seconds after begun; outside the Go heap, which would keep as much again free
+	// When each row came to the tier or left it, in seconds after begun. It lies outside the Go heap, which would keep as
+	// much memory again free.
+	since []uint32
 	times *numa.Memory
 }
 
-// partRowBytes is what a Partial tier has for each row of the table, held or not: the index's word, the time, and a bit rounded up.
+// partRowBytes is the memory of a Partial tier for each row of the table, held or not: the index's word and the time.
+// partBits comes on top.
 const partRowBytes = 8 + 4
 
 // The ring takes one byte in ringShare of the memory, in up to ringSegments segments.
@@ -58,14 +62,14 @@ const (
 	ringSegments = 8
 )
 
-// ring is a sequence of segments that are written one after the other, and given up whole, the oldest first.
+// ring is a sequence of segments. They are written one after the other, and emptied as a whole, the oldest first.
 type ring struct {
-	from, segment int64 // offset of the first one, and bytes of each
+	from, segment int64 // offset of the first segment, and bytes of each
 	rows          [][]ringRow
-	head          int   // segment that is being written
-	used          int64 // bytes of it
-	free          int   // segments behind head that hold nothing
-	withdrawn     int   // segments behind the free ones whose rows are withdrawn, for an epoch to pass
+	head          int   // the segment being written
+	used          int64 // bytes of it in use
+	free          int   // empty segments, which follow head
+	withdrawn     int   // segments behind these whose rows are withdrawn; they are empty after an epoch
 }
 
 type ringRow struct {
@@ -73,18 +77,18 @@ type ringRow struct {
 	at  slab.Location
 }
 
-// partBits returns the bytes of a bit for each row.
+// partBits returns the bytes of a bitset with a bit for each row.
 func partBits(rows int64) int64 { return (rows + 63) / 64 * 8 }
 
-// partIndex returns the memory that a Partial tier takes beside its regions.
+// partIndex returns the memory of a Partial tier without its regions.
 func partIndex(rows int64) int64 { return rows*partRowBytes + partBits(rows) + slab.TailSlack }
 
-// LeastPart returns the least PartOptions.Memory with which OpenPart makes a tier: that of the index and of three rows.
+// LeastPart returns the least PartOptions.Memory that OpenPart accepts: the index and three rows.
 func LeastPart(rows int64, rowBytes int) int64 {
 	return partIndex(rows) + 3*int64(slab.SlotBytes(rowBytes))
 }
 
-// OpenPart returns a tier that holds no rows yet, and takes all its memory.
+// OpenPart returns a tier that holds no rows yet. It allocates all memory that the tier will use.
 func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows, shared: o.Shared}
 	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now()}
@@ -97,7 +101,7 @@ func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	index, bits := o.Rows*8, partBits(o.Rows)
 	memory := o.Memory - partIndex(o.Rows)
 	ring := max(memory/ringShare, 2*slot)
-	if all := o.Rows*slot + 2*slot; memory > all { // as many as there are
+	if all := o.Rows*slot + 2*slot; memory > all { // enough for all rows
 		memory, ring = all, 2*slot
 	}
 	segments := max(2, min(ringSegments, ring/slot))
@@ -131,13 +135,13 @@ func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	return t, nil
 }
 
-// absent is the index's word of a row that the tier does not hold.
+// absent is the index's word for a row that the tier does not hold.
 var absent = slab.NoLocation(slab.Cold)
 
-// Partial says whether the tier may hold a part of its table's rows only.
+// Partial says whether the tier may hold only a part of its table's rows.
 func (t *Tier) Partial() bool { return t.part != nil }
 
-// Holds says whether the tier holds a row. Of a tier that is not Partial that is always so.
+// Holds says whether the tier holds a row. A tier that is not Partial holds all.
 func (t *Tier) Holds(row int64) bool { return t.part == nil || t.at(row).Valid() }
 
 // at returns the index's word of a row of a packed tier.
@@ -145,7 +149,7 @@ func (t *Tier) at(row int64) slab.Location {
 	return slab.Location(atomic.LoadUint64((*uint64)(&t.locations()[row])))
 }
 
-// partBytes returns the stored length of a row, the mean if it is absent.
+// partBytes returns the stored length of a row, or the mean if the row is absent.
 func (t *Tier) partBytes(row int64) int {
 	if l := t.at(row); l.Valid() {
 		return l.Stored(t.rowBytes)
@@ -153,7 +157,8 @@ func (t *Tier) partBytes(row int64) int {
 	return t.part.mean
 }
 
-// Held returns how many rows the tier holds and the bytes of their slots, and, of a Partial one, how many bytes there are for slots.
+// Held returns how many rows the tier holds, and the bytes of their slots. capacity is the bytes for slots of a
+// Partial tier; for others it equals bytes.
 func (t *Tier) Held() (rows, bytes, capacity int64) {
 	if p := t.part; p != nil {
 		return p.held.Load(), p.bytes.Load(), p.main.Capacity() + int64(len(p.ring.rows))*p.ring.segment
@@ -162,19 +167,19 @@ func (t *Tier) Held() (rows, bytes, capacity int64) {
 	return total.Rows, total.StoredBytes, total.StoredBytes
 }
 
-// MainBytes returns the bytes that chosen rows of a Partial tier may take, and those that they take.
+// MainBytes returns the size of the main region of a Partial tier and how much of it is in use, in bytes.
 func (t *Tier) MainBytes() (capacity, used int64) {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
 	return t.part.main.Capacity(), t.part.main.Used()
 }
 
-// MemoryBytes returns the host memory of a Partial tier: rows, index and what else it has for each row.
+// MemoryBytes returns the host memory of a Partial tier: rows, index, times and bits.
 func (t *Tier) MemoryBytes() int64 {
 	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8)
 }
 
-// ListBytes returns the memory of the list of a Partial tier's ring, which is not of MemoryBytes.
+// ListBytes returns the memory of the list of rows in a Partial tier's ring. MemoryBytes does not include it.
 func (t *Tier) ListBytes() (bytes int64) {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
@@ -190,8 +195,8 @@ func (t *Tier) InMain(row int64) bool {
 	return l.Valid() && l.Offset() < t.part.ring.from
 }
 
-// Put writes an absent row to free memory of the main region and returns where it lies there; ok is false if there is no room. No batch reads it
-// before Show.
+// Put writes an absent row to free memory of the main region and returns its location. ok is false if there is no
+// room. No batch reads the row before Show.
 func (t *Tier) Put(stored []byte, compressed bool) (l slab.Location, ok bool) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -210,15 +215,15 @@ func (t *Tier) write(offset int64, stored []byte, compressed bool) slab.Location
 	return slab.Raw(0, offset)
 }
 
-// Staged is a row in stored form, which lies in memory with others.
+// Staged is a row in stored form, at offset At of memory that holds several rows.
 type Staged struct {
 	Row        int64
 	At, Bytes  int
 	Compressed bool
 }
 
-// Fill writes absent rows to the main region, as far as it has room, and shows them: Put and Show of many rows. It returns how many. Neither
-// batches nor devices may know the tier yet. Fill is safe for concurrent use.
+// Fill does Put and Show for many absent rows, as far as the main region has room. It returns how many it has
+// written. Fill is safe for concurrent use. REQUIRES: neither batches nor devices use the tier yet.
 func (t *Tier) Fill(memory []byte, rows []Staged) (held int) {
 	at := make([]slab.Location, len(rows))
 	bytes := int64(0)
@@ -247,12 +252,12 @@ func (t *Tier) Fill(memory []byte, rows []Staged) (held int) {
 	return held
 }
 
-// FillAheadBytes is how many bytes of slots FillAhead has room for.
+// FillAheadBytes returns the bytes of slots that FillAhead has room for.
 func (t *Tier) FillAheadBytes() int64 {
 	return int64(len(t.part.ring.rows)-1) * t.part.ring.segment
 }
 
-// FillAhead is Fill of the ring, but for one segment, so that the first rows that batches read have room there.
+// FillAhead is Fill for the ring. It leaves one segment empty, so that the first rows that batches read have room.
 func (t *Tier) FillAhead(memory []byte, rows []Staged) (held int) {
 	for _, r := range rows {
 		t.writes.Lock()
@@ -267,14 +272,14 @@ func (t *Tier) FillAhead(memory []byte, rows []Staged) (held int) {
 	return held
 }
 
-// PutAhead is Put into the ring. If there is no room, Withdraw gives some up, an epoch later.
+// PutAhead is Put for the ring. If there is no room, Withdraw and, an epoch later, Reuse make some.
 func (t *Tier) PutAhead(row int64, stored []byte, compressed bool) (l slab.Location, ok bool) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
 	return t.putAhead(row, stored, compressed, 0)
 }
 
-// putAhead is PutAhead that leaves so many segments free. REQUIRES: t.writes is locked.
+// putAhead is PutAhead, but leaves the given number of segments empty. REQUIRES: t.writes is locked.
 func (t *Tier) putAhead(row int64, stored []byte, compressed bool, leave int) (l slab.Location, ok bool) {
 	r, n := &t.part.ring, int64(slab.SlotBytes(len(stored)))
 	if r.used+n > r.segment {
@@ -289,8 +294,8 @@ func (t *Tier) putAhead(row int64, stored []byte, compressed bool, leave int) (l
 	return l, true
 }
 
-// Show has the index name the place of a row, which was absent, and returns the word that the devices are to store. prefetched says that no batch has asked
-// for the row yet.
+// Show stores the location of an absent row in the index, and returns the word that devices must store. prefetched
+// says that no batch has asked for the row yet.
 func (t *Tier) Show(row int64, l slab.Location, prefetched bool) Written {
 	if prefetched {
 		atomic.OrUint64(&t.part.ahead.Unused[row>>6], 1<<(row&63))
@@ -300,12 +305,13 @@ func (t *Tier) Show(row int64, l slab.Location, prefetched bool) Written {
 	return t.store(row, l)
 }
 
-// Since returns when a row came to a Partial tier, left it, or was touched, rounded down to a second since the tier was opened.
+// Since returns when a row came to a Partial tier, left it, or was touched, rounded down to a whole second after the
+// tier was opened.
 func (t *Tier) Since(row int64) time.Time {
 	return t.part.begun.Add(time.Duration(atomic.LoadUint32(&t.part.since[row])) * time.Second)
 }
 
-// Touch notes that a row's newest version comes to where it lies now, in a Partial tier or below it.
+// Touch records that a row's newest version arrives now where it lies, in a Partial tier or below it.
 func (t *Tier) Touch(row int64) {
 	atomic.StoreUint32(&t.part.since[row], uint32(time.Since(t.part.begun)/time.Second))
 }
@@ -316,7 +322,8 @@ func (t *Tier) store(row int64, l slab.Location) Written {
 	return Written{uint64(row), uint64(l)}
 }
 
-// Hide makes a row absent that the tier holds, and returns where it lies: an epoch later the place is to be freed.
+// Hide makes a row absent and returns its location, which may be freed an epoch later. REQUIRES: the tier holds the
+// row.
 func (t *Tier) Hide(row int64) (w Written, was slab.Location) {
 	was = t.at(row)
 	t.part.held.Add(-1)
@@ -324,22 +331,22 @@ func (t *Tier) Hide(row int64) (w Written, was slab.Location) {
 	return t.store(row, absent), was
 }
 
-// Free frees the place of a row that Hide made absent, or that Put wrote and Show never showed.
+// Free frees the memory of a row that Hide made absent, or that Put wrote and Show never showed.
 func (t *Tier) Free(l slab.Location) {
 	if l.Offset() >= t.part.ring.from {
-		return // segments are freed whole
+		return // segments are emptied as a whole
 	}
 	t.writes.Lock()
 	defer t.writes.Unlock()
 	t.part.main.Free(l.Offset(), slab.SlotBytes(l.Stored(t.rowBytes)))
 }
 
-// AskedFor takes back that Show has shown a prefetched row which no batch has asked for: a batch has its bytes from elsewhere.
+// AskedFor clears the mark of a prefetched row that no batch has read: a batch has its bytes from elsewhere.
 func (t *Tier) AskedFor(row int64) {
 	atomic.AndUint64(&t.part.ahead.Unused[row>>6], ^(uint64(1) << (row & 63)))
 }
 
-// UsedAhead returns how many prefetched rows a batch has read where Show had them.
+// UsedAhead returns how many prefetched rows batches have read in the tier.
 func (t *Tier) UsedAhead() int64 {
 	if t.part == nil {
 		return 0
@@ -347,16 +354,17 @@ func (t *Tier) UsedAhead() int64 {
 	return t.part.ahead.Used.Load()
 }
 
-// RingRows returns about how many rows the ring holds.
+// RingRows returns about how many rows the ring can hold.
 func (t *Tier) RingRows() int64 {
 	return max(1, int64(len(t.part.ring.rows))*t.part.ring.segment/int64(slab.SlotBytes(t.part.mean)))
 }
 
-// RingBytes returns the length of the ring.
+// RingBytes returns the bytes of the ring.
 func (t *Tier) RingBytes() int64 { return int64(len(t.part.ring.rows)) * t.part.ring.segment }
 
-// Withdraw makes the rows of the ring's oldest segment absent. unused is how many of them were prefetched and read by no batch. An epoch later
-// Reuse makes room of it. ok is false if there is no such segment.
+// Withdraw makes the rows of the ring's oldest segment absent, and returns the words that devices must store. unused
+// is how many of these rows were prefetched and never read. An epoch later the caller must call Reuse. ok is false if
+// there is no such segment.
 func (t *Tier) Withdraw() (words []Written, unused int64, ok bool) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -366,7 +374,7 @@ func (t *Tier) Withdraw() (words []Written, unused int64, ok bool) {
 	}
 	oldest := (r.head + 1 + r.free + r.withdrawn) % len(r.rows)
 	for _, one := range r.rows[oldest] {
-		if t.at(one.row) != one.at { // it has moved, or was never shown
+		if t.at(one.row) != one.at { // the row has moved, or was never shown
 			continue
 		}
 		if bit := uint64(1) << (one.row & 63); atomic.AndUint64(&t.part.ahead.Unused[one.row>>6], ^bit)&bit != 0 {
@@ -380,7 +388,7 @@ func (t *Tier) Withdraw() (words []Written, unused int64, ok bool) {
 	return words, unused, true
 }
 
-// Reuse makes room of the segments that Withdraw has given up.
+// Reuse makes the segments empty that Withdraw has withdrawn. REQUIRES: an epoch has passed.
 func (t *Tier) Reuse() {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -388,8 +396,8 @@ func (t *Tier) Reuse() {
 	t.part.ring.withdrawn = 0
 }
 
-// replace is Write of a Partial tier: the newer version takes the place of the old one, or the row becomes absent if there is no room. An absent row
-// stays absent: its newest version is below the tier.
+// replace is Write for a Partial tier. The new version replaces the old one, or the row becomes absent if there is no
+// room for it. An absent row stays absent, as its newest version is below the tier.
 func (t *Tier) replace(row int64, stored []byte, compressed bool) (w Written, ok bool) {
 	was := t.at(row)
 	if !was.Valid() {
@@ -409,8 +417,9 @@ func (t *Tier) replace(row int64, stored []byte, compressed bool) (w Written, ok
 	return w, now != was
 }
 
-// Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, looking at the table's rows from one on. It
-// returns them, the row to go on from, and how many bytes are left. REQUIRES: 0 ≤ from ≤ the table's rows.
+// Victims appends rows of the main region for which keep is false to rows, until their slots have the given bytes. It
+// looks at the table's rows from number from on. It returns the rows, the number to continue from, and the bytes that
+// are missing. REQUIRES: 0 ≤ from ≤ the table's rows.
 func (t *Tier) Victims(rows []int64, from, bytes int64, keep func(row int64) bool) (all []int64, next, left int64) {
 	for ; from < t.rows && bytes > 0; from++ {
 		row := from

@@ -5,47 +5,49 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Batch has the buffers that reading the misses of one Gather needs.
+// Batch has the buffers for reading the misses of one Gather.
 type Batch struct {
 	// Found and Counters are the results of the lookup.
 	Found, Counters device.Buffer
-	// Counted says that the lookup has counted the misses by page: see Pages.
+	// Counted says that the lookup has counted the misses by page, as Pages asks.
 	Counted bool
 	// Ordered and Buckets are scratch memory: the size of Found, and kernels.OrderBytes.
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
-	// End is how the batch ends, one of its kernels being the reading of the misses.
+	// End says how the batch ends. Reading the misses is one of its kernels.
 	End     kernels.Ending
 	Reading Reading
 	// Absent receives the misses that the tier does not hold. It may be nil if the tier holds all rows.
 	Absent *kernels.Absent
 }
 
-// Reading is how a batch's misses are read. The zero value has the GPU read them in any order.
+// Reading says how a batch's misses are read. In the zero value the GPU reads them in any order.
 type Reading struct {
-	// Ordered has them grouped by the page of their host address first.
+	// Ordered groups them by the page of their host address first.
 	Ordered bool
-	// Units has few blocks read units of neighbouring misses, which suits tables that are BeyondTranslation. It needs Ordered.
+	// Units makes few thread blocks read units of neighbouring misses. That suits tables that are BeyondTranslation.
+	// It needs Ordered.
 	Units bool
-	// Share has the host's processors read a part of them where the table's planner says so. It needs Ordered. nil: the GPU alone.
-	// It must be nil while the stream captures a graph.
+	// Share lets host threads read a part of the misses, as the table's planner decides. If it is nil, the GPU reads
+	// all. It needs Ordered. It must be nil while the stream captures a graph.
 	Share *ShareTable
 }
 
-// Plan enqueues the reads of a batch's misses on a stream. It reuses its kernels, so that a batch allocates nothing. Not safe
-// for concurrent use.
+// Plan enqueues the reads of a batch's misses on a stream. It reuses its kernels, so that a batch allocates nothing.
+// It is not safe for concurrent use.
 type Plan struct {
 	order kernels.Order
 	fetch kernels.Fetch
 	terms kernels.Share
 	open  kernels.ShareOpen
 	share kernels.ShareFetch
-	hosts uint32 // planned fraction of the last batch's misses for the host's processors, in 65536ths
-	// sharer is the Sharer of a shared batch that may not have been enqueued yet, or nil.
+	hosts uint32 // planned fraction of the last batch's misses for host threads, in 65536ths
+	// sharer is the Sharer of a shared batch that may not be enqueued yet, or nil.
 	sharer *Sharer
 }
 
-// Pages returns what the batch's lookup is to count its misses in: no buckets where misses are read in any order.
+// Pages returns the buckets in which the batch's lookup must count its misses by page. There are none if misses are
+// read in any order.
 func (b *Batch) Pages(tier kernels.HostRows) kernels.Pages {
 	if b.Reading.Ordered {
 		return kernels.Pages{Buckets: b.Buckets, Tier: tier}
@@ -53,7 +55,7 @@ func (b *Batch) Pages(tier kernels.HostRows) kernels.Pages {
 	return kernels.Pages{}
 }
 
-// Enqueue reads the misses into the output as b.Reading says. begun passes when the reading has begun.
+// Enqueue enqueues reading the misses into the output as b.Reading says. begun is recorded when the reading begins.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
 	p.hosts = 0
 	p.sharer = nil
@@ -94,8 +96,8 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	return err
 }
 
-// Enqueued is called with the result of enqueueing, if launches are collected in a sequence. After an error the kernels of a
-// shared batch may be missing, and workers must not wait for them.
+// Enqueued is called with the result of enqueueing a sequence, if launches are collected in one. After an error the
+// kernels of a shared batch may be missing. Then workers must not wait for them.
 func (p *Plan) Enqueued(err error) {
 	if err != nil && p.sharer != nil {
 		p.sharer.fail()
@@ -103,8 +105,8 @@ func (p *Plan) Enqueued(err error) {
 	p.sharer = nil
 }
 
-// Chosen returns how the last batch's misses are read, "zero_copy", "zero_copy_ordered" or "shared", and the planned fraction of
-// them for the host's processors.
+// Chosen returns how the last batch's misses are read ("zero_copy", "zero_copy_ordered" or "shared"), and the planned
+// fraction of them for host threads.
 func (p *Plan) Chosen() (strategy string, hostShare float64) {
 	switch {
 	case p.hosts != 0:

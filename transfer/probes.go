@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	probeShare   = 32        // at most one row in so many is replaced, so that their copies take little memory
-	maxProbeRows = 256 << 10 // most rows that are replaced, beyond those of one batch
+	probeShare   = 32        // at most one row in probeShare is replaced, so that their copies take little memory
+	maxProbeRows = 256 << 10 // most rows that are replaced, in addition to those of one batch
 	probeGrain   = 1024      // rows that a goroutine copies at a time
 )
 
-// probeRows are rows all over a table in whose places encoded rows of the sample lie while the codecs are measured. A large table's rows cost a
-// GPU address translations, and the host cache misses, which copies of a few rows would not show.
+// probeRows are rows all over a table whose places hold encoded rows of the sample while the codecs are measured.
+// Reading a large table costs a GPU address translations, and the host cache misses. Copies of a few rows elsewhere
+// would not show that.
 type probeRows struct {
 	tier      kernels.HostRows
-	rows      []int64 // sets of rows, each for one batch, so that no batch finds what the last one left in caches
+	rows      []int64 // sets of rows, one for each batch, so that no batch finds rows in caches that the last one left there
 	sets      int
-	originals []byte        // of these rows
-	bits      device.Buffer // a bit for each row of the table, set for those that are compressed
-	found     device.Buffer // the rows, as a lookup leaves misses
+	originals []byte        // contents of these rows
+	bits      device.Buffer // a bit for each row of the table, set if the row is compressed
+	found     device.Buffer // the rows, as a lookup lists misses
 }
 
-// prepareProbes prepares probe rows. Nothing is written yet.
+// prepareProbes prepares probe rows. It does not write any yet.
 func (m *measuring) prepareProbes() error {
 	p := &m.probes
 	if p.rows != nil {
@@ -57,7 +58,7 @@ func (m *measuring) prepareProbes() error {
 	return nil
 }
 
-// each calls do for every probe row's place, on all processors.
+// each calls do for the place of every probe row, on all processors.
 func (p *probeRows) each(do func(i int, place []byte)) {
 	mem := p.tier.Mem.Bytes()
 	host.Workers(0).For(len(p.rows), probeGrain, func(from, to int) {
@@ -67,13 +68,13 @@ func (p *probeRows) each(do func(i int, place []byte)) {
 	})
 }
 
-// restore puts the table's rows back into their places. No kernel may run.
+// restore puts the table's rows back into their places. REQUIRES: no kernel runs.
 func (p *probeRows) restore() {
 	p.each(func(i int, place []byte) { copy(place, p.originals[i*len(place):]) })
 	p.rows, p.originals = nil, nil
 }
 
-// write puts a codec's encoded rows into the places, and sets the row bits. The stream must be idle.
+// write puts a codec's encoded rows into the places, and sets the row bits. REQUIRES: the stream is idle.
 func (p *probeRows) write(m *measuring, encoded [][]byte) error {
 	p.each(func(i int, place []byte) { copy(place, encoded[i%len(encoded)]) })
 	coded, sum := 0, 0
@@ -98,7 +99,7 @@ func (p *probeRows) write(m *measuring, encoded [][]byte) error {
 		return err
 	}
 	slices.Sort(raw)
-	words := make([]uint64, 0, 2*len(raw)) // their numbers and their bits
+	words := make([]uint64, 0, 2*len(raw)) // index and value of each changed word of the bits
 	for _, row := range raw {
 		if n := len(words); n == 0 || words[n-2] != uint64(row/64) {
 			words = append(words, uint64(row/64), ^uint64(0))
@@ -114,7 +115,8 @@ func (p *probeRows) write(m *measuring, encoded [][]byte) error {
 	return errors.Join(m.s.Launch(&kernels.Store{Target: p.bits, Words: list}), m.s.Synchronize())
 }
 
-// codedMisses returns the seconds in which an encoded row of the table is read and decoded, in the order and with the help that misses have.
+// codedMisses returns the seconds for reading and decoding an encoded row of the table. Rows are read in the order of
+// misses, and shared as misses are.
 func (m *measuring) codedMisses(k registry.Trained) (float64, error) {
 	c, free, err := m.attach(k.Codec)
 	if err != nil {

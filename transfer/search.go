@@ -8,29 +8,32 @@ import (
 )
 
 const (
-	// equalShare is the bytes of rows for which the search for equal rows has an entry of 8 bytes, and leastEqualSlots the fewest entries.
+	// The search for equal rows has one entry, of 8 bytes, for each equalShare bytes of rows, and at least
+	// leastEqualSlots entries.
 	equalShare      = 512
 	leastEqualSlots = 1 << 12
-	// equalBucket is the entries among which a row has its own: a cache line.
+	// equalBucket is the number of entries in which a row may be entered: one cache line.
 	equalBucket = 8
-	// equalGroup is the rows that are looked up together, so that none waits for memory alone.
+	// equalGroup is how many rows are looked up together, so that their memory reads overlap.
 	equalGroup = 64
 
-	// An entry of the search: 1 + a row's number, whether another row was found to be equal, and bits of the hash.
+	// An entry of the search: 1 + a row's number, a bit that is set if another row was found equal, and bits of the
+	// hash.
 	equalRowBits = 47
 	equalFound   = 1 << equalRowBits
 	equalTag     = 1<<64 - equalFound<<1
 )
 
-// equalSearch finds rows whose bytes are those of another row. It knows as many rows as it has entries: those that another was equal to, and the latest of the
-// others. So it finds all rows that are like a frequent one, and in tables whose rows have 512 bytes or more on average nearly every repeat. It takes a
-// sixty-fourth to a thirty-second of the rows' bytes. It is safe for concurrent use.
+// equalSearch finds rows whose bytes are equal to those of another row. It knows as many rows as it has entries. Rows
+// to which another was equal stay; of the others only the latest stay. So it finds all rows that are equal to a
+// frequent one. In tables whose rows have 512 bytes or more on average, it finds nearly every repeated row. It takes
+// 1/64 to 1/32 of the rows' bytes. It is safe for concurrent use.
 type equalSearch struct {
-	slots  []uint64     // entries, in buckets that are filled from the front. They are changed by compare-and-swap
+	slots  []uint64     // entries, in buckets that are filled from the front; changed by compare-and-swap
 	memory *numa.Memory // of slots, to be freed
 }
 
-// newEqualSearch returns a search in so many rows of so many bytes.
+// newEqualSearch returns a search among the given number of rows, which have the given bytes together.
 func newEqualSearch(bytes, rows int64) (s equalSearch) {
 	slots := max(leastEqualSlots, bytes/equalShare)
 	slots = max(equalBucket, min(slots, 2*rows, 1<<32))
@@ -43,7 +46,7 @@ func (s *equalSearch) bucket(hash uint64) uint64 {
 	return hash & uint64(len(s.slots)-1) &^ (equalBucket - 1)
 }
 
-// fetch loads the buckets of hashes, so that find does not wait for one after the other.
+// fetch loads the buckets of hashes all at once, so that find need not wait for each.
 func (s *equalSearch) fetch(hashes []uint64) {
 	sum := uint64(0)
 	for _, h := range hashes {
@@ -58,8 +61,9 @@ func touch(uint64) {}
 // rowOf returns the row of an entry.
 func rowOf(entry uint64) int64 { return int64(entry&(equalFound-1)) - 1 }
 
-// find returns another row, and its entry, if same says that its bytes are those of the given row; or it enters the row. hash is that of the row. The other row
-// keeps its entry from now on.
+// find looks for another row for which same returns true, which compares its bytes with the given row's. It returns
+// that row and its entry, which keeps the row from now on. If there is none, find enters the given row. hash is the
+// given row's hash.
 func (s *equalSearch) find(row int64, hash uint64, same func(other int64) bool) (other int64, slot uint64, ok bool) {
 	bucket := s.slots[s.bucket(hash):][:equalBucket]
 	for {
@@ -85,7 +89,7 @@ func (s *equalSearch) find(row int64, hash uint64, same func(other int64) bool) 
 	}
 }
 
-// peek returns the row of an entry that has the bits of a hash, -1 if there is none.
+// peek returns the row of an entry that has the hash's bits, or -1 if there is none.
 func (s *equalSearch) peek(hash uint64) int64 {
 	for i := range s.slots[s.bucket(hash):][:equalBucket] {
 		if x := atomic.LoadUint64(&s.slots[s.bucket(hash)+uint64(i)]); x != 0 && (x^hash)&equalTag == 0 {
@@ -95,7 +99,7 @@ func (s *equalSearch) peek(hash uint64) int64 {
 	return -1
 }
 
-// keep has an entry stay. It returns false if another row has taken its place.
+// keep makes an entry stay. It returns false if another row has replaced it.
 func (s *equalSearch) keep(at *uint64, entry uint64) bool {
 	return entry&equalFound != 0 || atomic.CompareAndSwapUint64(at, entry, entry|equalFound) || atomic.LoadUint64(at) == entry|equalFound
 }

@@ -33,33 +33,34 @@ type Sharer struct {
 	device     device.Device
 	threads    int
 	terms      kernels.Share
-	pieces     bool          // a table's Piece depends on its rows; that of terms is the longest
+	pieces     bool          // each table's Piece depends on its rows; terms has the longest
 	staging    device.Buffer // page-locked
 	copies     device.Stream
 	host       *abi.ShareHost
 	enqueued   atomic.Uint32 // ShareFetches
-	failed     atomic.Bool   // copies or launches could not be enqueued: no later batch is shared
+	failed     atomic.Bool   // copies or launches could not be enqueued, so no later batch is shared
 	closing    atomic.Bool
 	kept       atomic.Int32 // workers that are pinned to ShareOptions.CPUs
 	workers    sync.WaitGroup
-	wake       chan struct{}   // the first worker's
-	wakeOthers []chan struct{} // the others'
-	done       chan struct{}   // closed when the workers are to end
+	wake       chan struct{}   // wakes the first worker
+	wakeOthers []chan struct{} // wake the others
+	done       chan struct{}   // closed to end the workers
 	work       shareWork
-	stall      func(piece int, first bool) // tests: called before a piece is gathered; first says that the first worker calls it
+	stall      func(piece int, first bool) // for tests; called before a piece is gathered; first says that the first worker calls it
 
 	mu struct {
 		sync.Mutex
 		tables  []*ShareTable // by ShareTable.terms.Tier; nil where one was released
-		serving *ShareTable   // the one whose rows workers may be reading
-		left    *sync.Cond    // serving has become nil
+		serving *ShareTable   // the table whose rows workers may be reading
+		left    *sync.Cond    // signals that serving has become nil
 	}
 }
 
-// ShareOptions say how a device's misses are shared. The zero value of a field is its default.
+// ShareOptions say how a device's misses are shared. The zero value of a field selects its default.
 type ShareOptions struct {
-	// Threads is the number of goroutines that gather rows, 1 to 1024. Each keeps a processor busy during a batch. If there are more
-	// than 8, only so many of them work that 4 of the processors stay free, but at least 8. Default: half of GOMAXPROCS, at most 8.
+	// Threads is the number of goroutines that gather rows, 1 to 1024. Each keeps a processor busy during a batch. If
+	// there are more than 8, only as many of them work as leave 4 processors free, but at least 8. Default: half of
+	// GOMAXPROCS, at most 8.
 	Threads int
 	// StageBytes is the size of the staging memory, in page-locked memory and again on the device. Misses for which it has no room are
 	// fetched by the device. Default 128 MiB, room for 262,144 rows of 512 bytes.
@@ -69,15 +70,15 @@ type ShareOptions struct {
 	Piece, Unit int
 	// Timeout is how long the device waits for the next piece to arrive. Default 1 ms.
 	Timeout time.Duration
-	// Nodes are the memory nodes of the host on which the page-locked memory is to lie. If there are none, the backend chooses.
+	// Nodes are the memory nodes of the host for the page-locked memory. If there are none, the backend chooses.
 	Nodes []int
-	// CPUs are the processors to which all workers but the first are pinned, if at least Threads of them may be used. If there are
-	// none, workers are not pinned.
+	// CPUs are the processors to which all workers except the first are pinned, if at least Threads of them may be
+	// used. If there are none, workers are not pinned.
 	CPUs []int
 	// Always shares every batch of every table, even if that is slower. For tests.
 	Always bool
 
-	stall func(piece int, first bool) // tests: workers run in Go, and call it before they gather a piece
+	stall func(piece int, first bool) // for tests; workers run in Go, and call it before they gather a piece
 }
 
 // validate checks options whose defaults are set. Only Unit may still be 0.
@@ -99,7 +100,7 @@ func (o *ShareOptions) validate() error {
 	return nil
 }
 
-// shareUnit returns the default of Unit. The default for short rows is a multiple of the other.
+// shareUnit returns the default of Unit. The default for short rows is a multiple of the others.
 func shareUnit(rowBytes int) int {
 	switch {
 	case rowBytes <= 256:
@@ -110,7 +111,8 @@ func shareUnit(rowBytes int) int {
 	return 16
 }
 
-// sharePiece returns the default of Piece, a multiple of 64: of longer rows about 128 KiB, so that a piece takes a worker no longer.
+// sharePiece returns the default of Piece, a multiple of 64. For long rows a piece has about 128 KiB, so that it
+// takes a worker no longer.
 func sharePiece(rowBytes int) int {
 	if rowBytes <= abi.ShareRow {
 		return defaultPiece
@@ -135,10 +137,11 @@ var ErrNoShare = errors.New("transfer: misses cannot be shared")
 // defaultShareThreads returns the default of Threads. It leaves processors free.
 func defaultShareThreads() int { return min(maxDefaultThreads, runtime.GOMAXPROCS(0)/2) }
 
-// activeThreads returns how many of the threads gather rows. processors is the number of processors, near the number of those near the
-// device, to which workers are pinned if there are at least as many as threads. If workers kept all processors busy, the system would
-// suspend the first worker or the caller for milliseconds: with 15 threads on 16 processors, nothing arrived for longer than the
-// time-out in 56 of 7,120 batches; with 4 to 12 threads, in none of 4,740. 12 threads were as fast as 15.
+// activeThreads returns how many of the threads gather rows. processors is the number of processors, and near the
+// number of those near the device. Workers are pinned to the near ones if there are at least as many as threads. If
+// workers kept all processors busy, the system would suspend the first worker or the caller for milliseconds. With 15
+// threads on 16 processors, nothing arrived for longer than the time-out in 56 of 7,120 batches. With 4 to 12
+// threads, that happened in none of 4,740. 12 threads were as fast as 15.
 func activeThreads(threads, processors, near int) int {
 	if near >= threads {
 		processors = min(processors, near)
@@ -146,7 +149,8 @@ func activeThreads(threads, processors, near int) int {
 	return min(threads, max(maxDefaultThreads, processors-spareProcessors))
 }
 
-// NewSharer allocates a device's staging memory and starts its workers. Only GPUs open shares: see kernels.ShareOpen.
+// NewSharer allocates a device's staging memory and starts its workers. Only GPUs can share misses
+// (kernels.ShareOpen).
 func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	if o.Threads == 0 {
 		o.Threads = max(1, defaultShareThreads())
@@ -253,7 +257,7 @@ func (s *Sharer) writeValue(offset int64, value uint32) error {
 	return s.copies.(device.ValueWriter).WriteValue32(s.terms.Device.Slice(offset, offset+4), value)
 }
 
-// expect wakes the workers, which then look for a share that is about to be enqueued.
+// expect wakes the workers. They then look for a share that is about to be enqueued.
 func (s *Sharer) expect() {
 	s.enqueued.Add(1)
 	select {

@@ -46,8 +46,8 @@ const (
 	shareLate      = 3
 	shareLateAfter = 100 * time.Microsecond
 	shareSpares    = 8
-	// The first worker sends shareSend pieces at a time, because a copy and its word take it 5 to 6 µs in the driver, a third of the time
-	// for gathering a piece. It sends fewer at the beginning, at the end, and after shareLateAfter.
+	// The first worker sends shareSend pieces at a time. A copy and its word take it 5 to 6 µs in the driver, a third
+	// of the time for gathering a piece. It sends fewer at the beginning, at the end, and after shareLateAfter.
 	shareSend = 8
 )
 

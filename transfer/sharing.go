@@ -5,23 +5,26 @@ import (
 	"math/bits"
 )
 
-// Sharing says how many rows of a table share slots, by the number of rows that are equal: class c is of places and groups of 2^(c-1) to 2^c - 1 rows.
+// Sharing says how many rows of a table share slots. Class c counts places and groups of 2^(c-1) to 2^c - 1 equal
+// rows: their rows, their slots, and the bytes of these slots.
 type Sharing [64]struct{ Rows, Slots, Bytes int64 }
 
-// Add adds a slot of so many bytes that rows share.
+// Add adds a slot of the given bytes that the given number of rows share.
 func (s *Sharing) Add(rows, bytes int64) {
 	c := &s[bits.Len64(uint64(rows))]
 	c.Rows, c.Slots, c.Bytes = c.Rows+rows, c.Slots+1, c.Bytes+bytes
 }
 
-// needed is the expected share of a class's slots that a cache has which holds each of the class's rows with a probability.
+// needed returns the expected share of a class's slots in a cache that holds each row of the class with probability
+// held.
 func (s *Sharing) needed(class int, held float64) float64 {
 	return 1 - math.Pow(1-held, float64(s[class].Rows)/float64(s[class].Slots))
 }
 
-// Prices returns, for each class, the share of its slot that a cached row is expected to pay for in a cache that holds a share of rows without equals: a slot costs the
-// same for one row as for all that are equal, but a cache that holds few rows seldom holds the equal of one. mapBytes is what a row takes beside its slot.
-// held is the share of a class's rows that is cached at that price, if the number of rows of a use grows as the use falls.
+// Prices returns, for each class, the share of its slot that a cached row is expected to pay for. share is the share
+// of rows without equals that the cache holds. One slot serves all equal rows, but a cache that holds few rows seldom
+// holds a row's equal. mapBytes is what a cached row takes in addition to its slot. held is the share of a class's
+// rows that is cached at that price, assuming that the number of rows with a given use grows as the use falls.
 func (s *Sharing) Prices(share, mapBytes float64) (prices, held Prices) {
 	share = max(0, min(1, share))
 	for c := range s {
@@ -38,15 +41,16 @@ func (s *Sharing) Prices(share, mapBytes float64) (prices, held Prices) {
 	return prices, held
 }
 
-// Prices are shares of slots, by the classes of Sharing.
+// Prices are shares of a slot, by class of Sharing.
 type Prices [len(Sharing{})]float64
 
-// Of returns the price of one of so many rows with a slot of so many bytes, at least 1.
+// Of returns the price of a row with the given number of equal rows and slot bytes, at least 1 byte.
 func (p *Prices) Of(rows, bytes int64) int64 {
 	return max(1, int64(p[bits.Len64(uint64(max(1, rows)))]*float64(bytes)))
 }
 
-// Cached returns how many rows a cache holds, and their slot bytes, if it holds a share of the rows without equals, whose slots and number are given.
+// Cached returns how many rows a cache holds, and their slot bytes, if it holds the given share of the rows without
+// equals. alone is the number of rows without equals, and slots the bytes of their slots.
 func (s *Sharing) Cached(share, mapBytes float64, alone, slots int64) (rows, bytes float64) {
 	rows, bytes = share*float64(alone), share*float64(slots)
 	_, held := s.Prices(share, mapBytes)
@@ -59,10 +63,11 @@ func (s *Sharing) Cached(share, mapBytes float64, alone, slots int64) (rows, byt
 	return rows, bytes
 }
 
-// Sharing returns how many rows shared slots when the tier was loaded.
+// Sharing returns which rows shared slots when the tier was loaded.
 func (t *Tier) Sharing() *Sharing { return &t.sharing }
 
-// Share returns the share of rows without equals in a cache with so many bytes of slots and, if maps is true, of what rows take beside them: see Cached.
+// Share returns the share of rows without equals in a cache of the given bytes. The bytes are for slots and, if maps
+// is true, for what else rows take: mapBytes each. alone and slots are as in Cached.
 func (s *Sharing) Share(bytes int64, maps bool, mapBytes float64, alone, slots int64) float64 {
 	low, high := 0.0, 1.0
 	for range 40 {

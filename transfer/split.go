@@ -16,13 +16,13 @@ import (
 // than a small part of the misses; the iteration converges from either side all the same.
 type split struct {
 	odds   [splitRecent]float64 // logarithms of the last odds, a ring buffer
-	learnt int                  // number of odds put in
+	learnt int                  // number of odds recorded
 	gaveUp bool                 // in the last batch the device timed out waiting for the host
 }
 
 const (
 	splitRecent = 5
-	splitLeast  = 0.05 // of the misses, so that the host's speed is still measured
+	splitLeast  = 0.05 // the host's least fraction, so that its speed is still measured
 	splitMost   = 0.95
 )
 

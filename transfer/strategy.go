@@ -11,18 +11,20 @@ import (
 // Sharing is tried for small rows of large tables, which the device's TLB does not cover, in batches that are long enough for
 // the host to take part. Where it pays was measured: docs/notebook/shared-misses.md.
 const (
-	shareTier     = 4 << 30 // least bytes of the tier
-	shareRow      = 768     // most bytes of a row
-	unitsTier     = 6 << 30 // the same for reading by units without sharing: see BeyondTranslation
-	unitsRow      = 1024
-	shareBatch    = 16384 // least rows of a batch
-	shareGain     = 0.97  // sharing stops if it takes more than this fraction of the time without
-	shareTrial    = 8     // batches before the first comparison
-	shareMeasure  = 64    // one in so many batches is not shared, to measure its time; batches between comparisons that are in favour of sharing
-	shareCompared = 8     // timed batches of each way in a comparison
-	shareAgain    = 32    // batches without sharing after the first comparison that is against it; twice as many after each further one
-	shareRetry    = 256   // the most of these
-	shareBeginsAt = 0.5   // the host's first fraction
+	shareTier  = 4 << 30 // least bytes of the tier
+	shareRow   = 768     // most bytes of a row
+	unitsTier  = 6 << 30 // the same for reading by units without sharing (BeyondTranslation)
+	unitsRow   = 1024
+	shareBatch = 16384 // least rows of a batch
+	shareGain  = 0.97  // sharing stops if it takes more than this fraction of the time without
+	shareTrial = 8     // batches before the first comparison
+	// One in shareMeasure batches is not shared, to measure its time. A comparison that favours sharing is followed by as
+	// many batches before the next one.
+	shareMeasure  = 64
+	shareCompared = 8   // timed batches of each way in a comparison
+	shareAgain    = 32  // batches without sharing after the first comparison that is against it; twice as many after each further one
+	shareRetry    = 256 // the most of these
+	shareBeginsAt = 0.5 // the host's first fraction
 )
 
 // shareHostBlocks is the number of thread blocks that start on the host's part of a shared batch. With 16, the host had gathered
@@ -58,7 +60,7 @@ type ShareTable struct {
 	tier   kernels.HostRows
 	terms  kernels.Share
 	always bool
-	mu     *shareLearnt // one for all tables that Moved makes of each other
+	mu     *shareLearnt // shared by all tables that Moved derives from each other
 }
 
 // shareLearnt is what was measured of the batches of a table.
@@ -67,18 +69,18 @@ type ShareTable struct {
 // end between them. So a mean that is not below starts a comparison, in which batches are shared and not shared in turns; it alone decides.
 type shareLearnt struct {
 	sync.Mutex
-	stamp           uint32 // of the last times that were used
+	stamp           uint32 // of the latest times that were used
 	split           split
 	fraction        float64 // of the misses, for the host
 	alone, shared   float64 // mean nanoseconds a miss, without and with sharing
 	batches         int     // since the last comparison
-	pause           int     // batches until the next one, at least
+	pause           int     // least number of batches until the next comparison
 	alternate       int
 	comparing       bool
-	compared        struct{ alone, shared comparedTimes } // in the comparison under way, or the last one
-	against         int                                   // the number of the last comparisons that were against sharing
+	compared        struct{ alone, shared comparedTimes } // of the comparison under way, or of the last one
+	against         int                                   // how many of the last comparisons in a row were against sharing
 	dropped         bool
-	sharedN, aloneN int64 // numbers of batches
+	sharedN, aloneN int64 // number of batches
 	gaveUp          int64
 }
 
@@ -108,11 +110,11 @@ func (l *shareLearnt) compare() {
 	l.comparing, l.dropped, l.batches = true, false, 0
 }
 
-// decide ends a comparison that has enough times.
+// decide ends the comparison if it has enough times.
 func (l *shareLearnt) decide() {
 	c := &l.compared
 	enough := c.alone.n == shareCompared && c.shared.n == shareCompared
-	if !enough && l.batches < 8*shareCompared { // many enqueued batches end unseen, between two others
+	if !enough && l.batches < 8*shareCompared { // if many batches are enqueued, those between two others end unseen
 		return
 	}
 	l.comparing, l.batches = false, 0
@@ -135,7 +137,7 @@ func (l *shareLearnt) decide() {
 type ShareStats struct {
 	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay".
 	Strategy string
-	// Fraction is the fraction of a shared batch's misses that the host's processors gather.
+	// Fraction is the fraction of a shared batch's misses that host threads gather.
 	Fraction float64
 	// Shared and Alone are the numbers of batches with and without sharing. GaveUp is the number of shared batches in which
 	// the device timed out waiting for the host.
@@ -144,13 +146,13 @@ type ShareStats struct {
 	SharedNanos, AloneNanos float64
 }
 
-// BeyondTranslation says whether a table is so large, and its rows so short, that a GPU's reads of its misses cost address
-// translation, not bytes, so that it reads them by units.
+// BeyondTranslation says whether a GPU's reads of a table's misses are limited by address translation, not by bytes.
+// Such tables are large and have short rows. A GPU reads their misses by units.
 func BeyondTranslation(tier kernels.HostRows) bool {
 	return tier.Mem.Size() >= unitsTier && tier.RowBytes <= unitsRow
 }
 
-// Always says whether every batch of the table is shared, as tests have it.
+// Always says whether every batch of the table is shared, as tests ask for.
 func (t *ShareTable) Always() bool { return t != nil && t.always }
 
 // Shareable reports whether sharing a table's misses is worth trying.
@@ -158,8 +160,8 @@ func Shareable(tier kernels.HostRows) bool {
 	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
 }
 
-// Table registers a table's host tier, or returns nil if sharing is not tried for it. The tier must not be closed before the
-// Sharer.
+// Table registers a table's host tier, or returns nil if sharing is not tried for it. The Sharer must be closed
+// before the tier.
 func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	always := s != nil && s.terms.Least == 1
 	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
@@ -196,8 +198,8 @@ func (s *Sharer) register(t *ShareTable) {
 	t.terms.Tier, s.mu.tables[n] = uint32(n), t
 }
 
-// Moved returns the table for batches that read its rows from elsewhere, as after Tier.Repack, with all that was learnt of it. Batches that have
-// begun go on with t. Once they have ended, t is to be released. t may be nil.
+// Moved returns the table for batches that read its rows from elsewhere, as after Tier.Repack. It keeps all that was
+// learnt of the table. Batches that have begun go on with t. When they have ended, t must be released. t may be nil.
 func (t *ShareTable) Moved(tier kernels.HostRows) *ShareTable {
 	if t == nil {
 		return nil
@@ -207,9 +209,10 @@ func (t *ShareTable) Moved(tier kernels.HostRows) *ShareTable {
 	return moved
 }
 
-// Release waits until no worker reads the table's rows, and keeps workers from it afterwards, so that the rows' memory can be freed. A worker may
-// be late: it may still gather rows for a batch that has ended, because the device had given up waiting for it. All batches of t must have
-// ended. t may be nil, released already, or of a Sharer that is closed.
+// Release waits until no worker reads the table's rows, and prevents workers from reading them afterwards. Then the
+// rows' memory can be freed. Workers may outlast batches: a late one may still gather rows for a batch that has
+// ended, because the device gave up waiting for it. t may be nil, released already, or of a Sharer that is closed.
+// REQUIRES: all batches of t have ended.
 func (t *ShareTable) Release() {
 	if t == nil {
 		return
@@ -225,8 +228,8 @@ func (t *ShareTable) Release() {
 	}
 }
 
-// begin has a table that has not been read yet begin with what another one has learnt: the split, and the time without sharing if the rows are
-// as long.
+// begin makes a table that has not been read yet start with what another one has learnt. That is the split and, if
+// the rows are as long, the time without sharing.
 func (t *ShareTable) begin(from *ShareTable) {
 	from.mu.Lock()
 	from.learnLocked()
@@ -240,8 +243,8 @@ func (t *ShareTable) begin(from *ShareTable) {
 	}
 }
 
-// next learns from the last shared batch that has ended, and returns the terms of the next one. If it returns false, the batch
-// is neither shared nor measured.
+// next learns from the last shared batch that has ended, and returns the terms of the next one. If it returns false,
+// the batch is neither shared nor measured.
 func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,7 +266,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	case t.always:
 	case t.mu.dropped:
 		alone = true
-		if !BeyondTranslation(t.tier) { // kernels.Fetch reads it, which is not timed
+		if !BeyondTranslation(t.tier) { // kernels.Fetch reads it, and is not timed
 			t.mu.aloneN++
 			return terms, false
 		}
@@ -292,7 +295,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	return terms, true
 }
 
-// learnLocked uses the times of the last batch, if it was this table's. REQUIRES: t.mu is locked.
+// learnLocked uses the times of the last shared batch, if it was this table's. REQUIRES: t.mu is locked.
 func (t *ShareTable) learnLocked() {
 	times, ok := t.sharer.host.LastTimes()
 	if !ok || times.Stamp == t.mu.stamp || times.Tier != t.terms.Tier || times.Misses == 0 {
@@ -318,8 +321,9 @@ func (t *ShareTable) learnLocked() {
 	t.mu.fraction = t.mu.split.fraction()
 }
 
-// movingMean returns an exponential moving average. A value above twice the mean counts as twice the mean: a single batch of 10 ms,
-// in which the system had preempted a thread, once stopped sharing that took less than half the time without.
+// movingMean returns an exponential moving average. A value above twice the mean counts as twice the mean. Without
+// this, a single batch of 10 ms, in which the system had preempted a thread, once stopped sharing. Sharing then took
+// less than half the time without.
 func movingMean(mean, x float64) float64 {
 	if mean == 0 {
 		return x

@@ -52,44 +52,44 @@ func roundUp(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 // Tier is the host tier of one table.
 type Tier struct {
 	mode        Mode
-	rows        int64        // number of rows when loaded
+	rows        int64        // number when loaded
 	added       atomic.Int64 // rows added since
-	capacity    int64        // most rows
+	capacity    int64        // most rows that the tier can grow to
 	rowBytes    int
 	codec       codec.Codec      // nil if all rows are raw
 	home        device.Device    // allocates the memory
 	host        kernels.HostRows // its buffers are host memory
-	writes      sync.RWMutex     // locked by Write, Grow and Repack, and for reading by methods that may run beside them
+	writes      sync.RWMutex     // locked by Write, Grow and Repack; locked for reading by methods that may run beside them
 	total       Totals
 	trained     Totals           // totals when loaded
 	choice      *registry.Choice // nil if the codec was named
 	tail        *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
 	tailFrom    int64
-	several     bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
-	sharers     sharers                      // packed: how many of these lie at each such place
-	sharedBytes int64                        // of the slots of these places, or of groups
-	sharing     Sharing                      // of these places or groups when the tier was loaded
+	several     bitset                       // packed: rows at shared places, which are never written to; nil if there are none
+	sharers     sharers                      // packed: how many of these rows lie at each shared place
+	sharedBytes int64                        // slot bytes of these places, or of groups
+	sharing     Sharing                      // shared places or groups when the tier was loaded
 	packs       uint32                       // packed: how often Repack has run
-	shares      atomic.Bool                  // there may be rows that share a place, or a group
-	groups      *groups                      // in place: rows that are equal; nil if there are none
-	owned       int64                        // packed: rows from this one on share the row of zeros until they are written
+	shares      atomic.Bool                  // some rows may share a place or a group
+	groups      *groups                      // in place: equal rows; nil if there are none
+	owned       int64                        // packed: rows from this number on share the row of zeros until they are written
 	nodes       []int                        // memory nodes that the rows should be on; empty for any
 	lies        NodeMemory                   // where the rows are
-	adopted     []byte                       // the caller's memory that holds the rows; nil if the tier has memory of its own
-	length      atomic.Pointer[atomic.Int64] // of a tier of another process: its number of rows
+	adopted     []byte                       // the caller's memory with the rows; nil if the tier has its own memory
+	length      atomic.Pointer[atomic.Int64] // in a tier of another process: its number of rows
 	part        *part                        // nil if the tier holds all rows
 	vacated     bool                         // rows are elsewhere: see Vacate
-	shared      bool                         // rows, and what Attach copies to devices, are memory that other processes can map
+	shared      bool                         // rows, and what Attach copies to devices, are in memory that other processes can map
 }
 
 // Totals are sums over all rows of a tier.
 type Totals struct {
 	Rows, RawRows int64
-	// RawBytes is Rows × row bytes. StoredBytes is the length of all rows as stored. SlotBytes is the length of their slots if
-	// all were in slabs, where each place or group of EqualRows has one slot.
+	// RawBytes is Rows × row bytes. StoredBytes is the length of all rows as stored. SlotBytes is the length of their
+	// slots if all were in slabs; rows of one place or group share a slot.
 	RawBytes, StoredBytes, SlotBytes int64
-	// EqualRows are the rows that are stored in the same bytes as others: those at one place of a packed tier, or in groups of rows in place. A row that is written
-	// leaves the others; the last one still counts.
+	// EqualRows is the number of rows that share a place of a packed tier, or a group of an in-place tier. A row that
+	// is written leaves its place or group. The last row there still counts.
 	EqualRows int64
 }
 
@@ -101,8 +101,8 @@ func (t *Tier) Rows() int64 {
 	return t.rows + t.added.Load()
 }
 
-// Elsewhere returns the tier of another process that shares its memory, for its schema: it has no rows to read or write, which batches read by a
-// kernels.HostRows. SetLength says where its number of rows is.
+// Elsewhere returns a tier that stands for the tier of another process, which shares its memory. It has the schema
+// only: batches read the rows by a kernels.HostRows. SetLength says where its number of rows is.
 func Elsewhere(mode Mode, rowBytes int, capacity int64, c codec.Codec) *Tier {
 	return &Tier{mode: mode, rowBytes: rowBytes, capacity: capacity, codec: c}
 }
@@ -131,7 +131,7 @@ func (t *Tier) Totals() Totals {
 	return total
 }
 
-// TrainedRatio returns raw ÷ stored bytes of the rows as loaded. Rows that were written later are not included.
+// TrainedRatio returns raw ÷ stored bytes of the rows as loaded. It does not include rows written later.
 func (t *Tier) TrainedRatio() float64 {
 	return float64(t.trained.RawBytes) / float64(max(1, t.trained.StoredBytes))
 }
@@ -146,7 +146,7 @@ func (t *Tier) HostBytes() int64 {
 	return t.host.Mem.Size()
 }
 
-// EqualBytes returns the memory of what says which rows are equal, in bytes.
+// EqualBytes returns the memory that records which rows are equal, in bytes.
 func (t *Tier) EqualBytes() int64 {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
@@ -163,7 +163,8 @@ func (t *Tier) IndexBytes() int64 {
 // BitmaskBytes returns the memory of the row bits on each device, in bytes.
 func (t *Tier) BitmaskBytes() int64 { return t.host.Compressed.Size() }
 
-// Stored returns the stored bytes of a row and whether they are compressed, or ErrAbsent. The caller must not use them once a Write may run.
+// Stored returns the stored bytes of a row and whether they are compressed, or ErrAbsent. The bytes are valid until
+// the next Write.
 func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	stored, compressed = t.host.Stored(row)
 	if stored == nil && t.part != nil {
@@ -179,9 +180,10 @@ func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	return stored, compressed, nil
 }
 
-// StoredBytes returns the length of a row as stored; of an absent row the mean of the table. It is safe beside Write.
+// StoredBytes returns the length of a row as stored. For an absent row it is the mean of the table. It may run beside
+// Write.
 func (t *Tier) StoredBytes(row int64) (int, error) {
-	if t.codec == nil { // no memory is read, and no lock is passed from one processor to another
+	if t.codec == nil { // reads no memory and takes no lock
 		return t.rowBytes, nil
 	}
 	t.writes.RLock()
@@ -193,8 +195,8 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 	return len(stored), err
 }
 
-// StoredLengths sets lengths to the lengths of the first rows as stored, -1 for rows that do not read back. All processors read. No Write or
-// Repack may run. Once the context has ended, no further lengths are set.
+// StoredLengths sets lengths to the stored lengths of the first rows, or -1 for rows that cannot be read. It works on
+// all processors. Once the context has ended, it sets no further lengths. REQUIRES: no Write or Repack runs.
 func (t *Tier) StoredLengths(ctx context.Context, lengths []int32) {
 	interruptible{host.Workers(0), ctx}.For(len(lengths), 1<<14, func(from, to int) {
 		for row := from; row < to; row++ {
@@ -209,8 +211,8 @@ func (t *Tier) StoredLengths(ctx context.Context, lengths []int32) {
 	})
 }
 
-// TryStoredBytes sets lengths to the lengths of the rows as stored. It does not wait: while a Write or Repack runs, and for
-// corrupt rows, lengths are -1.
+// TryStoredBytes sets lengths to the stored lengths of the rows. It does not wait: if a Write or Repack runs, all
+// lengths are -1. So are those of corrupt rows.
 func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
 	known := t.length.Load() == nil && t.writes.TryRLock()
 	if known {
@@ -226,7 +228,7 @@ func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
 	}
 }
 
-// SlotBytes returns the length of the row's slot in a slab. It is safe beside Write.
+// SlotBytes returns the length of the row's slot in a slab. It may run beside Write.
 func (t *Tier) SlotBytes(row int64) (int, error) {
 	n, err := t.StoredBytes(row)
 	return slab.SlotBytes(n), err
@@ -267,8 +269,8 @@ func Detach(d device.Device, rows kernels.HostRows, c kernels.Codec) {
 	d.Free(c.Meta)
 }
 
-// Vacate frees the rows, which are elsewhere from now on. The tier keeps its schema, totals and codec; methods that read or write rows must not be called
-// any more. It does nothing to adopted memory, and must not be called for such tiers.
+// Vacate frees the rows, which are elsewhere from now on. The tier keeps its schema, totals and codec. Methods that
+// read or write rows must not be called any more. REQUIRES: the memory is not adopted.
 func (t *Tier) Vacate() {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -279,7 +281,7 @@ func (t *Tier) Vacate() {
 	t.lies, t.several, t.sharers, t.groups, t.tail, t.vacated = NodeMemory{}, nil, sharers{}, nil, nil, true
 }
 
-// Replaced adds to the totals of a vacated tier what has changed of its rows. Rows and RawBytes are not added.
+// Replaced adds changes of the rows of a vacated tier to its totals. It does not add Rows and RawBytes.
 func (t *Tier) Replaced(by Totals) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -288,14 +290,14 @@ func (t *Tier) Replaced(by Totals) {
 	t.total.SlotBytes += by.SlotBytes
 }
 
-// Close frees the tier's memory, which must no longer be in use. Adopted memory it gives back as it is.
+// Close frees the tier's memory, which must no longer be in use. It leaves adopted memory as it is.
 func (t *Tier) Close() {
 	if t.adopted != nil {
-		defer unclaim(t.adopted) // once it is unlocked
+		defer unclaim(t.adopted) // after the memory is unlocked
 		t.adopted = nil
 	}
 	if t.home == nil {
-		return // another process's
+		return // the memory is another process's
 	}
 	t.home.Free(t.host.Mem)
 	t.home.Free(t.host.Compressed)

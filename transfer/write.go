@@ -16,9 +16,9 @@ var ErrFull = errors.New("transfer: packed host tier is full")
 // One byte in packedSpare of a packed tier is free space for rows that grow.
 const packedSpare = 32
 
-// spare lays out the memory behind the rows of a packed tier, which take size bytes. There is a row of zeros, which all rows up
-// to the capacity share until they are written, and space for these rows and for rows that grow. A tier that cannot grow
-// gets the space only with its first write. spare returns the total bytes.
+// spare plans the memory behind the rows of a packed tier, which take size bytes. It begins with a row of zeros,
+// which all further rows up to the capacity share until they are written. Then comes space for these rows, and for
+// rows that grow. A tier that cannot grow gets the space only at its first write. spare returns the total bytes.
 func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 {
 	more := t.capacity - t.rows
 	if more > 0 {
@@ -50,8 +50,8 @@ func (t *Tier) Grow(rows int64) {
 	}
 }
 
-// Written is a 64-bit word to be stored in every device's copy of the row bits (in place) or the index (packed): see
-// kernels.Store.
+// Written is a 64-bit word to store in every device's copy of the row bits (in place) or of the index (packed).
+// kernels.Store does it.
 type Written struct{ Index, Value uint64 }
 
 // Write replaces a row, which must be below Rows. stored is the codec's output, or the row as it is, in memory outside the tier.
@@ -112,7 +112,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 				t.tail.Free(at-t.tailFrom, int(room))
 			}
 			at = t.tailFrom + offset
-		} else if t.inTail(l) { // allocate anew, because the length may have changed
+		} else if t.inTail(l) { // the length may have changed, so the row gets new space
 			t.tail.Free(at-t.tailFrom, int(room))
 			offset, _ := t.tail.Alloc(slab.SlotBytes(len(stored)))
 			at = t.tailFrom + offset
@@ -140,16 +140,16 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 	return w, ok, nil
 }
 
-// leave notes that a row, which has a new version, no longer lies at a place of several rows.
+// leave records that a row with a new version no longer lies at a shared place.
 func (t *Tier) leave(row int64, l slab.Location) {
 	t.several.clear(row)
 	t.left(t.sharers.leave(l), l.Stored(t.rowBytes))
 }
 
-// left notes that a row has left equal ones, of which so many stay, all of the given stored length.
+// left records that a row has left equal rows of the given stored length. rows is how many remain.
 func (t *Tier) left(rows int64, stored int) {
 	t.total.EqualRows--
-	if rows > 0 { // Write takes off what the row's old version took, and that is still there
+	if rows > 0 { // Write subtracts the old version's slot, but that slot remains
 		t.total.SlotBytes += int64(slab.SlotBytes(stored))
 		return
 	}
@@ -160,7 +160,7 @@ func (t *Tier) locations() []slab.Location { return view[slab.Location](t.host.I
 
 func (t *Tier) inTail(l slab.Location) bool { return l.Offset() >= t.tailFrom }
 
-// place returns the bytes that a row may use where it lies in a packed tier: 0 for a row that shares its place.
+// place returns the bytes that a row may use where it lies in a packed tier. It is 0 for a row that shares its place.
 func (t *Tier) place(l slab.Location, row int64) int64 {
 	n := l.Stored(t.rowBytes)
 	switch {
@@ -172,9 +172,9 @@ func (t *Tier) place(l slab.Location, row int64) int64 {
 	return roundUp(int64(n))
 }
 
-// Repack moves the rows of a packed tier to new memory with free space, and returns the old memory. The caller must attach the
-// tier to the devices again, and free the old memory when no batch reads it any more. Until then the tier takes host memory
-// twice.
+// Repack moves the rows of a packed tier to new memory with free space, and returns the old memory. The caller must
+// attach the tier to the devices again, and free the old memory when no batch reads it any more. Until then the tier
+// takes host memory twice.
 func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -187,14 +187,14 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	next := &Tier{mode: t.mode, rows: rows, rowBytes: t.rowBytes, capacity: t.capacity, host: kernels.HostRows{Index: index}}
 	to := next.locations()
 	size, slots, sharedBytes := int64(0), int64(0), int64(0)
-	places := map[int64]slab.Location{} // of several rows: where they come to lie, by their old offsets
+	places := map[int64]slab.Location{} // new locations of shared places, by old offset
 	for r := range rows {
 		l := from[r]
 		shared := t.place(l, r) == 0
 		if shared && t.several == nil {
 			t.several = newBitset(t.capacity)
 		}
-		if shared && !t.several.has(r) { // the row of zeros
+		if shared && !t.several.has(r) { // not at a shared place, so it shares the row of zeros
 			t.several.set(r)
 			t.total.EqualRows++
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/slab/placement"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -41,7 +42,7 @@ func Run(o Options) (_ *Report, err error) {
 	if err := try(r.open); err != nil {
 		return nil, err
 	}
-	r.report = Report{Device: r.d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: Commit()}
+	r.report = Report{Device: r.d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: version.Commit()}
 	for _, c := range Cases {
 		if r.has(c) {
 			r.report.Incomplete = append(r.report.Incomplete, Skipped{c, cutOff})

@@ -25,15 +25,6 @@ func example(t *testing.T) *gpu.Report {
 	return r
 }
 
-func svg(t *testing.T, r *gpu.Report) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := GPUPlot(&b, r); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 func TestGPU_Golden(t *testing.T) {
 	t.Parallel()
 	for name, print := range map[string]func(*bytes.Buffer) error{
@@ -85,9 +76,9 @@ func TestGPU_MissedGoalsShow(t *testing.T) {
 // TestGPUPlot_Text: what a reader needs to know is in the picture, and in valid XML.
 func TestGPUPlot_Text(t *testing.T) {
 	t.Parallel()
-	picture := svg(t, example(t))
+	r := example(t)
 	var shown []string
-	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
+	for d := xml.NewDecoder(strings.NewReader(pictureOf(machine(r), gpuCharts(r)...).draw(t))); ; {
 		token, err := d.Token()
 		if token == nil {
 			break
@@ -100,7 +91,7 @@ func TestGPUPlot_Text(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"tensorcache gpu-bench: Test GPU, driver 1.2.3, CUDA 4.5, commit 0123456789ab",
+		"Test GPU, driver 1.2.3, CUDA 4.5, commit 0123456789ab",
 		"Hits: rows from device memory", "Misses: rows from host memory", "row bytes", "GB/s of output", "256", "400", "4096",
 		"hit-decode, N(0,1)", "hit-decode, sparse", "gather-hits, N(0,1)", "plain gather, uncompressed", "limit: read and write uncompressed", "limit: read sparse, write",
 		"gather-misses, N(0,1)", "zero-copy, sorted", "zero-copy, unsorted", "limit: link, sectors of stored rows", "limit: link, uncompressed",
@@ -115,8 +106,9 @@ func TestGPUPlot_Text(t *testing.T) {
 // TestGPUPlot_DrawsTheFigures: each result that the plot is about moves it, and the others do not.
 func TestGPUPlot_DrawsTheFigures(t *testing.T) {
 	t.Parallel()
-	before := svg(t, example(t))
-	if again := svg(t, example(t)); again != before {
+	plot := func(r *gpu.Report) string { return string(pictureOf("", gpuCharts(r)...)) }
+	before := plot(example(t))
+	if again := plot(example(t)); again != before {
 		t.Fatal("the same report gives another picture")
 	}
 	about := []string{"link", "device-copy", "hit-decode", "gather-hits", "gather-misses", "gather-misses-large"}
@@ -124,7 +116,7 @@ func TestGPUPlot_DrawsTheFigures(t *testing.T) {
 		r := example(t)
 		r.Results[i].Value *= 0.9
 		drawn := slices.Contains(about, x.Case) && (x.Case != "link" || x.Codec == "to device")
-		if moved := svg(t, r) != before; moved != drawn {
+		if moved := plot(r) != before; moved != drawn {
 			t.Errorf("%s %s of %d B: another value changes the picture: %v, want %v", x.Case, x.Codec, x.RowBytes, moved, drawn)
 		}
 	}
@@ -135,7 +127,11 @@ func TestGPUPlot_Parts(t *testing.T) {
 	t.Parallel()
 	r := example(t)
 	r.Results = slices.DeleteFunc(r.Results, func(x gpu.Result) bool { return x.Case != "hit-decode" || x.RowBytes != 512 })
-	if picture := svg(t, r); strings.Contains(picture, "Misses") || !strings.Contains(picture, "Hits") || strings.Contains(picture, "NaN") {
+	var b bytes.Buffer
+	if err := GPUPlot(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if page := withoutScripts(b.String()); strings.Contains(page, "Misses") || !strings.Contains(page, "Hits") || strings.Contains(page, "NaN") {
 		t.Error("hits of one row length: want one panel, without NaN")
 	}
 	r.Results = []gpu.Result{{Case: "lookup", RowBytes: 8, Value: 1}}

@@ -37,16 +37,14 @@ func TestGPUDocs(t *testing.T) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	var tables, plot bytes.Buffer
+	var tables bytes.Buffer
 	tables.WriteString("<!-- Made from gpu-bench.json by make gpu-docs; do not edit. -->\n# GPU figures\n\n" +
 		"[The notebook](../notebook/measuring.md) describes the cases, [performance.md](../performance.md) the outcome.\n\n" +
 		"![GB/s of output by row length](gpu-bench.svg)\n\n")
 	if err := GPUMarkdown(&tables, res); err != nil {
 		t.Fatal(err)
 	}
-	if err := GPUPlot(&plot, res); err != nil {
-		t.Fatal(err)
-	}
+	pictureOf("tensorcache gpu-bench: "+machine(res), gpuCharts(res)...).check(t, docs+"results/gpu-bench.svg")
 	later, err := gpu.ReadReport(docs + "results/gpu-bench-h100.json")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +55,7 @@ func TestGPUDocs(t *testing.T) {
 	if err := GPUMarkdown(&laterTables, later); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"results/gpu-bench.md": tables.String(), "results/gpu-bench.svg": plot.String(), "results/gpu-bench-h100.md": laterTables.String()}
+	want := map[string]string{"results/gpu-bench.md": tables.String(), "results/gpu-bench-h100.md": laterTables.String()}
 	for _, name := range []string{"performance.md", "../README.md"} {
 		text, err := os.ReadFile(docs + name)
 		if err != nil {

@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 )
 
-//go:embed html/page.tmpl html/plot.tmpl html/style.css html/chart.css html/plot.css html/page.js
+//go:embed html/page.tmpl html/style.css html/page.js html/vega
 var parts embed.FS
 
 // HTMLOptions say what a page has beside its results.
@@ -23,38 +24,57 @@ type HTMLOptions struct {
 
 // HTML writes one page about the results, which needs no other file and no network.
 func HTML(w io.Writer, r *Results, o HTMLOptions) error {
-	style, script := part("html/style.css")+part("html/chart.css"), part("html/page.js")
-	page := struct {
-		HTMLOptions
-		*Results
-		Policy   string
-		Style    template.CSS
-		Script   template.JS
-		Sections []section
-		LeftOut  []string
-	}{HTMLOptions: o, Results: r, Style: template.CSS(style), Script: template.JS(script)}
-	page.Title = cmp.Or(o.Title, "cachebench report")
-	// The browser runs and loads what is in the page only.
-	page.Policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; base-uri 'none'; form-action 'none'", digest(style), digest(script))
+	p := pageView{HTMLOptions: o, Results: r}
+	p.Title = cmp.Or(o.Title, "cachebench report")
 	for _, s := range sections(r) {
 		if len(s.Tables)+len(s.Charts) == 0 {
-			page.LeftOut = append(page.LeftOut, s.Missing)
+			p.LeftOut = append(p.LeftOut, s.Missing)
 			continue
 		}
-		page.Sections = append(page.Sections, s)
+		p.Sections = append(p.Sections, s)
 	}
-	return execute(w, "page.tmpl", page)
+	return p.write(w)
 }
 
-func execute(w io.Writer, name string, view any) error {
-	t, err := template.ParseFS(parts, "html/*.tmpl")
+// pageView is what the template shows.
+type pageView struct {
+	HTMLOptions
+	*Results
+	Policy   string
+	Style    template.CSS
+	Scripts  []template.JS
+	Sections []section
+	LeftOut  []string
+}
+
+func (p *pageView) write(w io.Writer) error {
+	p.Style, p.Scripts = template.CSS(part("html/style.css")), scripts()
+	// The browser runs and loads what is in the page only.
+	p.Policy = "default-src 'none'; style-src 'sha256-" + digest(string(p.Style)) + "'; script-src"
+	for _, s := range p.Scripts {
+		p.Policy += " 'sha256-" + digest(string(s)) + "'"
+	}
+	p.Policy += "; img-src data:; base-uri 'none'; form-action 'none'"
+	t, err := template.ParseFS(parts, "html/page.tmpl")
 	if err == nil {
-		err = t.ExecuteTemplate(w, name, view)
+		err = t.Execute(w, p)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil
+}
+
+// scripts are Vega, Vega-Lite and the interpreter of Vega's expressions, as they are published, under their licence, and the page's own script.
+// The interpreter is published as a module only; its one import and its one export become variables.
+func scripts() []template.JS {
+	licence := "/*!\nVega, Vega-Lite and vega-interpreter, " + strings.TrimSpace(part("html/vega/LICENSE")) + "\n*/\n"
+	interpreter := part("html/vega/vega-interpreter.js")
+	names, rest, _ := strings.Cut(strings.TrimPrefix(interpreter, "import "), " from 'vega-util';")
+	body, _, _ := strings.Cut(rest, "export {")
+	interpreter = "const expressionInterpreter = (() => { const " + names + " = vega;" + body + "return expression; })();\n"
+	lite, _, _ := strings.Cut(part("html/vega/vega-lite.min.js"), "//# sourceMappingURL") // which browsers would look for
+	return []template.JS{template.JS(licence + part("html/vega/vega.min.js")), template.JS(lite), template.JS(interpreter), template.JS(part("html/page.js"))}
 }
 
 func part(name string) string {

@@ -81,8 +81,8 @@ func TestHTML_InBrowser(t *testing.T) {
 		}) {
 			t.Errorf("%s: tooltip %q is not a row of the table: %q", id, lines, rows)
 		}
-		if browsertest.Eval[int](b, fmt.Sprintf(`document.querySelectorAll("#" + %q + " .cursor *").length`, id)) == 0 {
-			t.Errorf("%s: no cursor", id)
+		if browsertest.Eval[int](b, fmt.Sprintf(`document.querySelectorAll("#" + %q + " .mark-rule line[stroke], #" + %q + " .layer_2_marks *").length`, id, id)) == 0 {
+			t.Errorf("%s: no line at the pointer", id)
 		}
 		if id == "miss-ratio-curve-1" || id == "measured-miss-ratio" {
 			b.Screenshot(id + "-tooltip.png")
@@ -116,14 +116,15 @@ func TestHTML_InBrowser(t *testing.T) {
 	}
 
 	// A series can be hidden, from the tooltip too, and shown again.
-	const button, line = "#miss-ratio-curve-1 .legend li:first-child button", `#miss-ratio-curve-1 .drawing [data-i="0"]`
+	const button, line = "#miss-ratio-curve-1 .legend li:first-child button", `#miss-ratio-curve-1 .drawing .mark-line path`
 	name := browsertest.Eval[string](b, fmt.Sprintf(`document.querySelector(%q).textContent`, button))
+	all := browsertest.Eval[int](b, fmt.Sprintf(`document.querySelectorAll(%q).length`, line))
 	for _, hidden := range []bool{true, false} {
 		b.Mouse(b.Middle(button), true)
-		display := browsertest.Eval[string](b, fmt.Sprintf(`getComputedStyle(document.querySelector(%q)).display`, line))
+		lines := browsertest.Eval[int](b, fmt.Sprintf(`document.querySelectorAll(%q).length`, line))
 		b.Mouse(b.Middle("#miss-ratio-curve-1 .drawing svg"), false)
-		if tip := tip(b); (display == "none") != hidden || slices.Contains(strings.Split(tip, "\n"), name) == hidden {
-			t.Errorf("hidden %v: display %q, tooltip %q", hidden, display, tip)
+		if tip := tip(b); (lines < all) != hidden || slices.Contains(strings.Split(tip, "\n"), name) == hidden {
+			t.Errorf("hidden %v: %d of %d lines, tooltip %q", hidden, lines, all, tip)
 		}
 	}
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"slices"
@@ -12,68 +11,23 @@ import (
 	"github.com/tensorcache/tensorcache/bench/gpu"
 )
 
-// GPUPlot draws GB/s of output over row bytes as SVG: hits against the device's memory, misses against the link.
+// GPUPlot writes a page with GB/s of output over row bytes: hits against the device's memory, misses against the link.
 func GPUPlot(w io.Writer, r *gpu.Report) error {
 	charts := gpuCharts(r)
 	if len(charts) == 0 {
 		return errors.New("report: nothing to plot: no result of hit-decode, gather-hits, gather-misses or gather-misses-large")
 	}
-	return writeSVG(w, "tensorcache gpu-bench: "+machine(r), charts...)
-}
-
-// plotView is charts beside each other, each with its legend below, as the template plot.tmpl draws them.
-type plotView struct {
-	Title                 string
-	Width, Height, Middle float64
-	Style                 template.CSS
-	Parts                 []plotPart
-}
-
-type plotPart struct {
-	figureView
-	AtX, AtY float64
-	Keys     []plotKey
-}
-
-type plotKey struct {
-	legendView
-	AtX, AtY float64
-}
-
-// plotName is the number of characters that a name in a plot may have.
-const plotName = 45
-
-func writeSVG(w io.Writer, title string, charts ...*chart) error {
-	p := plotView{Title: shorten(title, 160), Style: template.CSS("\n" + part("html/plot.css")), Width: chartWidth * float64(len(charts)), Middle: chartWidth * float64(len(charts)) / 2}
-	top := 0.0
-	if title != "" {
-		top = 30
-	}
-	for i, c := range charts {
-		part := plotPart{figureView: c.View(), AtX: chartWidth * float64(i), AtY: top}
-		part.Title = shorten(part.Title, 80)
-		y := 34 + part.Height
-		half := (len(part.Legend) + 1) / 2
-		for k, l := range part.Legend {
-			l.Name = shorten(l.Name, plotName)
-			part.Keys = append(part.Keys, plotKey{l, 24 + chartWidth/2*float64(k/half), y + 17*float64(k%half)})
-		}
-		p.Parts = append(p.Parts, part)
-		p.Height = max(p.Height, top+y+17*float64(half)+6)
-	}
-	if _, err := io.WriteString(w, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return execute(w, "plot.tmpl", p)
+	p := pageView{HTMLOptions: HTMLOptions{Title: "tensorcache gpu-bench"}, Results: &Results{}, Sections: []section{{ID: "figures", Title: "Figures", Lead: machine(r), Charts: charts}}}
+	return p.write(w)
 }
 
 // gpuCharts draw GB/s of output over row bytes: hits, and misses.
 func gpuCharts(r *gpu.Report) (charts []*chart) {
 	for _, p := range []struct {
-		title string
-		lines []series
-	}{{"Hits: rows from device memory", hitLines(r)}, {"Misses: rows from host memory", missLines(r)}} {
-		c := &chart{title: p.title, y: byNumber.named("GB/s of output").zero()}
+		id, title string
+		lines     []series
+	}{{"hits", "Hits: rows from device memory", hitLines(r)}, {"misses", "Misses: rows from host memory", missLines(r)}} {
+		c := &chart{id: p.id, title: p.title, y: byNumber.named("GB/s of output").zero()}
 		for _, l := range p.lines {
 			if len(l.points) > 0 {
 				l.look = len(c.lines)
@@ -82,7 +36,7 @@ func gpuCharts(r *gpu.Report) (charts []*chart) {
 		}
 		rows, _ := coordinates(c.lines)
 		c.x = byCount.named("row bytes").logIfWide(rows)
-		c.x.tick = func(x float64) string { return fmt.Sprintf("%.0f", x) }
+		c.x.format = "d"
 		slices.Sort(rows)
 		c.x.ticks = slices.Compact(rows)
 		if len(c.lines) > 0 {

@@ -24,8 +24,8 @@ import (
 
 // Config says what to simulate on a trace. Fields go by the names of their flags.
 type Config struct {
-	// Trace is a file, Format one of trace.Formats, "" what the file looks like.
-	Trace, Format string
+	// Trace is a file or trace.StandardInput, Format one of trace.Formats, "" what the file looks like, and TraceParams are trace.Options.Params.
+	Trace, Format, TraceParams string
 	// Policies are of PolicyNames.
 	Policies []string
 	// Sizes are cache sizes: shares of the working set ("1%"), or bytes ("64MiB"), with UnitSize rows.
@@ -137,11 +137,13 @@ func (c *Config) policies() (jobs []job, err error) {
 	var f faults.List
 	known := PolicyNames()
 	for _, name := range c.Policies {
-		if !slices.Contains(known, name) {
+		base, parameters, _ := strings.Cut(name, ":")
+		if p, err := demand.Lookup(base); !slices.Contains(known, name) && (err != nil || p.With == nil || parameters == "") {
 			f.Addf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", "))
 			continue
 		}
-		if p, err := demand.Lookup(name); err == nil {
+		if p, err := demand.Lookup(name); err == nil || parameters != "" {
+			f.Add(err)
 			jobs = append(jobs, job{name: name, demand: &p})
 			continue
 		}
@@ -208,7 +210,7 @@ const (
 
 // load reads the trace.
 func (c *Config) load() (*demand.Trace, Source, error) {
-	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format})
+	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format, Params: c.TraceParams})
 	if err != nil {
 		return nil, Source{}, err
 	}

@@ -13,6 +13,8 @@
 //	cachelib       CacheLib cachebench's CSV: key, op, size, op_count, key_size, ...
 //	arc            start count ignore request: count IDs from start on
 //	lirs, ids      one ID a line
+//	lcs            libCacheSim's binary files with a header, versions 1 to 8
+//	csv            libCacheSim's CSV, whose columns Options.Params names by their numbers
 //	mooncake       JSON lines; the elements of hash_ids in order
 //
 // Each may be gzip or zstd. Open tells formats by content, and by name where content does not say.

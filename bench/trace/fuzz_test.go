@@ -41,7 +41,7 @@ func fuzz(f *testing.F, format, example string) {
 				return
 			}
 			for j, q := range buf[:n] {
-				if err := check(&q, i*100+int64(j)); q.Next >= 0 && format != "tct" && format != "oraclegeneral" || err != nil && q.Next < 0 {
+				if err := check(&q, i*100+int64(j)); q.Next >= 0 && format != "tct" && format != "lcs" && format != "oraclegeneral" || err != nil && q.Next < 0 {
 					t.Fatalf("request %d: %+v: %v", i*100+int64(j), q, err)
 				}
 			}
@@ -54,7 +54,13 @@ func FuzzARC(f *testing.F)           { fuzz(f, "arc", "small.arc") }
 func FuzzMooncake(f *testing.F)      { fuzz(f, "mooncake", "small.jsonl") }
 func FuzzCacheLib(f *testing.F)      { fuzz(f, "cachelib", "small.csv") }
 func FuzzOracleGeneral(f *testing.F) { fuzz(f, "oraclegeneral", "small.oracleGeneral") }
-func FuzzTCT(f *testing.F)           { fuzz(f, "tct", "small.tct") }
+func FuzzLCS(f *testing.F) {
+	for version := 1; version <= 8; version++ {
+		f.Add(lcs(version, []Request{{ID: 1, Size: 2, Next: 1}, {ID: 1, Size: 2, Next: Never}}))
+	}
+	fuzz(f, "lcs", "small.oracleGeneral")
+}
+func FuzzTCT(f *testing.F) { fuzz(f, "tct", "small.tct") }
 
 // FuzzTCTPayload reads a block's columns behind a checksum that is right; what is taken is written and read again alike.
 func FuzzTCTPayload(f *testing.F) {

@@ -17,6 +17,8 @@ import (
 type Options struct {
 	// Format is one of Formats. Default: what the content or the name says.
 	Format string
+	// Params say which columns of a csv file have what: parameters of libCacheSim, such as "obj-id-col=2, obj-size-col=3". With them, the format is csv.
+	Params string
 	// Default is the format to read where neither of them says. Default: that is an error.
 	Default string
 }
@@ -43,6 +45,8 @@ var formats = []format{
 	{"lirs", newIDsDecoder, newIDsEncoder, []string{".lirs", ".trc"}, Keeps{}},
 	{"ids", newIDsDecoder, newIDsEncoder, []string{".ids", ".txt"}, Keeps{}},
 	{"mooncake", newMooncakeDecoder, nil, []string{".jsonl"}, Keeps{Times: true}},
+	{"lcs", newLCSDecoder, nil, []string{".lcs"}, Keeps{Sizes: true, Times: true, Next: true}},
+	{"csv", nil, nil, nil, Keeps{Sizes: true, Times: true}}, // by Options.Params
 }
 
 // Formats returns the names of the formats.
@@ -86,11 +90,22 @@ type decoder interface {
 	decode(dst []Request) (int, error)
 }
 
+// StandardInput is the path that stands for the standard input.
+const StandardInput = "-"
+
 // Open opens a trace.
 func Open(path string, o Options) (Reader, error) {
-	f, err := os.Open(path)
+	f, err := os.Stdin, o.validateParams()
+	if err == nil && path != StandardInput {
+		if f, err = os.Open(path); err != nil {
+			err = fmt.Errorf("trace: %w", err)
+		}
+	}
 	if err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
+		return nil, err
+	}
+	if path == StandardInput {
+		path = "standard input"
 	}
 	s, err := newSource(path, f)
 	if err != nil {
@@ -108,6 +123,14 @@ func Open(path string, o Options) (Reader, error) {
 // newReader reads a trace of the format asked for, or of what it seems to be.
 func newReader(s *source, o Options) (r *reader, err error) {
 	r = &reader{source: s}
+	if strings.EqualFold(o.Format, "csv") || o.Params != "" {
+		if r.format, err = lookup("csv"); err == nil {
+			var columns csvColumns
+			columns, err = parseCSVColumns(o.Params)
+			r.decoder = newCSVDecoder(s, columns)
+		}
+		return r, err
+	}
 	if o.Format != "" {
 		r.format, err = lookup(o.Format)
 	} else if r.format, err = detect(s); errors.Is(err, errUndetected) && o.Default != "" {
@@ -162,6 +185,8 @@ func detect(s *source) (*format, error) {
 	name := ""
 	if bytes.HasPrefix(head, []byte(blockMagic)) {
 		name = "tct"
+	} else if bytes.HasPrefix(head, []byte(lcsMagic)) {
+		name = "lcs"
 	} else if line := firstLine(head); line != nil {
 		name = detectText(line)
 	}

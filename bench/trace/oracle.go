@@ -21,40 +21,54 @@ import (
 // The next access is a logical time that counts from 1, or -1, or 2^63 - 1 for none.
 const oracleBytes = 24
 
-// oracleDecoder reads libCacheSim's oracleGeneral.
-type oracleDecoder struct {
-	s     *source
-	index int64
-	buf   [512 * oracleBytes]byte
+// oracleRecord is the layout of a record: its length, where the next access is, and whether the size has 8 bytes rather than 4.
+type oracleRecord struct {
+	bytes, next int
+	wideSize    bool
 }
 
-func newOracleDecoder(s *source) decoder { return &oracleDecoder{s: s} }
+// oracleDecoder reads libCacheSim's oracleGeneral, and records like it.
+type oracleDecoder struct {
+	s      *source
+	record oracleRecord
+	index  int64
+	buf    [512 * oracleBytes]byte
+}
+
+func newOracleDecoder(s *source) decoder {
+	return &oracleDecoder{s: s, record: oracleRecord{bytes: oracleBytes, next: 16}}
+}
 
 func (d *oracleDecoder) decode(dst []Request) (int, error) {
-	at := d.s.offset
-	got, err := d.s.read(d.buf[:min(len(dst)*oracleBytes, len(d.buf))])
-	n := got / oracleBytes
+	at, length := d.s.offset, d.record.bytes
+	got, err := d.s.read(d.buf[:min(len(dst), len(d.buf)/length)*length])
+	n := got / length
 	for i := range n {
-		b := d.buf[i*oracleBytes:]
+		b := d.buf[i*length:]
 		r := Request{
 			Time: int64(binary.LittleEndian.Uint32(b)), ID: binary.LittleEndian.Uint64(b[4:]), Size: int64(binary.LittleEndian.Uint32(b[12:])),
 		}
-		switch next := int64(binary.LittleEndian.Uint64(b[16:])); {
+		if d.record.wideSize {
+			if r.Size = int64(binary.LittleEndian.Uint64(b[12:])); r.Size < 0 {
+				return i, d.s.fault(at+int64(i*length), 0, corrupt("size (%d) must not be negative", r.Size))
+			}
+		}
+		switch next := int64(binary.LittleEndian.Uint64(b[d.record.next:])); {
 		case next == -1 || next == math.MaxInt64:
 			r.Next = Never
 		case next-1 <= d.index:
-			return i, d.s.fault(at+int64(i*oracleBytes), 0, corrupt("next access (%d) must be -1 or come after record %d", next, d.index+1))
+			return i, d.s.fault(at+int64(i*length), 0, corrupt("next access (%d) must be -1 or come after record %d", next, d.index+1))
 		default:
 			r.Next = next - 1
 		}
 		dst[i] = r
 		d.index++
 	}
-	if rest := got % oracleBytes; rest > 0 && err == io.EOF {
-		err = truncated("record (%d bytes) must have %d", rest, oracleBytes)
+	if rest := got % length; rest > 0 && err == io.EOF {
+		err = truncated("record (%d bytes) must have %d", rest, length)
 	}
 	if err != nil && err != io.EOF {
-		err = d.s.fault(at+int64(n*oracleBytes), 0, err)
+		err = d.s.fault(at+int64(n*length), 0, err)
 	}
 	return n, err
 }

@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -707,4 +708,130 @@ func ExampleOpen() {
 	// get 5 512
 	// get 6 512
 	// get 6 512
+}
+
+// lcs writes requests as libCacheSim does, in a version of its format.
+func lcs(version int, requests []Request) []byte {
+	b := make([]byte, lcsHeaderBytes)
+	copy(b, lcsMagic)
+	copy(b[lcsHeaderBytes-8:], lcsMagic)
+	binary.LittleEndian.PutUint64(b[8:], uint64(version))
+	for i, r := range requests {
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.Time))
+		b = binary.LittleEndian.AppendUint64(b, r.ID)
+		if version < 3 {
+			b = binary.LittleEndian.AppendUint32(b, uint32(r.Size))
+		} else {
+			b = binary.LittleEndian.AppendUint64(b, uint64(r.Size))
+		}
+		if version > 1 {
+			b = binary.LittleEndian.AppendUint32(b, 1|uint32(i)<<8) // a read of tenant i
+		}
+		if version > 2 {
+			b = binary.LittleEndian.AppendUint32(b, 3600)
+		}
+		next := int64(-1)
+		if r.Next >= 0 {
+			next = r.Next + 1
+		}
+		b = binary.LittleEndian.AppendUint64(b, uint64(next))
+		if version > 3 {
+			b = append(b, bytes.Repeat([]byte{7}, 4<<(version-4))...) // features
+		}
+	}
+	return b
+}
+
+// TestLCS_Versions: all versions of the format hold the same requests; faults name the offset.
+func TestLCS_Versions(t *testing.T) {
+	t.Parallel()
+	want := []Request{{ID: 5, Size: 100, Time: 1, Next: 2}, {ID: math.MaxUint64, Size: 7, Time: 1, Next: Never}, {ID: 5, Size: 100, Time: 3, Next: Never}}
+	for i := range 3000 { // more than one piece
+		want = append(want, Request{ID: uint64(i), Size: int64(i + 1), Time: 9, Next: Never})
+	}
+	for version := 1; version <= 8; version++ {
+		b := lcs(version, want)
+		for _, format := range []string{"", "lcs"} {
+			if got, err := readBytes("x", b, format); err != nil || !slices.Equal(got, want) {
+				t.Errorf("version %d: %d requests, %v", version, len(got), err)
+			}
+		}
+		if got, err := readBytes("x", b[:len(b)-1], ""); !errors.Is(err, ErrTruncated) || len(got) != len(want)-1 {
+			t.Errorf("version %d, cut short: %d requests, %v", version, len(got), err)
+		}
+	}
+	wide := []Request{{ID: 1, Size: 1 << 40, Next: Never}}
+	if got, err := readBytes("x", lcs(3, wide), ""); err != nil || !slices.Equal(got, wide) {
+		t.Errorf("a size of 2^40: %v, %v", got, err)
+	}
+	unmarked := lcs(1, wide)
+	unmarked[lcsHeaderBytes-1] = 0
+	for text, b := range map[string][]byte{
+		"trace: x: offset 8: version (9) must be 1 to 8":                           lcs(9, nil),
+		"trace: x: offset 0: header must begin and end with libCacheSim's mark":    unmarked,
+		"trace: x: offset 0: header (100 bytes) must have 8192: truncated":         lcs(1, nil)[:100],
+		"trace: x: offset 8192: size (-1) must not be negative":                    lcs(3, []Request{{Size: -1}}),
+		"trace: x: offset 8192: next access (1) must be -1 or come after record 1": lcs(2, []Request{{Next: 0}}),
+	} {
+		if _, err := readBytes("x", b, "lcs"); err == nil || err.Error() != text {
+			t.Errorf("%v, want %s", err, text)
+		}
+	}
+}
+
+// TestCSV_Columns: columns, delimiters and headers as libCacheSim takes them.
+func TestCSV_Columns(t *testing.T) {
+	t.Parallel()
+	read := func(text, params string) ([]Request, error) {
+		s, err := newSource("x", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		r, err := newReader(s, Options{Params: params})
+		if err != nil {
+			return nil, err
+		}
+		return readAll(r)
+	}
+	want := []Request{{ID: 7, Size: 100, Time: 1, Next: Unknown}, {ID: 9, Size: 20, Time: 2, Next: Unknown}}
+	for _, c := range []struct{ text, params string }{
+		{"7,100,1\n9,20,2\n", "obj-id-col=1,obj-size-col=2,time-col=3"},
+		{"time,op,size,name,id\n1.5,get,100,a,7\n2,set,20,b,9", "time-col=1, obj-id-col=5, obj-size-col=3"},
+		{"1;7;100\n2;9;20\n", "time-col=1, obj-id-col=2, obj-size-col=3, delimiter=;, has-header=false"},
+		{"1,7,100\n2,9,20\n", "time-col=1, obj_id_col=2, size-col=3, delimiter=,, has-header=false"},
+		{"1\t7\t100\n2\t9\t20\n", `time-col=1, obj-id-col=2, obj-size-col=3, delimiter=\t, obj-id-is-num=true`},
+		{"1|7|100\r\n2|9|20\r\n", "time-col=1, obj-id-col=2, obj-size-col=3"},
+		{"9999999999999\t1\t1\n1\t0x7\t100\n2\t9\t20\n", "time-col=1, obj-id-col=2, obj-size-col=3, obj-id-is-num=true, has-header=true"},
+		{"1,\"7\",\"100\"\n2,9,20\n", "time-col=1, obj-id-col=2, obj-size-col=3"},
+		{"\xef\xbb\xbfat,id,size\n\n1, 7 , 100\n2,9,20", "time-col=1, obj-id-col=2, obj-size-col=3"},
+	} {
+		if got, err := read(c.text, c.params); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, %s: %+v, %v", c.text, c.params, got, err)
+		}
+	}
+	if got, err := read("a,1\nb,1\na,1\n07,1\n7,1\n", "obj-id-col=1, has-header=false"); err != nil || len(got) != 5 || got[0].ID == got[1].ID || got[0] != got[2] || got[3].ID == got[4].ID {
+		t.Errorf("IDs that are text: %+v, %v", got, err)
+	}
+	for _, c := range []struct{ text, params, want string }{
+		{"1,2\n", "time-col=1", "trace: obj-id-col must say which column of the CSV file has the IDs"},
+		{"1,2\n", "obj-id-col=0", `trace: obj-id-col ("0") must be a column from 1 to 1000`},
+		{"1,2\n", "obj-id-col=1, color=3", `trace: trace parameter ("color") must be obj-id-col, obj-size-col, time-col, delimiter, has-header or obj-id-is-num`},
+		{"1,2\n", "obj-id-col", `trace: trace parameter ("obj-id-col") must be name=value`},
+		{"1,2\n", "obj-id-col=1, has-header=maybe", `trace: has-header ("maybe") must be true or false`},
+		{"1,2\n", "obj-id-col=1, delimiter=abc", `trace: delimiter ("abc") must be one character`},
+		{"1,2\n", "obj-id-col=3", `trace: x:1: offset 0: line (2 fields, divided by ',') must have 3`},
+		{"1,2\n1,\n", "obj-id-col=2", `trace: x:2: offset 4: ID must not be empty`},
+		{"1,2\n1,a\n", "obj-id-col=2, obj-id-is-num=true", `trace: x:2: offset 4: ID ("a") must be 0 to 2^64 - 1`},
+		{"1,2\n1,-2\n", "obj-id-col=1, obj-size-col=2", `trace: x:2: offset 4: size ("-2") must be 0 to 2^63 - 1 in decimal digits`},
+		{"1,NaN\n", "obj-id-col=1, time-col=2, has-header=false", `trace: x:1: offset 0: time ("NaN") must be a number from 0 to 2^62`},
+		{"1,\"2\n", "obj-id-col=1", `trace: x:1: offset 0: line must be CSV: parse error on line 1, column 5: extraneous or missing " in quoted-field`},
+	} {
+		if _, err := read(c.text, c.params); err == nil || err.Error() != c.want {
+			t.Errorf("%q, %s: %v, want %s", c.text, c.params, err, c.want)
+		}
+	}
+	if _, err := Open("none", Options{Format: "arc", Params: "obj-id-col=1"}); err == nil || !errors.Is(err, ErrFormat) {
+		t.Errorf("columns of another format: %v", err)
+	}
 }

@@ -35,11 +35,7 @@ func newGPUBench() *cobra.Command {
 					return fmt.Errorf("--from and --%s contradict each other", name)
 				}
 			}
-			if base, ok := strings.CutSuffix(plot, ".png"); ok {
-				plot = base + ".svg"
-				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: --plot draws SVG only, to %s: the page of cachebench report saves charts as PNG\n", plot)
-			}
-			if err := errors.Join(checkOutput("out", out, ""), checkOutput("plot", plot, ".svg")); err != nil {
+			if err := errors.Join(checkOutput("out", out, ""), checkOutput("plot", plot, ".html")); err != nil {
 				return err
 			}
 			save := func(r *gpu.Report) error {
@@ -90,7 +86,7 @@ func newGPUBench() *cobra.Command {
 	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
 	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
 	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")
-	f.StringVar(&plot, "plot", "", "FILE.svg: draw GB/s over row bytes")
+	f.StringVar(&plot, "plot", "", "FILE.html: draw GB/s over row bytes")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.BoolVar(&asMarkdown, "markdown", false, "print Markdown tables")
 	return cmd

@@ -32,7 +32,7 @@ func TestGPUBench_From(t *testing.T) {
 	if got := succeed(t, "gpu-bench", "--from", gpuExample, "--json"); got != string(saved) {
 		t.Errorf("--json prints\n%s\nwant\n%s", got, saved)
 	}
-	plot := filepath.Join(t.TempDir(), "p.svg")
+	plot := filepath.Join(t.TempDir(), "p.html")
 	for flag, begins := range map[string]string{"": "Test GPU, driver 1.2.3, CUDA 4.5, commit 0123456789ab\n┌", "--markdown": "Test GPU, driver 1.2.3, CUDA 4.5, commit 0123456789ab. GB/s"} {
 		args := []string{"gpu-bench", "--from", gpuExample, "--plot", plot}
 		if flag != "" {
@@ -41,7 +41,7 @@ func TestGPUBench_From(t *testing.T) {
 		if out := succeed(t, args...); !strings.HasPrefix(out, begins) {
 			t.Errorf("%s prints %.80q", flag, out)
 		}
-		if b, err := os.ReadFile(plot); err != nil || !bytes.Contains(b, []byte("</svg>")) {
+		if b, err := os.ReadFile(plot); err != nil || !bytes.Contains(b, []byte("</html>")) {
 			t.Errorf("%s: plot of %d bytes, %v", flag, len(b), err)
 		}
 		if err := os.Remove(plot); err != nil {
@@ -56,33 +56,28 @@ func TestGPUBench_BadFlags(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	old := write(t, "r.json", []byte(`{"results":[{"case":"gather"}]}`))
 	for want, flags := range map[string][]string{
-		`gpu-bench: case ("hits") must be one of ` + strings.Join(gpu.Cases, ", "):                                                     {"--cases", "lookup,hits"},
-		`gpu-bench: codec ("zip") must be one of ` + strings.Join(registry.Concrete(), ", "):                                           {"--codecs", "rank,zip"},
-		"--from and --codecs contradict each other":                                                                                    {"--from", gpuExample, "--codecs", "rank"},
-		"gpu-bench: row (6 bytes) must be a multiple of 4 from 4 to 1048572":                                                           {"--rows", "512,6"},
-		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                       {"--table-bytes", "7"},
-		"gpu-bench: runs (-1) must be 1 to 10000":                                                                                      {"--runs", "-1"},
-		"--from and --cases contradict each other":                                                                                     {"--from", gpuExample, "--cases", "lookup"},
-		"--from and --host-threads contradict each other":                                                                              {"--from", gpuExample, "--host-threads", "4"},
-		"--json and --markdown contradict each other":                                                                                  {"--json", "--markdown"},
-		"report: open " + in("none.json") + ": no such file or directory":                                                              {"--from", in("none.json")},
-		"report " + old + `: result 0: case ("gather") must be a case of gpu-bench`:                                                    {"--from", old},
-		`--plot ("p.jpg") must end in .svg`:                                                                                            {"--from", gpuExample, "--plot", "p.jpg"},
-		`--plot ("p") must end in .svg`:                                                                                                {"--plot", "p"},
-		`--plot ("` + in("no/p.svg") + `") must be a file that can be written: open ` + in("no/p.svg") + ": no such file or directory": {"--from", gpuExample, "--plot", in("no/p.svg")},
+		`gpu-bench: case ("hits") must be one of ` + strings.Join(gpu.Cases, ", "):                                                       {"--cases", "lookup,hits"},
+		`gpu-bench: codec ("zip") must be one of ` + strings.Join(registry.Concrete(), ", "):                                             {"--codecs", "rank,zip"},
+		"--from and --codecs contradict each other":                                                                                      {"--from", gpuExample, "--codecs", "rank"},
+		"gpu-bench: row (6 bytes) must be a multiple of 4 from 4 to 1048572":                                                             {"--rows", "512,6"},
+		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                         {"--table-bytes", "7"},
+		"gpu-bench: runs (-1) must be 1 to 10000":                                                                                        {"--runs", "-1"},
+		"--from and --cases contradict each other":                                                                                       {"--from", gpuExample, "--cases", "lookup"},
+		"--from and --host-threads contradict each other":                                                                                {"--from", gpuExample, "--host-threads", "4"},
+		"--json and --markdown contradict each other":                                                                                    {"--json", "--markdown"},
+		"report: open " + in("none.json") + ": no such file or directory":                                                                {"--from", in("none.json")},
+		"report " + old + `: result 0: case ("gather") must be a case of gpu-bench`:                                                      {"--from", old},
+		`--plot ("p.jpg") must end in .html`:                                                                                             {"--from", gpuExample, "--plot", "p.jpg"},
+		`--plot ("p") must end in .html`:                                                                                                 {"--plot", "p"},
+		`--plot ("` + in("no/p.html") + `") must be a file that can be written: open ` + in("no/p.html") + ": no such file or directory": {"--from", gpuExample, "--plot", in("no/p.html")},
 	} {
 		refuse(t, want, append([]string{"gpu-bench"}, flags...)...)
 	}
-	// A PNG file is not drawn any more: the same as SVG, with a notice.
-	out, stderr, status := cachebench(t, "gpu-bench", "--from", gpuExample, "--plot", in("q.png"))
-	if _, err := os.Stat(in("q.svg")); err != nil || status != 0 || out == "" || !strings.Contains(stderr, "--plot draws SVG only, to "+in("q.svg")) {
-		t.Errorf("--plot of a PNG file: status %d, %q, %v", status, stderr, err)
-	}
 	// A path is tried before anything is measured, and nothing is left there.
-	if _, stderr, status := cachebench(t, "gpu-bench", "--from", old, "--plot", in("p.png")); status != 1 || !strings.Contains(stderr, "gather") {
+	if _, stderr, status := cachebench(t, "gpu-bench", "--from", old, "--plot", in("p.html")); status != 1 || !strings.Contains(stderr, "gather") {
 		t.Errorf("status %d, %q", status, stderr)
 	}
-	if _, err := os.Stat(in("p.png")); !os.IsNotExist(err) {
+	if _, err := os.Stat(in("p.html")); !os.IsNotExist(err) {
 		t.Errorf("a failed run left a plot: %v", err)
 	}
 }

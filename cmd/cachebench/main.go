@@ -18,8 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/internal/flagfile"
+	"github.com/tensorcache/tensorcache/internal/version"
 )
 
 var (
@@ -112,7 +112,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "cachebench",
 		Short:         "Study a GPU-resident compressed tensor cache on your data and access pattern",
-		Version:       fmt.Sprintf("%s, %s %s/%s, %s", gpu.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
+		Version:       fmt.Sprintf("%s, %s %s/%s, %s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -25,6 +25,8 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 		Example: `  cachebench simulate --trace cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
   cachebench simulate --trace oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
   cachebench simulate --trace ngram.tct --policy freq --sizes 5% --host-sizes 20% --page 4KiB --cold-reads-per-second 80000 --batch-size 8192
+  cachebench simulate --trace requests.csv --trace-type-params "time-col=1, obj-id-col=2, obj-size-col=3" --policy lru --sizes 1%
+  zcat accesses.gz | cachebench simulate --trace - --format ids --unit-size --policy lru --sizes 1000
   cachebench simulate --trace oltp.arc --unit-size --mrc shards --shards-ids 8192`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,8 +52,9 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Trace}, "trace", "FILE of accesses")
+	f.Var(&once{to: &cfg.Trace}, "trace", "FILE of accesses, or - for the standard input")
 	f.StringVar(&cfg.Format, "format", "", "its format, if not what it looks like: "+strings.Join(trace.Formats(), ", "))
+	addTraceParams(f, &cfg.TraceParams)
 	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))
 	f.StringSliceVar(&cfg.Sizes, "sizes", nil, "cache sizes: 1% of the working set, or 64MiB; with --unit-size 5000 objects")
 	f.StringSliceVar(&cfg.HostSizes, "host-sizes", nil, "sizes of a host tier below the cache, as --sizes: say what both together miss")

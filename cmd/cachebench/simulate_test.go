@@ -2,6 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -109,7 +113,7 @@ func TestSimulate_BadInput(t *testing.T) {
 		{"--trace IDS --policy lru --sizes much", `--sizes ("much") must be a positive percentage of the working set or a size such as 64MiB`},
 		{"--trace IDS --policy lru --sizes 1% --host-sizes much", `--host-sizes ("much") must be a positive percentage of the working set or a size such as 64MiB`},
 		{"--trace IDS --policy lru --sizes 1% --host-sizes=", `--host-sizes ("") must be a size such as 64MiB, or not given`},
-		{"--trace IDS --format tar --policy lru --sizes 1", `--format ("tar") must be one of tct, oraclegeneral, cachelib, arc, lirs, ids, mooncake`},
+		{"--trace IDS --format tar --policy lru --sizes 1", `--format ("tar") must be one of tct, oraclegeneral, cachelib, arc, lirs, ids, mooncake, lcs, csv`},
 		{"--trace IDS --mrc exact --policy lru", "--policy means nothing with --mrc, which is LRU's"},
 		{"--trace IDS --mrc exact --shards-rate 0.5 --unit-size", "--mrc exact samples nothing: --shards-rate and --shards-ids are for --mrc shards"},
 		{"--trace IDS --mrc shards --shards-ids 0", "--shards-ids (0) must be above 0"},
@@ -121,4 +125,59 @@ func TestSimulate_BadInput(t *testing.T) {
 		files := strings.NewReplacer("IDS", ids, "MISSING", missing)
 		refuse(t, files.Replace(c.want), append([]string{"simulate"}, strings.Fields(files.Replace(c.flags))...)...)
 	}
+}
+
+// TestSimulate_LibCacheSim: the same accesses give the same misses as oracleGeneral, CSV with columns, and from the standard input.
+func TestSimulate_LibCacheSim(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var text strings.Builder
+	text.WriteString("time;key;op;size\n")
+	ids := rand.New(rand.NewPCG(1, 2))
+	for i := range 5000 {
+		id := int(200 * math.Pow(ids.Float64(), 3))
+		fmt.Fprintf(&text, "%d;key-%d;get;%d\n", i, id, 10+id)
+	}
+	csv := filepath.Join(dir, "a.csv")
+	if err := os.WriteFile(csv, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const columns = "time-col=1, obj-id-col=2, obj-size-col=4"
+	oracle := filepath.Join(dir, "a.oracleGeneral.zst")
+	succeed(t, "trace", "convert", csv, oracle, "--trace-type-params", columns)
+	flags := []string{"simulate", "--policy", "lru,s3fifo,belady", "--sizes", "1kB,5%", "--json", "--trace"}
+	misses := func(out string) (all []int64) {
+		var points []struct{ Misses, Requests int64 }
+		if err := json.Unmarshal([]byte(out), &points); err != nil || len(points) != 6 || points[0].Requests != 5000 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for _, p := range points {
+			all = append(all, p.Misses)
+		}
+		return all
+	}
+	want := misses(succeed(t, append(flags, oracle)...))
+	if got := misses(succeed(t, append(flags, csv, "--trace-type-params", columns)...)); !slices.Equal(got, want) {
+		t.Errorf("CSV: misses %v, want %v", got, want)
+	}
+	for _, c := range []struct {
+		file string
+		more []string
+	}{{csv, []string{"--trace-type-params", columns}}, {oracle, []string{"--format", "oraclegeneral"}}} {
+		cmd := command(t, append(append(flags, "-"), c.more...)...)
+		in, err := os.Open(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdin = in
+		out, err := cmd.Output()
+		in.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := misses(string(out)); !slices.Equal(got, want) {
+			t.Errorf("standard input, %s: misses %v, want %v", c.file, got, want)
+		}
+	}
+	refuse(t, "trace: unsuitable format: format arc takes no parameters (\"obj-id-col=1\"), csv does", "simulate", "--trace", csv, "--format", "arc", "--trace-type-params", "obj-id-col=1", "--policy", "lru", "--sizes", "1%")
 }

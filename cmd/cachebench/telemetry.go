@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
-	"github.com/tensorcache/tensorcache/bench/telemetry"
+	"github.com/tensorcache/tensorcache/internal/telemetry"
 )
 
 // telemetryFlags say how a command is observed. Exporters are named by the environment: OTEL_*.

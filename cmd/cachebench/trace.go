@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/bench/trace"
@@ -29,6 +30,11 @@ func newTrace() *cobra.Command {
 }
 
 const formatHelp = "format, if content and name do not tell it: "
+
+// addTraceParams adds the flag that libCacheSim calls the same.
+func addTraceParams(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "trace-type-params", "", `of a CSV file, which columns have what, as libCacheSim takes it: "time-col=1, obj-id-col=2, obj-size-col=3, delimiter=;, has-header=true"`)
+}
 
 func newTraceInfo() *cobra.Command {
 	var o trace.Options
@@ -61,6 +67,7 @@ func newTraceInfo() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.Format, "format", "", formatHelp+strings.Join(trace.Formats(), ", "))
+	addTraceParams(cmd.Flags(), &o.Params)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	addForce(cmd.Flags(), &force)
 	return cmd
@@ -117,6 +124,7 @@ be left out by --gets. Next accesses of oraclegeneral are computed.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&from.Format, "from", "", formatHelp+strings.Join(trace.Formats(), ", "))
+	addTraceParams(f, &from.Params)
 	f.StringVar(&to.Format, "to", "", "format, where the name does not say")
 	f.BoolVar(&filter.Gets, "gets", false, "leave out sets and deletes")
 	f.BoolVar(&filter.Misses, "misses", false, "keep only what a capture saw missing")

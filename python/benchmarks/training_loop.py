@@ -38,7 +38,7 @@ from torch import Tensor
 
 import methods as ways
 from features import COLUMNS, Features
-from graph import TRAINING_NODES, Batch, Sampler, power_law
+from graph import Batch, Sampler, power_law
 from loader import measure_loader
 from methods import Method
 from model import LAYER, GraphTrainer, Trainer

@@ -153,7 +153,7 @@ def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
         refused(file, "model.safetensors.index.json")
 
 
-def test_names_that_look_like_lists(tmp_path: pathlib.Path, parts: list[Array]) -> None:
+def test_names_that_are_no_list(tmp_path: pathlib.Path, parts: list[Array]) -> None:
     shard(tmp_path / "model.safetensors", {"a+b": ("U8", parts[0])})
     table = NgramTable.from_checkpoint(tmp_path, ["a+b"], row_format=RowFormat(256, block=32), gpu_memory="10%", device="host")
     np.testing.assert_array_equal(table[np.arange(900)], parts[0])

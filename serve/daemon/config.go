@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/flagfile"
+	"github.com/tensorcache/tensorcache/internal/telemetry"
 )
 
 // Config is the configuration of the program. Its fields are those of Flags; docs/service.md describes them.

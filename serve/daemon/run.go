@@ -20,9 +20,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/dustin/go-humanize"
 
-	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
+	"github.com/tensorcache/tensorcache/internal/telemetry"
 	"github.com/tensorcache/tensorcache/serve/resp"
 	"github.com/tensorcache/tensorcache/serve/web"
 )

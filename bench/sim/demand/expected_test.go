@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -124,8 +125,9 @@ func TestRun_ReferenceMissRatios(t *testing.T) {
 		}
 		compared[name]++
 	}
+	elsewhere := []string{"gdsf", "belady-size", "static-optimal", "s4fifo"} // compared with references by tests of their own
 	for _, name := range Names() {
-		if want := 16; compared[name] < want && name != "gdsf" && name != "belady-size" && name != "static-optimal" {
+		if want := 16; compared[name] < want && !slices.Contains(elsewhere, name) {
 			t.Errorf("%s: %d figures were compared, want %d", name, compared[name], want)
 		}
 	}
@@ -166,3 +168,57 @@ func (o *Outcome) MissRatio() float64 { return float64(o.Misses) / float64(max(1
 
 // ByteMissRatio is the share of the bytes asked for that missed.
 func (o *Outcome) ByteMissRatio() float64 { return float64(o.MissBytes) / float64(max(1, o.Bytes)) }
+
+// TestS4FIFO_ReferenceMisses: cloudphysics, as the heuristic of libCacheSim's s4fifo (pull request 335, without its learned choice of parameters) misses it.
+func TestS4FIFO_ReferenceMisses(t *testing.T) {
+	t.Parallel()
+	sized := load(t, "cloudphysics")
+	for _, c := range []struct {
+		parameters string
+		unit       bool
+		capacity   int64
+		misses     int64
+	}{
+		{"small-size-ratio=0.1:ghost-size-ratio=0.9:small-skip-ratio=0:move-to-main-threshold=2:ghost-to-main-threshold=0", true, 489, 94569},
+		{"small-size-ratio=0.1:ghost-size-ratio=0.9:small-skip-ratio=0:move-to-main-threshold=2:ghost-to-main-threshold=0", true, 4897, 86006},
+		{"small-size-ratio=0.05:ghost-size-ratio=0.9:small-skip-ratio=0.25:move-to-main-threshold=2:ghost-to-main-threshold=0", true, 489, 94507},
+		{"small-size-ratio=0.05:ghost-size-ratio=0.9:small-skip-ratio=0.25:move-to-main-threshold=2:ghost-to-main-threshold=0", true, 4897, 85736},
+		{"small-size-ratio=0.2:ghost-size-ratio=1.5:small-skip-ratio=0.5:move-to-main-threshold=1:ghost-to-main-threshold=1", true, 489, 95601},
+		{"small-size-ratio=0.2:ghost-size-ratio=1.5:small-skip-ratio=0.5:move-to-main-threshold=1:ghost-to-main-threshold=1", true, 4897, 90404},
+		{"small-size-ratio=0.01:ghost-size-ratio=0.5:small-skip-ratio=0.75:move-to-main-threshold=3:ghost-to-main-threshold=0", true, 489, 95061},
+		{"small-size-ratio=0.01:ghost-size-ratio=0.5:small-skip-ratio=0.75:move-to-main-threshold=3:ghost-to-main-threshold=0", true, 4897, 89449},
+		{"small-size-ratio=0.1:ghost-size-ratio=0.9:small-skip-ratio=0:move-to-main-threshold=2:ghost-to-main-threshold=0", false, 40000000, 93159},
+		{"small-size-ratio=0.05:ghost-size-ratio=0.9:small-skip-ratio=0.25:move-to-main-threshold=2:ghost-to-main-threshold=0", false, 40000000, 93401},
+		{"small-size-ratio=0.2:ghost-size-ratio=1.5:small-skip-ratio=0.5:move-to-main-threshold=1:ghost-to-main-threshold=1", false, 40000000, 93821},
+		{"small-size-ratio=0.01:ghost-size-ratio=0.5:small-skip-ratio=0.75:move-to-main-threshold=3:ghost-to-main-threshold=0", false, 40000000, 93530},
+	} {
+		tr := sized
+		if c.unit {
+			tr = sized.Unit()
+		}
+		if out := simulate(t, tr, "s4fifo:"+c.parameters, c.capacity); out.Misses != c.misses {
+			t.Errorf("%s, %d: %d misses, want %d", c.parameters, c.capacity, out.Misses, c.misses)
+		}
+	}
+}
+
+// TestS4FIFO_Parameters: without parameters they are those of S3-FIFO; faults are all named.
+func TestS4FIFO_Parameters(t *testing.T) {
+	t.Parallel()
+	if p, err := parseS4("small-skip-ratio=0.5"); err != nil || p != (s4Parameters{0.1, 0.9, 0.5, 2, 0}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for name, want := range map[string]string{
+		"s4fifo:small-skip-ratio=2:color=1": "s4fifo: small-skip-ratio (\"2\") must be 0 to 1\ns4fifo: parameter (\"color\") must be small-size-ratio, ghost-size-ratio, small-skip-ratio, move-to-main-threshold or ghost-to-main-threshold",
+		"s4fifo:move-to-main-threshold=300": `s4fifo: move-to-main-threshold ("300") must be 0 to 255`,
+		"s4fifo:ghost-to-main-threshold=-1": `s4fifo: ghost-to-main-threshold ("-1") must be 0 to 255`,
+		"s4fifo:small-size-ratio=NaN":       `s4fifo: small-size-ratio ("NaN") must be 0 to 1`,
+	} {
+		if _, err := Lookup(name); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if _, err := Lookup("lru:a=1"); err == nil {
+		t.Error("lru has no parameters")
+	}
+}

@@ -2,6 +2,7 @@ package demand
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -21,6 +22,9 @@ type model struct {
 	rank     map[uint32]float64
 	hand     int // of sieve: index in lists[0]
 	target   float64
+	s4       s4Parameters
+	pushes   float64  // of s4fifo: rows that entered lists[0]
+	full     bool     // of s4fifo: whether a row had to go
 	future   []uint32 // the trace
 	now      int
 }
@@ -179,6 +183,54 @@ func (m *model) access(policy string, id uint32, ops []trace.Op) bool {
 		} else {
 			m.add(0, id)
 		}
+	case "s4fifo": // 0: small, 1: main, 2: ghost; rank: how many rows had entered the small list
+		small, ghost := int64(float64(m.capacity)*m.s4.smallSize), int64(float64(m.capacity)*m.s4.ghostSize)
+		if m.in(0, id) {
+			if m.pushes-m.rank[id] >= math.Floor(m.s4.skip*float64(len(m.lists[0]))) {
+				m.count[id]++
+			}
+			return true
+		}
+		again := m.s4.ghostToMain == 0 && m.drop(2, id)
+		if m.in(1, id) {
+			m.count[id]++
+			return true
+		}
+		if size > m.capacity || size > max(1, small) {
+			return false
+		}
+		for full(0, 1) {
+			m.full = true
+			list, gone := 0, false
+			if m.sum(1) > m.capacity-small || len(m.lists[0]) == 0 {
+				list = 1
+			}
+			for !gone && len(m.lists[list]) > 0 {
+				victim := m.shift(list)
+				switch n := m.count[victim]; {
+				case list == 1 && n > 0:
+					m.count[victim] = min(n, 3) - 1
+					m.add(1, victim)
+				case list == 0 && n >= m.s4.moveToMain:
+					m.count[victim] = 0
+					m.add(1, victim)
+				case list == 0 && !m.in(2, victim):
+					m.ghost(2, victim, ghost)
+					gone = true
+				default:
+					gone = true
+				}
+			}
+		}
+		m.count[id] = 0
+		switch {
+		case again, !m.full && m.sum(0) >= small && (size < small || small <= 1):
+			m.add(1, id)
+		case size < small || small <= 1:
+			m.add(0, id)
+			m.rank[id] = m.pushes
+			m.pushes++
+		}
 	case "s3fifo": // 0: small, 1: main, 2: ghost
 		if m.in(0, id) || m.in(1, id) {
 			m.count[id]++
@@ -317,7 +369,7 @@ func drawTrace(t *rapid.T, sized, gets bool) *Trace {
 
 // TestRun_EqualsModel: every request hits where it does in the model.
 func TestRun_EqualsModel(t *testing.T) {
-	for _, name := range []string{"lru", "fifo", "lfu", "gdsf", "sieve", "2q", "s3fifo", "arc", "belady", "beladybypass"} {
+	for _, name := range []string{"lru", "fifo", "lfu", "gdsf", "sieve", "2q", "s3fifo", "s4fifo", "arc", "belady", "beladybypass"} {
 		for _, kind := range []struct{ sized, gets bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
 			if name == "arc" && (kind.sized || !kind.gets) {
 				continue // the paper has neither
@@ -329,11 +381,18 @@ func TestRun_EqualsModel(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
 					tr := drawTrace(rt, kind.sized, kind.gets)
 					capacity := int64(rapid.IntRange(1, 45).Draw(rt, "capacity"))
-					p, err := Lookup(name)
+					s4 := s4Parameters{smallSize: 0.1, ghostSize: 0.9, moveToMain: 2}
+					full := name
+					if name == "s4fifo" && rapid.Bool().Draw(rt, "parameters") {
+						ratios := rapid.Float64Range(0.05, 0.95)
+						s4 = s4Parameters{ratios.Draw(rt, "small"), 2 * ratios.Draw(rt, "ghost"), ratios.Draw(rt, "skip"), rapid.IntRange(0, 4).Draw(rt, "moves"), rapid.IntRange(0, 1).Draw(rt, "ghosts")}
+						full = fmt.Sprintf("s4fifo:small-size-ratio=%v:ghost-size-ratio=%v:small-skip-ratio=%v:move-to-main-threshold=%d:ghost-to-main-threshold=%d", s4.smallSize, s4.ghostSize, s4.skip, s4.moveToMain, s4.ghostToMain)
+					}
+					p, err := Lookup(full)
 					if err != nil {
 						rt.Fatal(err)
 					}
-					m := &model{capacity: capacity, size: tr.Sizes, count: map[uint32]int{}, rank: map[uint32]float64{}, future: tr.IDs}
+					m := &model{capacity: capacity, size: tr.Sizes, count: map[uint32]int{}, rank: map[uint32]float64{}, future: tr.IDs, s4: s4}
 					if m.size == nil {
 						m.size = slices.Repeat([]int64{1}, tr.Rows)
 					}

@@ -20,6 +20,8 @@ type Policy struct {
 	UnitOnly bool
 	// New makes a cache.
 	New func(Config) cache
+	// With returns New with parameters that follow the name behind a colon, nil if the policy has none.
+	With func(parameters string) (func(Config) cache, error)
 }
 
 // Config is what a cache is made for.
@@ -67,10 +69,15 @@ func register(p Policy) struct{} {
 // Names returns the names of all policies, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(policies)) }
 
-// Lookup returns the named policy, or an error that lists the known names.
-func Lookup(name string) (Policy, error) {
-	p, ok := policies[name]
-	if !ok {
+// Lookup returns the named policy, or an error that lists the known names. Parameters may follow the name behind a colon.
+func Lookup(name string) (p Policy, err error) {
+	base, parameters, given := strings.Cut(name, ":")
+	p, ok := policies[base]
+	if given && p.With != nil {
+		p.New, err = p.With(parameters)
+		return p, err
+	}
+	if !ok || given {
 		return Policy{}, fmt.Errorf("sim: unknown policy (%q) must be one of %s", name, strings.Join(Names(), ", "))
 	}
 	return p, nil

@@ -6,8 +6,9 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// mayBeAbsent readies the lane for a batch of a table of which the host tier may not hold all rows. Others it leaves alone.
-func (l *lane) mayBeAbsent(ctx context.Context, table int) {
+// prepareAbsent prepares the lane for a batch of a table whose host tier may lack rows. For other tables it does
+// nothing.
+func (l *lane) prepareAbsent(ctx context.Context, table int) {
 	if l.owner.set.Tables[table].Absent == nil {
 		return
 	}
@@ -18,12 +19,13 @@ func (l *lane) mayBeAbsent(ctx context.Context, table int) {
 	l.absent.Reset()
 }
 
-// readsAbsent says whether the device's batches of a table are those of enqueueRounds.
+// readsAbsent says whether GPU batches of a table take the route for absent rows (enqueueRounds).
 func (d *Device) readsAbsent(table int) bool {
 	return d.set.Tables[table].Absent != nil && d.Device.NeedsStaging()
 }
 
-// listed returns where the kernels of the lane's batch list absent rows, nil if there are none.
+// listed returns the list to which the kernels of the lane's batch append absent rows, or nil for tables without such
+// rows.
 func (l *lane) listed() *kernels.Absent {
 	if l.ctx == nil {
 		return nil
@@ -31,8 +33,9 @@ func (l *lane) listed() *kernels.Absent {
 	return l.absent
 }
 
-// takeAbsent adds to a list, which may be nil, the absent rows of a part of the lane's batch that begins at position from, whose kernels have ended. It
-// returns the list, nil if it is empty.
+// takeAbsent appends the absent rows of one part of the lane's batch to all, which may be nil. It returns the list,
+// or nil if it is empty. from is the position in the batch at which the part begins. REQUIRES: the part's kernels
+// have ended.
 func (l *lane) takeAbsent(all *kernels.Absent, from int) *kernels.Absent {
 	var rows []int64
 	var positions []uint32

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// watchAnswer is how often it is asked whether a batch for which rows are read still reads what changes, and watchDevice how often, once it does not,
-	// whether the device has failed.
+	// watchAnswer is the interval at which watch asks whether the batch still reads slabs and host tier. Afterwards it
+	// only asks whether the device has failed, every watchDevice.
 	watchAnswer = 500 * time.Microsecond
 	watchDevice = 10 * time.Millisecond
 )
 
-// answer reads the absent rows of a list, puts them in staging memory, and returns what became of them. tierRead, unless nil, is called when the batch has
-// read slabs and host tier.
+// answer reads the absent rows of list number, stages them for the GPU, and returns their outcome. tierRead, if
+// not nil, is called when the batch has read slabs and host tier.
 func (r *rounds) answer(ctx context.Context, number uint32, rows []int64, positions []uint32, tierRead func()) cold.Outcome {
 	begun, n := time.Now(), len(rows)
 	total := (n + r.rows - 1) / r.rows
@@ -44,25 +44,26 @@ func (r *rounds) answer(ctx context.Context, number uint32, rows []int64, positi
 	return a.outcome
 }
 
-// answer is the reading of the rows of one list.
+// answer is the state of reading the rows of one list.
 type answer struct {
 	rounds    *rounds
 	number    uint32 // of the list
-	tierRead  func() // or nil
-	n, total  int    // rows and rounds
+	tierRead  func() // may be nil
+	n, total  int    // rows, and the rounds that they take
 	positions []uint32
-	next      atomic.Int64   // row of the staging memory
-	arrived   []atomic.Int32 // rows of each round
-	failed    atomic.Bool    // the device has
+	next      atomic.Int64   // the next free place: rows are placed in staging memory in the order in which they arrive
+	arrived   []atomic.Int32 // rows staged so far, by round
+	failed    atomic.Bool    // the device has failed
 	mu        sync.Mutex
-	published int // rounds
+	published int // rounds announced to the GPU
 	outcome   cold.Outcome
-	late      []delivered // rows for which there is no room yet, in order
+	late      []delivered // rows that have arrived, but have no room in staging memory yet, in order of arrival
 	staging   sync.WaitGroup
-	stages    bool // a goroutine stages late rows
+	stages    bool // the goroutine stageLate runs
 }
 
-// delivered is one row, and its place among the rows of the list.
+// delivered is one row that has been read. place is its place in staging memory, counted from the first round; i is
+// its index in the list.
 type delivered struct {
 	place, i   int
 	stored     []byte
@@ -79,7 +80,8 @@ func (a *answer) fail(position int, err error) {
 	}
 }
 
-// watch ends the batch, as far as changes wait for it, once it has read slabs and host tier, and ends the reading if the device fails.
+// watch calls tierRead once the batch has read slabs and host tier: from then on no change waits for the batch. If
+// the device fails, watch cancels the reading.
 func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(watchAnswer)
 	defer tick.Stop()
@@ -92,7 +94,7 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 		passed, err := false, a.rounds.owner.Device.Err()
 		if a.tierRead != nil && err == nil {
 			if !a.rounds.enqueued.Load() {
-				continue // the event is of an earlier batch
+				continue // the event was last recorded for an earlier batch
 			}
 			passed, err = a.rounds.tierEnd.Passed()
 		}
@@ -113,8 +115,8 @@ func (a *answer) gaveUp() bool {
 	return atomic.LoadUint64(&a.rounds.batch.HostView().GaveUp) == uint64(a.number)
 }
 
-// room returns how many rounds have been given a half of the staging memory: those behind them wait until the GPU has read what it holds. over says that
-// it will not.
+// room returns the number of rounds that may be staged: two, and one more for each round that the GPU has read. over
+// says that the GPU reads no more of them.
 func (a *answer) room() (rounds int, over bool) {
 	rounds = len(a.rounds.halves)
 	if word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed); uint32(word>>32) == a.number {
@@ -123,10 +125,11 @@ func (a *answer) room() (rounds int, over bool) {
 	return rounds, a.failed.Load() || a.gaveUp() || a.rounds.abandoned.Load()
 }
 
-// sizeOf returns the rows of a round.
+// sizeOf returns the number of rows of a round.
 func (a *answer) sizeOf(round int) int { return min(a.rounds.rows, a.n-round*a.rounds.rows) }
 
-// put takes one row. It is called once for each. Reading does not wait for the GPU: its time is bounded.
+// put takes one row. Deliver calls it once for each row. A row without room is kept for stageLate, as waiting here
+// for the GPU would use up the time limit of the reading.
 func (a *answer) put(i int, stored []byte, compressed bool, err error) {
 	d := delivered{int(a.next.Add(1) - 1), i, stored, compressed, err}
 	if rounds, _ := a.room(); d.place/a.rounds.rows < rounds {
@@ -142,7 +145,8 @@ func (a *answer) put(i int, stored []byte, compressed bool, err error) {
 	}
 }
 
-// stageLate stages late rows as the GPU makes room, until there are none.
+// stageLate stages the rows in a.late as the GPU frees staging memory. It returns when none are left, or when the GPU
+// reads no more.
 func (a *answer) stageLate() {
 	var held []delivered
 	last, pauses, since := 0, 0, time.Now()
@@ -177,10 +181,11 @@ func (a *answer) stageLate() {
 	}
 }
 
-// finish waits until all rows that were delivered are staged.
+// finish waits until stageLate has staged the rows in a.late.
 func (a *answer) finish() { a.staging.Wait() }
 
-// stage puts a row in staging memory, zeros if it could not be read. There is room.
+// stage copies a row to staging memory, or zeros if the row could not be read. A round that is complete is then
+// published. REQUIRES: room allows the row's round.
 func (a *answer) stage(d *delivered) {
 	g, err := a.rounds, d.err
 	round, j := d.place/g.rows, d.place%g.rows
@@ -189,9 +194,9 @@ func (a *answer) stage(d *delivered) {
 	switch {
 	case err != nil:
 	case d.compressed && g.table.Codec.Codec == nil:
-		err = errors.New("the row is compressed, and its table has no codec")
+		err = errors.New("the row is compressed, but its table has no codec")
 	case d.compressed && (len(d.stored) == 0 || len(d.stored) > rowBytes) || !d.compressed && len(d.stored) != rowBytes:
-		err = fmt.Errorf("the row is stored in %d bytes, and has %d", len(d.stored), rowBytes)
+		err = fmt.Errorf("stored length (%d bytes) does not fit a row of %d bytes", len(d.stored), rowBytes)
 	}
 	to, at := h.rows.Bytes()[offset:][:g.slot], slab.Raw(0, offset)
 	if err != nil {
@@ -208,7 +213,7 @@ func (a *answer) stage(d *delivered) {
 	}
 }
 
-// publish lets the GPU know of the rounds that are complete.
+// publish announces complete rounds to the GPU, in order.
 func (a *answer) publish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

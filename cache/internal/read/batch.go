@@ -14,12 +14,12 @@ import (
 // perThreadStream is CUDA's handle of the calling thread's default stream.
 const perThreadStream = 2
 
-// Batch is a batch of GatherDevice under way, or in a captured graph. It is safe for concurrent use.
+// Batch is a batch that GatherDevice has enqueued or captured in a graph. It is safe for concurrent use.
 type Batch struct {
 	table, rows int
-	watcher     Watcher  // or nil
-	captured    *capture // not nil: a part of a graph
-	parts       []*Batch // not nil: it is these
+	watcher     Watcher  // may be nil
+	captured    *capture // not nil: the batch belongs to a graph
+	parts       []*Batch // not nil: the batch consists of these
 
 	mu struct {
 		sync.Mutex
@@ -30,8 +30,9 @@ type Batch struct {
 	}
 }
 
-// GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses; rows are written stride bytes apart, 0: back to back.
-// w, if not nil, is notified when the batch has ended, but not if GatherDevice returns an error. trace, if not nil, records the batch.
+// GatherDevice enqueues a batch on the caller's stream. The device must be able to address rows and out. Rows are
+// written stride bytes apart; 0 means back to back. w, if not nil, is notified when the batch has ended, but not if
+// GatherDevice returns an error. trace, if not nil, records the batch.
 func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	if err := d.checkCopy(table, rows, out, stride); err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	return d.gatherCopy(ctx, s, capturing, table, rows, out, stride, w, trace)
 }
 
-// checkCopy returns an error for what is out of range of a batch that copies rows.
+// checkCopy returns an error if an argument of a batch that copies rows is out of range.
 func (d *Device) checkCopy(table int, rows RowNumbers, out device.Buffer, stride int64) error {
 	t, ids, width := d.set.Tables[table], rows.Buffer, rows.bytes()
 	n := rows.Len()
@@ -59,7 +60,7 @@ func (d *Device) checkCopy(table int, rows RowNumbers, out device.Buffer, stride
 	return nil
 }
 
-// gatherCopy is GatherDevice on a stream, once checkCopy has returned nil.
+// gatherCopy enqueues a batch whose arguments have passed checkCopy on stream s.
 func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	n := rows.Len()
 	if stride == int64(d.set.Tables[table].Tier.RowBytes()) {
@@ -67,11 +68,11 @@ func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool
 	}
 	switch {
 	case n == 0:
-		return ended(w), nil
+		return emptyBatch(w), nil
 	case capturing:
 		return d.capture(s, table, rows, out, stride, nil, w)
 	case !d.Device.NeedsStaging() && (stride != 0 || d.set.Tables[table].Absent != nil):
-		return d.gatherHere(ctx, s, table, rows, out, stride, w, trace)
+		return d.gatherOnHost(ctx, s, table, rows, out, stride, w, trace)
 	}
 	r, planned := d.decide(table, n, trace != nil)
 	if stride != 0 {
@@ -80,8 +81,9 @@ func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool
 	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
 }
 
-// gatherHere is GatherDevice on the host backend for a table some of whose rows may be absent, and for rows that are to lie apart: all is done when it returns.
-func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, to device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
+// gatherOnHost is GatherDevice on the host backend for tables with absent rows and for rows that do not lie back to
+// back. The batch has ended when it returns.
+func (d *Device) gatherOnHost(ctx context.Context, s device.Stream, table int, rows RowNumbers, to device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	n := int(rows.Len())
 	if err := s.Synchronize(); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
@@ -91,11 +93,11 @@ func (d *Device) gatherHere(ctx context.Context, s device.Stream, table int, row
 	if err != nil {
 		return nil, err
 	}
-	return d.over(table, n, done.finish(ctx, d, table, n, out, trace), w), nil
+	return d.endedBatch(table, n, done.finish(ctx, d, table, n, out, trace), w), nil
 }
 
-// over returns a batch that has ended.
-func (d *Device) over(table, rows int, err error, w Watcher) *Batch {
+// endedBatch returns a batch that has ended with err, and notifies w.
+func (d *Device) endedBatch(table, rows int, err error, w Watcher) *Batch {
 	b := &Batch{table: table, rows: rows}
 	b.mu.settled, b.mu.err = true, err
 	d.set.faults.add(err)
@@ -105,7 +107,7 @@ func (d *Device) over(table, rows int, err error, w Watcher) *Batch {
 	return b
 }
 
-// gather enqueues a batch by a route on a stream.
+// gather enqueues a batch by route r on stream s.
 func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned Launches, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
 	n := int(rows.Len())
 	l, err := d.acquire(ctx, r, n)
@@ -117,7 +119,7 @@ func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned L
 		return nil, err
 	}
 	if l.route.absent {
-		l.ctx = context.WithoutCancel(ctx) // the caller has its batch and may end ctx
+		l.ctx = context.WithoutCancel(ctx) // the caller may end ctx while the batch runs
 	}
 	l.startTrace(trace, planned)
 	if err := l.enqueueAny(s, table, rows, out); err != nil {
@@ -128,8 +130,8 @@ func (d *Device) gather(ctx context.Context, s device.Stream, r route, planned L
 	return d.track(l, table, n, w), nil
 }
 
-// ended returns a batch with nothing to do.
-func ended(w Watcher) *Batch {
+// emptyBatch returns a batch without rows, and notifies w.
+func emptyBatch(w Watcher) *Batch {
 	b := &Batch{}
 	b.mu.settled = true
 	if w != nil {
@@ -138,7 +140,8 @@ func ended(w Watcher) *Batch {
 	return b
 }
 
-// callersStream returns the stream of a handle, and whether it captures a graph; or an error if batches cannot be enqueued on it.
+// callersStream returns the stream of a handle, and whether it captures a graph. It returns an error if batches
+// cannot be enqueued on the stream.
 func (d *Device) callersStream(handle uintptr) (s device.Stream, capturing bool, err error) {
 	if handle == perThreadStream {
 		return nil, false, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", handle)
@@ -155,7 +158,7 @@ func (d *Device) callersStream(handle uintptr) (s device.Stream, capturing bool,
 	return s, capturing, nil
 }
 
-// track adds the batch of a lane, which is enqueued, to the batches under way.
+// track adds the batch that lane l has enqueued to the batches in flight.
 func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +170,7 @@ func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	b.table, b.rows, b.watcher, b.mu.lane = table, rows, w, l
 	d.mu.flight = append(d.mu.flight, b)
 	d.batches.Add(1)
-	if l.trace == nil { // a trace reads the lists when the batch has ended
+	if l.trace == nil { // a trace reads the lists after the batch, so nobody may take them over
 		d.mu.scratch.pass(l)
 	}
 	if d.board != nil {
@@ -176,11 +179,12 @@ func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 		default:
 		}
 	}
-	d.progress.notify() // callers that wait for a lane must now poll for this batch, and callers that wait for lists may take over its own
+	// Callers that wait for a lane must now poll for this batch. Callers that wait for lists may take over its lists.
+	d.progress.notify()
 	return b
 }
 
-// forgetLocked removes a batch from the batches under way. It ignores nil. REQUIRES: d.mu is locked.
+// forgetLocked removes a batch from the batches in flight. It ignores nil. REQUIRES: d.mu is locked.
 func (d *Device) forgetLocked(b *Batch) {
 	if b != nil {
 		d.mu.flight = slices.DeleteFunc(d.mu.flight, func(f *Batch) bool { return f == b })
@@ -188,8 +192,8 @@ func (d *Device) forgetLocked(b *Batch) {
 	}
 }
 
-// use returns the batch's lane, so that the caller can use its events, or nil if the batch is settled. The caller must call unuse unless
-// the result is nil.
+// use returns the batch's lane, whose events the caller may then use, or nil if the batch is settled. The caller must
+// call unuse unless the result is nil.
 func (b *Batch) use() *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,8 +218,8 @@ func (b *Batch) unuse() {
 	}
 }
 
-// Release gives back what a batch in a captured graph holds. It waits for replays that run; none may begin any more. For other batches it does
-// nothing.
+// Release gives back the memory of a batch in a captured graph. It waits for replays that run. No replay may begin
+// afterwards. For other batches it does nothing.
 func (b *Batch) Release() {
 	for _, p := range b.parts {
 		p.Release()
@@ -247,11 +251,11 @@ func (b *Batch) Done() (bool, error) {
 	return done, nil
 }
 
-// join returns a batch that has finished when all of these have. Its error is that of the first that had one.
+// join returns a batch that has finished when all the given ones have. Its error is the first of theirs.
 func join(batches []*Batch) *Batch {
 	switch len(batches) {
 	case 0:
-		return ended(nil)
+		return emptyBatch(nil)
 	case 1:
 		return batches[0]
 	}
@@ -260,8 +264,8 @@ func join(batches []*Batch) *Batch {
 	return b
 }
 
-// Wait blocks until the batch has finished, and returns its error. The first call settles the batch: it adds the batch's counters to the
-// statistics.
+// Wait blocks until the batch has finished, and returns its error. The first call settles the batch: it adds the
+// batch's counters to the statistics.
 func (b *Batch) Wait() error {
 	if b.captured != nil {
 		return b.captured.wait()
@@ -271,7 +275,7 @@ func (b *Batch) Wait() error {
 	}
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
-		below := l.answered()
+		absent := l.answered()
 		b.mu.Lock()
 		first, at := !b.mu.settled, time.Time{}
 		var ends []partEnd
@@ -285,9 +289,9 @@ func (b *Batch) Wait() error {
 			} else if failure == nil {
 				var o Outcome
 				o.add(kernels.CountersView(l.result), 0)
-				o.addAbsent(&below, 0)
+				o.addAbsent(&absent, 0)
 				b.mu.err = o.report(l, b.table, b.rows)
-				at = l.tracePart(0, &below)
+				at = l.tracePart(0, &absent)
 			}
 		}
 		err := b.mu.err
@@ -309,7 +313,8 @@ func (b *Batch) Wait() error {
 	return b.mu.err
 }
 
-// Poll is Wait of a batch that has finished, or of one in a captured graph of which no replay runs. Of others it returns false at once.
+// Poll is Wait for a batch that has finished, or a captured one without running replays. For others it returns false
+// at once.
 func (b *Batch) Poll() (done bool, err error) {
 	if b.captured != nil {
 		return b.captured.poll()
@@ -324,14 +329,14 @@ func (b *Batch) wrap(l *lane, err error) error {
 	return l.owner.wrap(err, b.rows, l.owner.set.Tables[b.table])
 }
 
-// flight returns the batches under way.
+// flight returns the batches in flight.
 func (d *Device) flight() []*Batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.mu.flight)
 }
 
-// SettleFinished settles the batches of GatherDevice that have published their counters. It does not call the driver.
+// SettleFinished settles the batches of GatherDevice that have published their counters. It makes no driver call.
 func (d *Device) SettleFinished() {
 	for i := 0; d.batches.Load() > 0; {
 		d.mu.Lock()
@@ -345,15 +350,16 @@ func (d *Device) SettleFinished() {
 			b.Wait()
 		}
 		d.mu.Lock()
-		if i < len(d.mu.flight) && d.mu.flight[i] == b { // not finished, or being settled by another goroutine
+		if i < len(d.mu.flight) && d.mu.flight[i] == b { // not finished, or another goroutine is settling it
 			i++
 		}
 		d.mu.Unlock()
 	}
 }
 
-// SettleEnqueued settles batches of GatherDevice as they finish, until stop is closed. Other processes cannot ask the device whether a batch
-// that has a lane of a board, and that nobody waits for, has finished.
+// SettleEnqueued settles batches of GatherDevice as they finish, until stop is closed. A client of a shared cache
+// runs it: the owner learns from the client's board alone which batches run, and the caller may never wait for its
+// batch.
 func (d *Device) SettleEnqueued(stop <-chan struct{}) {
 	for {
 		select {
@@ -361,24 +367,24 @@ func (d *Device) SettleEnqueued(stop <-chan struct{}) {
 			return
 		case <-d.enqueued:
 		}
-		for pause := pollEpoch; d.batches.Load() > 0; pause = min(pause*5/4, lastSettle) {
+		for pause := pollEpoch; d.batches.Load() > 0; pause = min(pause*5/4, maxSettlePause) {
 			select {
 			case <-stop:
 				return
 			case <-time.After(pause):
 			}
 			d.SettleFinished()
-			if pause == lastSettle {
+			if pause == maxSettlePause {
 				d.settleFailed()
 			}
 		}
 	}
 }
 
-// lastSettle is the longest pause of SettleEnqueued.
-const lastSettle = 2 * time.Millisecond
+// maxSettlePause is the longest pause of SettleEnqueued.
+const maxSettlePause = 2 * time.Millisecond
 
-// published reports whether the batch has published its counters and is not settled yet. It does not call the driver.
+// published reports whether the batch has published its counters but is not settled. It makes no driver call.
 func (b *Batch) published() bool {
 	l := b.use()
 	if l == nil {
@@ -388,7 +394,7 @@ func (b *Batch) published() bool {
 	return l.published()
 }
 
-// settleFailed settles the batches that will never publish their counters, because the device has failed.
+// settleFailed settles the batches that will never publish their counters because the device has failed.
 func (d *Device) settleFailed() {
 	if d.batches.Load() == 0 {
 		return
@@ -400,7 +406,7 @@ func (d *Device) settleFailed() {
 	}
 }
 
-// firstError waits for batches, and returns the error of the first that had one.
+// firstError waits for all the batches, and returns the first error among theirs.
 func firstError(of []*Batch) (err error) {
 	for _, b := range of {
 		if e := b.Wait(); err == nil {

@@ -16,43 +16,46 @@ type capture struct {
 	table    int
 	rows     int
 	kernel   kernels.Replay // not changed after its launch
-	place    place          // of kernel.State
-	onBoard  *board.Capture // of a client of a shared cache: where the owner sees the replays
-	counters device.Buffer  // of a resident table, and of a table of pages
-	absent   *rounds        // of a table of pages
+	place    place          // where kernel.State lies
+	onBoard  *board.Capture // in a client of a shared cache: the place on its board that shows the owner the replays
+	counters device.Buffer  // for resident tables and tables of pages
+	absent   *rounds        // for tables of pages
 	sink
 	sums     *kernels.SumRows // not nil: adds up the rows that kernel writes to mem
-	mem, out device.Buffer    // with part
-	// Of a batch of several tables each has a capture. The leader's replays are those of all: it is what the others' fields of replays are read from, and the others go
-	// with it.
+	mem, out device.Buffer    // used if part is not 0: scratch memory for rows, and the batch's output
+	// A batch of several tables has one capture per table. One kernel serves all, so the replays of the first capture,
+	// the leader, are those of all. The others, its followers, copy its replay numbers and are released with it.
 	leader    *capture
 	followers []*capture
-	tables    *kernels.PooledTables // the leader's: the kernel of all
+	tables    *kernels.PooledTables // in the leader: the kernel that serves all tables
 
-	// The device's captures.mu guards what follows.
-	hold         device.Hold // nil where the driver does not say when a graph is destroyed
-	released     bool        // the caller will not replay it again
-	gone         bool        // its memory is given back
-	begun, ended uint64      // numbers of the last replays when somebody looked last: ended ones read nothing any more that changes
-	over         uint64      // number of the last replay whose rows are written; of tables of pages that is later
-	counted      kernels.ReplayCounts
-	hits         uint64 // counted, if the rows of a replay are not known
-	settled      struct {
+	// The device's captures.mu guards the fields below.
+	hold     device.Hold // nil where the driver does not report when a graph is destroyed
+	released bool        // the caller will not replay it again
+	freed    bool        // its memory is given back
+	// Numbers of replays, as of the last look: of the latest that has begun, and of the latest that no longer reads
+	// anything a change may withdraw.
+	begun, ended uint64
+	// Number of the latest replay whose rows are all written. It differs from ended only for tables of pages.
+	over    uint64
+	counted kernels.ReplayCounts
+	hits    uint64 // counted by the kernel; used where the number of rows of a replay is not known
+	settled struct {
 		replays uint64
 		counts  kernels.ReplayCounts
 		hits    uint64
 	}
-	err error // of replays, not yet returned by Wait
+	err error // of replays; not yet returned by Wait
 }
 
-// capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out. With stride, unless it is 0, rows that are
-// copied as they are lie so many bytes apart.
+// capture makes a batch a part of the graph that stream s captures. Nothing is read or written now: only replays do
+// that. If stride is not 0, copied rows lie that many bytes apart.
 func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, stride int64, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	n := int(rows.Len())
 	if err := d.checkCapture(table, pool); err != nil {
 		return nil, err
 	}
-	d.SettleReplays() // gives back what destroyed graphs had
+	d.SettleReplays() // frees the memory of destroyed graphs
 	c := &capture{owner: d, table: table, rows: n, sink: d.capturedSink(table, n, pool, stride)}
 	if err := d.captures.add(c, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
@@ -61,7 +64,7 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 	partly, err := c.launch(s)
 	d.captures.join(c, hold)
 	if err != nil {
-		if !partly { // else until the graph is destroyed
+		if !partly { // else the graph's replays use the memory until the graph is destroyed
 			c.release()
 		}
 		return nil, d.wrap(err, n, d.set.Tables[table])
@@ -74,19 +77,19 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 	return b, nil
 }
 
-// checkCapture returns an error for a batch that cannot be a part of a graph. pool is nil for one that copies rows.
+// checkCapture returns an error for a batch that cannot be captured. pool is nil for a batch that copies rows.
 func (d *Device) checkCapture(table int, pool *reduce.Batch) error {
 	t := d.Table(table)
 	if t.long() && t.Resident == nil {
 		return fmt.Errorf("%w: row length (%d) must be below %d for a batch of a cached table in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}
-	if size := int64(t.Rows.RowBytes); pool != nil && d.capturesWritten(table, pool) && int64(pool.Rows)*size > capturedPooledBytes {
-		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, pool.Rows, size, d.set.Tables[table].Name, capturedPooledBytes)
+	if size := int64(t.Rows.RowBytes); pool != nil && d.capturePoolsInScratch(table, pool) && int64(pool.Rows)*size > maxCapturedPoolBytes {
+		return fmt.Errorf("%w: rows (%d, %d bytes each) of table %s that a graph adds up must be at most %d bytes", ErrPooling, pool.Rows, size, d.set.Tables[table].Name, maxCapturedPoolBytes)
 	}
 	return nil
 }
 
-// serveNow returns what batches that begin now read of a table.
+// serveNow returns the memory of a table that a batch beginning now reads.
 func (d *Device) serveNow(table int) kernels.Serve {
 	v, t := d.view.Load(), d.Table(table)
 	return kernels.Serve{
@@ -98,13 +101,14 @@ func (d *Device) serveNow(table int) kernels.Serve {
 	}
 }
 
-// idle says whether no replay read what changes when somebody looked last. REQUIRES: captures.mu is locked.
+// idle says whether, as of the last look, no replay read anything that a change may withdraw. REQUIRES: captures.mu
+// is locked.
 func (c *capture) idle() bool { return c.begun == c.ended }
 
-// quiet says whether no replay ran when somebody looked last. REQUIRES: captures.mu is locked.
+// quiet says whether no replay ran as of the last look. REQUIRES: captures.mu is locked.
 func (c *capture) quiet() bool { return c.begun == c.over }
 
-// settle adds to the statistics what replays have done by the last look. REQUIRES: captures.mu is locked.
+// settle adds to the statistics what replays have done up to the last look. REQUIRES: captures.mu is locked.
 func (c *capture) settle() {
 	replays := int64(c.over - c.settled.replays)
 	if replays == 0 {
@@ -120,11 +124,11 @@ func (c *capture) settle() {
 		o.Hits, c.settled.hits = int64(c.hits-c.settled.hits), c.hits
 	}
 	if c.absent != nil {
-		below := c.absent.outcomeOfReplays()
-		o.addAbsent(&below, 0)
+		absent := c.absent.outcomeOfReplays()
+		o.addAbsent(&absent, 0)
 	}
 	o.pooled = c.pool != nil
-	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
+	if c.kernel.Serve.Resident != nil { // rows of resident tables are counted by reason, but are hits
 		o.Hits, o.Misses = o.Hits+o.Misses, 0
 	}
 	err := o.reportReplays(c.owner, c.table, c.rows, replays)
@@ -137,13 +141,15 @@ func (c *capture) settle() {
 	}
 }
 
-// outcomeOf returns what replays with so many rows and offsets together did that have ended between two counts, and the counts up to there: the later
-// ones without what a replay that runs has added to them, as far as that is more than the ended ones can have counted. Bad offsets of pooled batches are
-// counted as rows out of range are.
+// outcomeOf returns what ended replays did between the counts before and now. rows and offsets are totals over these
+// replays. now may include counts of a replay that still runs. What exceeds the ended replays' possible share is left
+// for later. The returned counts are now without that rest; the next call takes them as before. Bad offsets of pooled
+// batches count as row numbers out of range.
 func outcomeOf(rows, offsets int64, now, before *kernels.ReplayCounts) (o Outcome, counts kernels.ReplayCounts) {
 	counts = *now
 	left := rows
-	// take returns what was counted since, at most limit, and leaves the rest in counts for later.
+	// take returns what was counted since before, at most limit. What exceeds the limit stays uncounted for a later
+	// call.
 	take := func(now *uint64, before uint64, limit int64) int64 {
 		n := min(int64(*now-before), limit)
 		*now = before + uint64(n)
@@ -162,19 +168,19 @@ func outcomeOf(rows, offsets int64, now, before *kernels.ReplayCounts) (o Outcom
 	return o, counts
 }
 
-// release gives up a batch that is not replayed again. It waits for replays that run.
+// release gives up a batch that will not be replayed again. It waits for replays that run.
 func (c *capture) release() {
 	s := &c.owner.captures
 	s.mu.Lock()
 	c.released = true
 	s.mu.Unlock()
 	if c.await() != nil && !s.failed(c.owner) {
-		return // nobody knows what runs: SettleReplays tries again
+		return // it is not known what runs; SettleReplays tries again
 	}
 	s.remove(c.owner, []*capture{c})
 }
 
-// wait waits for the replays that have begun, and returns what was wrong with those since the last call.
+// wait waits for the replays that have begun, and returns the error of those that ended since the last call.
 func (c *capture) wait() error {
 	err := c.await()
 	s := &c.owner.captures
@@ -183,31 +189,31 @@ func (c *capture) wait() error {
 	return c.verdict(err)
 }
 
-// poll is wait if no replay runs. It looks once, so that a replay that begins meanwhile is not waited for.
+// poll is wait if no replay runs. It looks once, so it does not wait for a replay that begins meanwhile.
 func (c *capture) poll() (done bool, err error) {
 	s := &c.owner.captures
 	err = s.look(c.owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !c.gone && (err != nil || !c.quiet()) {
+	if !c.freed && (err != nil || !c.quiet()) {
 		return false, c.owner.orLost(err)
 	}
 	return true, c.verdict(nil)
 }
 
-// verdict returns what was wrong with the replays that have ended since the last call. err is that of waiting for them. REQUIRES: captures.mu
-// is locked.
+// verdict returns the error of the replays that ended since the last call. err is the error of waiting for them.
+// REQUIRES: captures.mu is locked.
 func (c *capture) verdict(err error) error {
 	s := &c.owner.captures
-	var first error // of the tables
+	var first error // over all tables
 	for _, of := range append([]*capture{c}, c.followers...) {
-		if !c.gone {
+		if !c.freed {
 			of.settle()
 		}
 		if first == nil {
 			first = of.err
 		}
-		if of.err = nil; err == nil && !c.gone {
+		if of.err = nil; err == nil && !c.freed {
 			err = s.published[of.table].err
 		}
 	}
@@ -223,14 +229,15 @@ func (c *capture) verdict(err error) error {
 	return nil
 }
 
-// await waits until the replays that had begun have ended. It returns an error if the device does not say so.
+// await waits until the replays that had begun by then have ended. It returns an error if their states cannot be
+// read.
 func (c *capture) await() error {
 	s := &c.owner.captures
 	for until := ^uint64(0); ; time.Sleep(pollBatches) {
 		err := s.look(c.owner)
 		s.mu.Lock()
 		until = min(until, c.begun)
-		over := c.gone || err == nil && c.over >= until
+		over := c.freed || err == nil && c.over >= until
 		s.mu.Unlock()
 		if over {
 			return nil
@@ -247,14 +254,15 @@ func (c *capture) done() (bool, error) {
 	err := s.look(c.owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.gone || err == nil {
-		return c.gone || c.quiet(), nil
+	if c.freed || err == nil {
+		return c.freed || c.quiet(), nil
 	}
 	return false, c.owner.orLost(err)
 }
 
-// mayBeAbsent gives a captured batch of a table of pages what it has for absent rows. A replay lists them itself and waits for them, as no host code runs before it.
-func (c *capture) mayBeAbsent(table, n int) (err error) {
+// prepareAbsent gives a captured batch of a table of pages what it needs for absent rows. No host code runs before a
+// replay, so the replay itself lists its absent rows and waits for them.
+func (c *capture) prepareAbsent(table, n int) (err error) {
 	d := c.owner
 	if n == 0 || !d.readsAbsent(table) {
 		return nil
@@ -279,7 +287,7 @@ func (c *capture) mayBeAbsent(table, n int) (err error) {
 	return nil
 }
 
-// enqueueRest enqueues what follows the kernel that replays: the waiting for absent rows, and the use of rows.
+// enqueueRest enqueues the kernels behind the replay's: those that wait for absent rows, and those that use the rows.
 func (c *capture) enqueueRest(s device.Stream) error {
 	if c.absent == nil {
 		return c.useRows(s)

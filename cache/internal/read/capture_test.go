@@ -18,12 +18,12 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// failing is a device whose streams do not launch while fails is set.
+// failing is a device whose streams refuse some launches: stores while fails is set, and replays while breaks is set.
 type failing struct {
 	device.Device
 	fails  atomic.Bool
-	breaks atomic.Bool // replays are not launched
-	looked func()      // called after each look at the replays; may be nil
+	breaks atomic.Bool
+	looked func() // called after each look at the replays; may be nil
 }
 
 type failingStream struct {
@@ -52,10 +52,11 @@ func (s failingStream) Launch(k device.Kernel) error {
 	return err
 }
 
-// capturing returns a device with one table and a captured batch of no rows that was replayed once.
+// capturing returns a device with one table, and a captured batch without rows that was replayed once.
 func capturing(t *testing.T) (*failing, *Device, *capture) { return capturingOn(t, BoardPart{}) }
 
-// capturingOn is capturing for a client of a shared cache, whose board is p's; without one, for its owner.
+// capturingOn is capturing for a client of a shared cache with the board p. If p has no board, the device belongs to
+// an owner.
 func capturingOn(t *testing.T, p BoardPart) (*failing, *Device, *capture) {
 	t.Helper()
 	f := &failing{Device: host.Open(1, 1)[0]}
@@ -94,7 +95,8 @@ func (c *capture) add(word int) {
 	atomic.AddUint64((*uint64)(unsafe.Pointer(&c.kernel.State.Bytes()[word*8])), 1)
 }
 
-// TestCaptures_ErrorOfAView: an error of publishing to replays what has changed is Wait's, until something is published again.
+// TestCaptures_ErrorOfAView: Wait returns the error of publishing a change to replays, until a later change is
+// published.
 func TestCaptures_ErrorOfAView(t *testing.T) {
 	f, d, c := capturing(t)
 	if err := c.wait(); err != nil {
@@ -119,7 +121,7 @@ func TestCaptures_ErrorOfAView(t *testing.T) {
 	}
 }
 
-// TestCaptures_PollDoesNotWait, neither for a replay that runs nor for one that begins while it looks.
+// TestCaptures_PollDoesNotWait: Poll waits neither for a replay that runs nor for one that begins meanwhile.
 func TestCaptures_PollDoesNotWait(t *testing.T) {
 	f, _, c := capturing(t)
 	b := &Batch{captured: c}
@@ -155,7 +157,8 @@ func TestCaptures_PollDoesNotWait(t *testing.T) {
 	c.release()
 }
 
-// TestCaptures_ViewsInUse: a view stays as long as a replay may read it. While a change waits for that, all else goes on.
+// TestCaptures_ViewsInUse: a view stays as long as a replay may read it. While a change waits for that, other calls
+// do not.
 func TestCaptures_ViewsInUse(t *testing.T) {
 	_, d, c := capturing(t)
 	c.begin()
@@ -207,11 +210,12 @@ func TestCaptures_ViewsInUse(t *testing.T) {
 	c.release()
 }
 
-// TestOutcomeOf: what a running replay has counted beyond what ended ones can have is left for later, and nothing is lost.
+// TestOutcomeOf: counts beyond what ended replays can have are those of a running replay. They are left for later,
+// and none is lost.
 func TestOutcomeOf(t *testing.T) {
 	var before kernels.ReplayCounts
 	now := kernels.ReplayCounts{Reasons: [len(before.Reasons)]uint64{7, 0, 8}, OutOfRange: 2, Peers: 5, HostBytes: 100}
-	o, counts := outcomeOf(10, 0, &now, &before) // 10 rows of the 17 and more
+	o, counts := outcomeOf(10, 0, &now, &before) // of the 17 rows counted, only 10 can be from ended replays
 	if o.Hits != 0 || o.Misses != 10 || o.Reasons[0] != 7 || o.Reasons[2] != 3 || o.outOfRange != 0 || o.PeerHits != 0 || o.HostBytes != 100 {
 		t.Errorf("the first: %+v", o)
 	}
@@ -224,7 +228,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-// boardPart returns a board of one lane and two blocks of places, and the blocks that are given up on it.
+// boardPart returns a board with one lane and two blocks of places. The channel receives the blocks that are vacated.
 func boardPart() (BoardPart, <-chan int) {
 	shape := board.Shape{Lanes: 1, Captures: 2 * statesCount, Tables: 1}
 	words := make([]uint64, shape.Bytes()/8)
@@ -242,7 +246,8 @@ func boardPart() (BoardPart, <-chan int) {
 	}, vacated
 }
 
-// TestCaptures_OnBoard: a replay of a client runs until it has ended on the board, and its place is given up when the batch is released.
+// TestCaptures_OnBoard: a replay of a client runs until it has ended on the board. Its block is vacated when the
+// batch is released.
 func TestCaptures_OnBoard(t *testing.T) {
 	p, vacated := boardPart()
 	_, d, c := capturingOn(t, p)
@@ -255,7 +260,7 @@ func TestCaptures_OnBoard(t *testing.T) {
 			t.Errorf("%s: %v, %v", when, done, err)
 		}
 	}
-	// capturingOn has replayed once, without a word on the board.
+	// The replay of capturingOn did not change the board.
 	idle("before a replay", true)
 	c.onBoard.Begun.Store(1)
 	idle("announced", false)
@@ -273,7 +278,7 @@ func TestCaptures_OnBoard(t *testing.T) {
 	if block := <-vacated; block != 0 {
 		t.Errorf("block %d was given up", block)
 	}
-	for range 5 { // there are two blocks
+	for range 5 { // more than the two blocks, so they are used again
 		c := &capture{owner: d}
 		if err := d.captures.add(c, RowNumbers{}, device.Buffer{}); err != nil {
 			t.Fatal(err)
@@ -283,7 +288,8 @@ func TestCaptures_OnBoard(t *testing.T) {
 	}
 }
 
-// TestCaptures_Partly: when a batch of a client could be enqueued in part, its graph ends what it begins, and the batch's memory stays.
+// TestCaptures_Partly: a client's batch may be captured only in part. Then its graph ends what it begins, and the
+// batch's memory stays.
 func TestCaptures_Partly(t *testing.T) {
 	p, vacated := boardPart()
 	f, d, c := capturingOn(t, p)
@@ -310,7 +316,7 @@ func TestCaptures_Partly(t *testing.T) {
 	}
 }
 
-// TestOutcomeOf_BadOffsets: a replay of misses whose offsets were bad leaves nothing that a later one would report.
+// TestOutcomeOf_BadOffsets: bad offsets of a replay with misses only are reported once, and not with a later replay.
 func TestOutcomeOf_BadOffsets(t *testing.T) {
 	var before, now kernels.ReplayCounts
 	now.Reasons[0], now.OutOfRange = 10, 3
@@ -324,7 +330,8 @@ func TestOutcomeOf_BadOffsets(t *testing.T) {
 	}
 }
 
-// TestFaults_AskedBeforeEachRead: asking for faults without waiting looks for replays by another goroutine, now and then.
+// TestFaults_AskedBeforeEachRead: Faults without waiting looks at replays in another goroutine, at most once per
+// LookPause.
 func TestFaults_AskedBeforeEachRead(t *testing.T) {
 	f, d, c := capturing(t)
 	d.set.Tuning.LookPause = time.Hour
@@ -344,7 +351,7 @@ func TestFaults_AskedBeforeEachRead(t *testing.T) {
 	if n := looks.Load(); n != 1 {
 		t.Errorf("%d looks for 102 calls, want 1", n)
 	}
-	d.captures.asked.Store(false) // the time has passed
+	d.captures.asked.Store(false) // the pause is over
 	ask()
 	d.AwaitLooks()
 	if n := looks.Load(); n != 2 {

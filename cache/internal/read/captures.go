@@ -10,41 +10,44 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// captures are the batches of a device that are parts of captured graphs.
+// captures are the batches of a device that belong to captured graphs.
 //
-// A replay begins without host code. Its blocks count themselves in the capture's state, in device memory, when they begin and when they end.
-// To look is to have a kernel copy the states of all captures to the host. Locks are taken in the order of the fields. Only mu is never held while the
-// device works.
+// A replay begins without host code. Its blocks count themselves in the capture's state, in device memory, when they
+// begin and when they end. To look at the replays, a kernel copies the states of all captures to the host. Locks are
+// taken in the order of the fields: publishing, looking, mu. mu is never held while the device works.
 type captures struct {
-	count atomic.Int32 // of those in all, for who need not look
+	count atomic.Int32 // len(all), for callers that need not look
 	bytes atomic.Int64 // of device memory
-	// asked says that askForReplays has begun to look, or has done so less than Tuning.LookPause ago. looks are those under way.
+	// asked makes askForReplays do nothing. It is set while askForReplays looks, and for Tuning.LookPause afterwards.
+	// looks are the looks that it has begun.
 	asked atomic.Bool
 	looks sync.WaitGroup
 
-	publishing sync.Mutex // held while captures come and go and while views are written, which may have to wait for replays
+	// Held while captures are added or removed and while views are written. Writing a view may wait for replays.
+	publishing sync.Mutex
 	publisher  device.Stream
-	stage      device.Buffer // page-locked: a view and a word to be stored
+	stage      device.Buffer // page-locked: a view, and a word to store
 
 	looking sync.Mutex // held while states are copied
 	looker  device.Stream
-	probe   device.Event // never recorded: asking for it shows whether the device has failed
+	probe   device.Event // never recorded; querying it reveals a failed device
 
 	mu        sync.Mutex
-	users     int // those of all, and those that are not in a graph yet
+	users     int // captures in all, and those about to be
 	all       []*capture
 	states    []*states
 	published []published // by table
 }
 
-// states are the states of captures, which one launch takes to the host. A place is given to one capture only: a replay that was launched
-// before its batch was released may begin afterwards, and counts there. Freeing the buffer waits for it.
+// states are the states of up to statesCount captures, which one launch copies to the host. A place is given to one
+// capture only: a replay launched before its batch was released may still begin later, and counts there. Freeing the
+// buffer waits for such replays.
 type states struct {
 	buffer device.Buffer
-	stage  device.Buffer // page-locked, for a copy
-	given  int           // places
+	stage  device.Buffer // page-locked; receives the copy
+	given  int           // places given so far
 	users  int           // captures with a place
-	block  int           // of places on a board
+	block  int           // block of places on the board of a client of a shared cache
 }
 
 const (
@@ -52,7 +55,7 @@ const (
 	statesBytes = statesCount * kernels.ReplayStateBytes
 )
 
-// place is where a capture's state lies.
+// place is where a capture's state lies: number i of the states in.
 type place struct {
 	in *states
 	i  int
@@ -62,7 +65,7 @@ func (p place) of(b device.Buffer) device.Buffer {
 	return b.Slice(int64(p.i)*kernels.ReplayStateBytes, int64(p.i+1)*kernels.ReplayStateBytes)
 }
 
-// add gives a capture what it needs but its graph.
+// add gives a capture all that it needs, except its graph.
 func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err error) {
 	d := c.owner
 	s.publishing.Lock()
@@ -106,10 +109,10 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 	if err := c.giveScratch(rows); err != nil {
 		return err
 	}
-	return c.mayBeAbsent(c.table, int(rows.Len()))
+	return c.prepareAbsent(c.table, int(rows.Len()))
 }
 
-// open makes what all captures of a device share. REQUIRES: s.publishing is locked.
+// open creates what all captures of a device share. REQUIRES: s.publishing is locked.
 func (s *captures) open(d *Device) (err error) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -144,7 +147,7 @@ func (s *captures) open(d *Device) (err error) {
 	return nil
 }
 
-// giveState gives a capture a state of zeros. REQUIRES: s.publishing is locked.
+// giveState gives a capture a zeroed state. REQUIRES: s.publishing is locked.
 func (s *captures) giveState(c *capture) error {
 	d := c.owner
 	s.mu.Lock()
@@ -165,7 +168,8 @@ func (s *captures) giveState(c *capture) error {
 			d.Device.Free(buffer)
 			return err
 		}
-		// The first launch loads the kernel. Done by another thread later, loading it would break the captures of that time.
+		// The first launch loads a kernel. If another thread loaded it later, that would break captures under way at
+		// the time.
 		s.looking.Lock()
 		err = errors.Join(s.looker.Launch(&kernels.ReplayLook{States: buffer, Copies: stage}), s.looker.Synchronize())
 		block := 0
@@ -199,11 +203,11 @@ func (s *captures) giveState(c *capture) error {
 	return errors.Join(s.publisher.Fill(c.kernel.State, 0), s.publisher.Synchronize())
 }
 
-// join adds a capture that is in its graph.
+// join adds a capture that has become a part of its graph.
 func (s *captures) join(c *capture, hold device.Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.hold = hold // not before: the graph may be destroyed, and then another goroutine gives the memory back
+	c.hold = hold // not earlier: once the graph is destroyed, another goroutine may free the capture's memory
 	s.all = append(s.all, c)
 	s.count.Add(1)
 	if c.absent != nil {
@@ -211,16 +215,16 @@ func (s *captures) join(c *capture, hold device.Hold) {
 	}
 }
 
-// remove gives back what captures have. REQUIRES: none of their replays runs or will run.
+// remove frees the memory of captures. REQUIRES: none of their replays runs or will run.
 func (s *captures) remove(d *Device, of []*capture) {
 	s.publishing.Lock()
-	dead := s.drop(of...)
+	garbage := s.drop(of...)
 	s.publishing.Unlock()
-	s.free(d, dead)
+	s.free(d, garbage)
 }
 
-// dead is what nobody uses any more.
-type dead struct {
+// garbage is memory and objects that nobody uses any more.
+type garbage struct {
 	buffers []device.Buffer
 	blocks  []int // of places on a board
 	absent  []*rounds
@@ -228,8 +232,9 @@ type dead struct {
 	event   device.Event
 }
 
-// drop takes captures out and returns what is to be freed, which waits for the device: without the locks. REQUIRES: s.publishing is locked.
-func (s *captures) drop(of ...*capture) (x dead) {
+// drop removes captures and returns what is to be freed. The caller frees it without holding the locks, as freeing
+// waits for the device. REQUIRES: s.publishing is locked.
+func (s *captures) drop(of ...*capture) (x garbage) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	s.mu.Lock()
@@ -238,11 +243,11 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		of = append(of, leader.followers...)
 	}
 	for _, c := range of {
-		if c.gone {
+		if c.freed {
 			continue
 		}
 		c.settle()
-		c.gone = true
+		c.freed = true
 		if c.absent != nil {
 			c.owner.lists.remove(c.absent)
 			c.absent.leave()
@@ -264,7 +269,7 @@ func (s *captures) drop(of ...*capture) (x dead) {
 				x.blocks = append(x.blocks, in.block)
 			}
 		}
-		// Of batches of several tables the leader has what all share.
+		// In a batch of several tables, partials belong to the leader.
 		if partials := c.kernel.Serve.Partials; partials.Size() > 0 && c.tables == nil && c.leader == nil {
 			x.buffers = append(x.buffers, partials)
 			s.bytes.Add(-partials.Size())
@@ -302,14 +307,14 @@ func (s *captures) drop(of ...*capture) (x dead) {
 	return x
 }
 
-func (s *captures) free(d *Device, x dead) {
+func (s *captures) free(d *Device, x garbage) {
 	for _, a := range x.absent {
 		a.close(d)
 	}
 	for _, b := range x.buffers {
 		d.Device.Free(b)
 	}
-	for _, b := range x.blocks { // freeing has waited for the device
+	for _, b := range x.blocks { // freeing the buffers has waited for the replays
 		if d.places != nil {
 			d.places.leave(b)
 		}
@@ -322,7 +327,7 @@ func (s *captures) free(d *Device, x dead) {
 	}
 }
 
-// close waits for the replays that run and frees everything. Nobody may launch the graphs any more.
+// close waits for running replays and frees everything. The graphs may not be launched any more.
 func (s *captures) close(d *Device) {
 	s.looks.Wait()
 	d.drainReplays()

@@ -6,8 +6,9 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// captureTables makes pooled batches of several tables, each of which one launch serves, a part of the graph that stream s captures. A client of a shared cache
-// has each captured on its own, as the owner sees the replays of each.
+// captureTables captures pooled batches of several tables, which share launches, in the graph that stream s captures.
+// A client of a shared cache captures each on its own, as its board shows the owner the replays of each. REQUIRES:
+// fused allows each batch.
 func (d *Device) captureTables(s device.Stream, parts []Part) (*Batch, error) {
 	if d.places != nil {
 		return d.captureEach(s, parts)
@@ -41,7 +42,7 @@ func (d *Device) captureTables(s device.Stream, parts []Part) (*Batch, error) {
 		return fail(err)
 	}
 	hold := holdOf(s)
-	err := s.Launch(k) // after an error some launches may be in the graph, and replays of it use the memory
+	err := s.Launch(k) // after an error some launches may be in the graph, and its replays use the memory
 	d.captures.join(leader, hold)
 	for _, c := range leader.followers {
 		d.captures.join(c, nil)
@@ -59,7 +60,7 @@ func (d *Device) captureTables(s device.Stream, parts []Part) (*Batch, error) {
 	return b, nil
 }
 
-// reserveTables has memory for what the launches of several tables share.
+// reserveTables allocates the memory that the tables of a batch share.
 func (c *capture) reserveTables(parts []Part) (err error) {
 	d, k := c.owner, c.tables
 	if !d.Device.NeedsStaging() {
@@ -75,7 +76,7 @@ func (c *capture) reserveTables(parts []Part) (err error) {
 	return err
 }
 
-// captureEach captures batches, none of which is a window, one by one.
+// captureEach captures batches one by one. REQUIRES: none of them is a window of bags.
 func (d *Device) captureEach(s device.Stream, parts []Part) (*Batch, error) {
 	all := &Batch{table: parts[0].Table}
 	all.mu.settled = true
@@ -90,7 +91,8 @@ func (d *Device) captureEach(s device.Stream, parts []Part) (*Batch, error) {
 	return all, nil
 }
 
-// holdOf returns a hold on the graph that a stream captures, nil where the driver has none: then the caller can still release the batch.
+// holdOf returns a hold on the graph that a stream captures, which tells when the graph is destroyed. It is nil where
+// the driver has no holds; the caller can still release the batch.
 func holdOf(s device.Stream) device.Hold {
 	if of, ok := s.(device.Capturer); ok {
 		if h, err := of.HoldCapture(); err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Device is what one device holds for batches. Packages cache and fill set the exported fields before Serve; afterwards only SetView
-// and SetTable change what batches read.
+// Device is one device with all that its batches need. Packages cache and fill set the exported fields before Serve.
+// Afterwards only SetView and SetTable change what batches read.
 type Device struct {
 	Index  int
 	Device device.Device
@@ -21,58 +21,60 @@ type Device struct {
 	Slab, Map device.Buffer
 	Layout    hashmap.Layout // of Map
 	Ring      *kernels.SampleRing
-	Sharer    *transfer.Sharer // nil: no table's misses are shared with the host's processors
+	Sharer    *transfer.Sharer // nil: no misses are shared with the host's processors
 	Counts    *DeviceCounts
-	// HostNodes are the memory nodes for page-locked memory that only this device uses; none: any.
+	// HostNodes are the memory nodes for page-locked memory that only this device uses. Empty means any node.
 	HostNodes []int
 
 	sampling Sampling
 	set      *Set
 	lost     atomic.Bool
-	lostBy   atomic.Pointer[error] // with which it has failed; set before lost
+	lostBy   atomic.Pointer[error] // the error of the failure; set before lost
 	hidden   atomic.Bool           // no batch runs on it, as if it were lost, but its memory can be read
 	view     atomic.Pointer[View]
 	tables   []atomic.Pointer[TableView]
-	sampled  atomic.Uint32 // batches so far
+	sampled  atomic.Uint32 // batches numbered for sampling so far
 	timeline timeline
 	captures captures
 	lists    listReader
 
-	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on, and those that are
-	// captured in places.
+	// board, if not nil, is where a client of a shared cache announces and counts its batches. Its lanes begin at
+	// boardFirst. Captured batches have places there.
 	board      *board.Board
 	boardFirst int
 	places     *places
-	enqueued   chan struct{} // with a board: has SettleEnqueued look for batches that nobody waits for
-	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
+	enqueued   chan struct{} // used with a board: tells SettleEnqueued that a batch was enqueued
+	// lanes has room for all lanes; those opened so far come first, and the rest are nil. Whoever sets a lane's busy
+	// flag has the lane.
 	lanes    []atomic.Pointer[lane]
-	spare    int          // of the lanes, those that are opened only while batches wait for absent rows
-	waiting  atomic.Int32 // batches for whose absent rows the GPU waits
+	spare    int          // lanes at the end that are opened only while batches wait for absent rows
+	waiting  atomic.Int32 // batches whose absent rows the GPU waits for
 	progress progress
-	batches  atomic.Int32 // len(mu.flight), for those who need not look
+	batches  atomic.Int32 // len(mu.flight), readable without the lock
 	mu       struct {
 		sync.Mutex
 		opened  int // lanes opened or being opened
 		scratch scratch
-		flight  []*Batch // of GatherDevice, not settled
-		unused  []Batch  // made several at a time
+		flight  []*Batch // batches of GatherDevice that are not settled
+		unused  []Batch  // batches allocated in advance
 	}
-	stagings chan *staging // as many as may be used at once; nil for one not made yet
+	stagings chan *staging // those that are free; nil stands for one that is not allocated yet
 	staged   atomic.Int64  // page-locked bytes that batches pass through
 	outBytes atomic.Int64  // device memory of all stagings
 	freeing  sync.WaitGroup
 	freeOne  sync.Mutex // held while memory of an idle lane is freed, which may wait for the device
-	// tableBytes is the device memory of batches of several tables, but for their lists.
+	// tableBytes is the device memory of batches of several tables, without their lists.
 	tableBytes atomic.Int64
 }
 
-// Sampling says which accesses batches append to the sample rings, as shares of all accesses, of those that miss, and of all keys.
+// Sampling says which accesses batches append to the sample rings: a share of all accesses, a share of the misses,
+// and all accesses to a share of the keys.
 type Sampling struct {
 	Seed                   uint64
 	Accesses, Misses, Keys float64
 }
 
-// NewSet returns a set of devices that serve nothing yet.
+// NewSet returns a set of devices that do not serve batches yet.
 func NewSet(devices []device.Device, s Sampling, t *Tuning) *Set {
 	set := &Set{Tuning: t}
 	for i, d := range devices {
@@ -81,12 +83,12 @@ func NewSet(devices []device.Device, s Sampling, t *Tuning) *Set {
 	return set
 }
 
-// SetTables makes room for the views of tables, once they are loaded.
+// SetTables sets the tables of the set, once they are loaded, and makes room for the devices' views of them.
 func (s *Set) SetTables(tables []*Table) {
 	s.Tables = tables
 	for i, t := range tables {
 		if t.Counts.remote != nil {
-			break // tables of an earlier set, whose devices' counts are used on, too
+			break // these tables and devices come from an earlier set, and their counts go on
 		}
 		t.Counts.remote = func() board.Totals { return s.remote(func(r Readers) board.Totals { return r.TableTotals(i) }) }
 	}
@@ -98,7 +100,7 @@ func (s *Set) SetTables(tables []*Table) {
 	}
 }
 
-// Table returns a table as batches that begin now read it, nil before SetTable.
+// Table returns the view of a table that batches beginning now read, or nil before SetTable.
 func (d *Device) Table(i int) *TableView {
 	if i >= len(d.tables) {
 		return nil
@@ -106,25 +108,26 @@ func (d *Device) Table(i int) *TableView {
 	return d.tables[i].Load()
 }
 
-// SetTable has batches that begin from now on read a table by another view.
+// SetTable sets the view of a table for batches that begin from now on.
 func (d *Device) SetTable(i int, t *TableView) {
 	d.captures.change(d, i, func() { d.tables[i].Store(t) })
 	d.set.generation.Add(1)
 }
 
-// SetView has batches that begin from now on read another hashmap and other slabs.
+// SetView sets the hashmap and slabs for batches that begin from now on.
 func (d *Device) SetView(v *View) {
 	d.captures.change(d, -1, func() { d.view.Store(v) })
 	d.set.generation.Add(1)
 }
 
-// View returns what batches that begin now read.
+// View returns the hashmap and slabs that batches beginning now read.
 func (d *Device) View() *View { return d.view.Load() }
 
-// MaxLanes is how many batches one device serves at once, beside those that wait for absent rows. More wait.
+// MaxLanes is how many batches a device serves at once, not counting those that wait for absent rows. Further batches
+// wait.
 func MaxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
-// Serve lets batches in, once the device holds everything else.
+// Serve lets batches in. The device must have everything else that they need.
 func (d *Device) Serve() {
 	if d.Device.NeedsStaging() {
 		d.spare = spareLanes
@@ -132,21 +135,22 @@ func (d *Device) Serve() {
 	d.serve(MaxLanes() + d.spare)
 }
 
-// spareLanes is how many batches of a GPU may wait for absent rows beside MaxLanes others: as many as a GPU runs kernels at once. A GPU's batch keeps its
-// lane while it waits, as its kernels use the lane's memory.
+// spareLanes is how many GPU batches may wait for absent rows, in addition to MaxLanes others. It is the number of
+// kernels that a GPU runs at once. A waiting batch keeps its lane, as its kernels use the lane's memory.
 const spareLanes = 128
 
-// BoardPart is what a device has of a client's board: Lanes lanes, and Captures places of captured batches.
+// BoardPart is a device's part of a client's board: Lanes lanes, and Captures places for captured batches.
 type BoardPart struct {
 	Board           *board.Board
 	Memory          device.Buffer // of the board
 	Lanes, Captures int
-	// Vacate asks the owner to take over what Count places from From on have counted, and to zero that.
+	// Vacate asks the owner to add what count places, beginning at from, have counted to its statistics, and to zero
+	// the places.
 	Vacate func(from, count int) error
 }
 
-// ServeOn is Serve for a device of a client of a shared cache. batch is the number by which the first batch's samples are drawn: not the same in all
-// clients.
+// ServeOn is Serve for a device of a client of a shared cache. batch is the number from which batches are numbered
+// for sampling. Clients should differ in it, so that they do not sample the same positions.
 func (d *Device) ServeOn(p BoardPart, batch uint32) {
 	d.board, d.boardFirst = p.Board, d.Index*p.Lanes
 	d.places = newPlaces(d.Index, p)
@@ -164,7 +168,7 @@ func (d *Device) serve(lanes int) {
 	}
 }
 
-// nextSampling says which accesses of the next batch are sampled.
+// nextSampling returns the sampling of the next batch.
 func (d *Device) nextSampling() kernels.Sampling {
 	if d.Ring == nil {
 		return kernels.Sampling{}
@@ -173,14 +177,13 @@ func (d *Device) nextSampling() kernels.Sampling {
 	return d.Ring.Sampling(s.Seed, d.sampled.Add(1)<<3|uint32(d.Index), s.Accesses, s.Misses, s.Keys)
 }
 
-// allocNear returns page-locked memory that only this device reads and writes.
+// allocNear returns page-locked memory that only this device reads and writes, on its memory nodes.
 func (d *Device) allocNear(bytes int64, what string) (device.Buffer, error) {
 	b, _, err := device.AllocHostOn(d.Device, d.HostNodes, bytes, what)
 	return b, err
 }
 
-// ScratchBytes returns the device memory of the lanes and of the batches' lists, and StagingBytes what batches for Go memory and
-// shared misses pass through.
+// ScratchBytes returns the device memory of lanes, of the batches' lists, and of captured batches.
 func (d *Device) ScratchBytes() int64 {
 	d.mu.Lock()
 	n := d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
@@ -188,7 +191,8 @@ func (d *Device) ScratchBytes() int64 {
 	return n + d.captures.bytes.Load() + d.tableBytes.Load()
 }
 
-// StagingBytes is documented at ScratchBytes.
+// StagingBytes returns the page-locked and device memory through which batches for Go memory, absent rows and shared
+// misses pass.
 func (d *Device) StagingBytes() int64 {
 	n := d.PageLockedBytes() + d.outBytes.Load()
 	if d.Sharer != nil {
@@ -198,7 +202,7 @@ func (d *Device) StagingBytes() int64 {
 	return n
 }
 
-// PageLockedBytes is the part of StagingBytes that is page-locked memory of the host.
+// PageLockedBytes is the page-locked part of StagingBytes.
 func (d *Device) PageLockedBytes() int64 {
 	n := d.staged.Load()
 	if d.Sharer != nil {
@@ -208,8 +212,8 @@ func (d *Device) PageLockedBytes() int64 {
 	return n
 }
 
-// Drain settles the batches of GatherDevice and waits until all lanes are idle, and for replays of captured graphs that run. No call may be
-// under way.
+// Drain settles the batches of GatherDevice. It waits until all lanes are idle and no replay runs. REQUIRES: no other
+// call is under way.
 func (d *Device) Drain() {
 	d.drainReplays()
 	for {
@@ -234,7 +238,7 @@ func (d *Device) Drain() {
 	}
 }
 
-// Close frees everything that the device holds, but not the device itself. No call may be under way.
+// Close frees everything that the device holds, but not the device itself. REQUIRES: no other call is under way.
 func (d *Device) Close() {
 	d.Drain()
 	d.freeing.Wait()

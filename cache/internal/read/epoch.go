@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// pollEpoch is how often a writer that waits asks the device about batches that nobody waits for.
+// pollEpoch is how often a waiting writer asks the device for batches that nobody waits for.
 const pollEpoch = 200 * time.Microsecond
 
-// WaitEpoch waits until every batch that has begun on any device has ended, replays of captured graphs and batches of other processes among
-// them, and until other processes read by the views that are set now.
+// WaitEpoch waits until every batch that has begun on any device has ended, including replays of captured graphs and
+// batches of other processes. It also waits until other processes read by the views that are set now.
 func (s *Set) WaitEpoch(ctx context.Context) error {
 	type batch struct {
 		lane *lane
 		n    uint64
 	}
-	s.fence.Add(1) // what was withdrawn is stored before the lanes' words are loaded
+	s.fence.Add(1) // orders the stores that withdrew something before the loads of the lanes' words
 	for _, d := range s.Devices {
 		var running []batch
 		for i := range d.lanes {

@@ -11,7 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 )
 
-// serving returns a set of one device on the host backend with so many idle lanes.
+// serving returns a set of one device on the host backend with the given number of idle lanes.
 func serving(t *testing.T, lanes int) *Set {
 	t.Helper()
 	s := NewSet(host.Open(1, 1), Sampling{}, DefaultTuning())
@@ -27,7 +27,7 @@ func serving(t *testing.T, lanes int) *Set {
 	return s
 }
 
-// TestSet_WaitEpoch: when it returns, nobody holds what was replaced before it was called.
+// TestSet_WaitEpoch: when WaitEpoch returns, no batch reads what was replaced before the call.
 func TestSet_WaitEpoch(t *testing.T) {
 	const lanes = 4
 	s := serving(t, lanes)
@@ -71,7 +71,7 @@ func TestSet_WaitEpoch(t *testing.T) {
 	readers.Wait()
 }
 
-// TestSet_WaitEpoch_Cancelled: it ends with its context, and leaves nobody registered.
+// TestSet_WaitEpoch_Cancelled: WaitEpoch ends with its context, and then no longer counts as a waiter.
 func TestSet_WaitEpoch_Cancelled(t *testing.T) {
 	s := serving(t, 1)
 	end := s.Devices[0].HoldEpoch()

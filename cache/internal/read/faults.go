@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// faults are the errors of batches that have ended since they were last asked for.
+// faults are the errors of batches that have ended since the last call of take.
 type faults struct {
 	mu    sync.Mutex
 	first error
 	more  int
 }
 
-// add notes the error of a batch, or of replays. It ignores nil.
+// add records the error of a batch, or of replays. It ignores nil.
 func (f *faults) add(err error) {
 	if err == nil {
 		return
@@ -26,7 +26,7 @@ func (f *faults) add(err error) {
 	}
 }
 
-// take returns the errors since the last call as one, nil if there were none.
+// take returns the errors since the last call as one, or nil if there were none.
 func (f *faults) take() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,9 +38,9 @@ func (f *faults) take() error {
 	return err
 }
 
-// Faults returns what was wrong with the batches of GatherDevice and the replays that have ended since the last call. With wait, it first waits
-// for those under way. Without, it does not call the driver, as programs ask before each read: what was wrong with a replay is returned by a call some
-// milliseconds later.
+// Faults returns the errors of the batches of GatherDevice and of the replays that have ended since the last call.
+// With wait, it first waits for those under way. Without wait, it makes no driver call, as programs ask before each
+// read. The error of a replay then comes with a call some milliseconds later.
 func (s *Set) Faults(wait bool) error {
 	for _, d := range s.Devices {
 		if wait {

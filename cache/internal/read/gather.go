@@ -10,19 +10,19 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// MaxBatch is the most rows of one batch: positions are 32 bits wide.
+// MaxBatch is the most rows of a batch, as positions are 32 bits wide.
 const MaxBatch = 1<<31 - 1
 
-// RowNumber is the type of row numbers.
+// RowNumber is the type of a row number.
 type RowNumber interface{ int32 | int64 }
 
 // RowNumbers are the row numbers of a batch, in memory that the device addresses.
 type RowNumbers struct {
 	Buffer device.Buffer
-	Int32  bool // else int64
+	Int32  bool // false: int64
 }
 
-// bytes returns the size of a row number.
+// bytes returns the size of one row number.
 func (r RowNumbers) bytes() int64 {
 	if r.Int32 {
 		return 4
@@ -30,10 +30,10 @@ func (r RowNumbers) bytes() int64 {
 	return 8
 }
 
-// Len returns how many there are.
+// Len returns the number of row numbers.
 func (r RowNumbers) Len() int64 { return r.Buffer.Size() / r.bytes() }
 
-// at returns row number i, which the host addresses.
+// at returns row number i. REQUIRES: the host addresses the memory.
 func (r RowNumbers) at(i int) int64 {
 	mem := unsafe.Pointer(unsafe.SliceData(r.Buffer.Bytes()))
 	if r.Int32 {
@@ -42,15 +42,16 @@ func (r RowNumbers) at(i int) int64 {
 	return unsafe.Slice((*int64)(mem), i+1)[i]
 }
 
-// memoryOf returns the row numbers in Go memory.
+// memoryOf returns the memory of a slice of row numbers.
 func memoryOf[R RowNumber](rows []R) RowNumbers {
 	size := int(unsafe.Sizeof(*new(R)))
 	memory := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*size)
 	return RowNumbers{device.HostBuffer(memory), size == 4}
 }
 
-// Gather writes the rows of a table to mem, which is Go memory, stride bytes apart, and returns when they are written; stride 0: back to back. The arguments have
-// passed CheckGather. trace, if not nil, records the batch. ctx is checked before work begins.
+// Gather writes the rows of a table to mem, which is Go memory, and returns when they are written. Rows are written
+// stride bytes apart; 0 means back to back. trace, if not nil, records the batch. ctx is checked before work begins.
+// REQUIRES: CheckGather accepts the arguments.
 func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, mem []byte, stride int64, trace *Trace) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -69,13 +70,14 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, me
 	return done.finish(ctx, d, table, len(rows), out, trace)
 }
 
-// gatherPresent gathers rows that lie in slabs and host tier to memory that the host addresses. The batch's absent rows are left to Outcome.finish: reading
-// them may take long, and the batch then holds neither lane nor lists nor staging memory, which others may need.
+// gatherPresent gathers the rows in slabs and host tier to memory that the host addresses. It leaves absent rows to
+// Outcome.finish, as reading them may take long. By then the batch has given back its lane, lists and staging memory,
+// which other batches may need.
 func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, out output, trace *Trace) (done Outcome, err error) {
 	t, n, width := d.set.Tables[table], int(rows.Len()), rows.bytes()
 	part := n
 	var area *staging
-	var mem []byte // for rows back to back
+	var mem []byte // holds a part's rows back to back, where the output's are further apart
 	switch {
 	case d.Device.NeedsStaging():
 		part = max(1, min(part, stagedBytes/out.row))
@@ -84,13 +86,13 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 		}
 		defer func() { d.stagings <- area }()
 	case out.stride != out.row:
-		part = max(1, min(part, packedBytes/out.row))
-		p := takePacked(part * out.row)
-		defer packed.Put(p)
+		part = max(1, min(part, contiguousBytes/out.row))
+		p := takeContiguous(part * out.row)
+		defer contiguous.Put(p)
 		mem = *p
 	}
 	r, planned := d.decide(table, int64(part), trace != nil)
-	r.left = r.absent
+	r.deferred = r.absent
 	l, err := d.acquire(ctx, r, part)
 	if err != nil {
 		return done, d.orLost(err)
@@ -124,19 +126,20 @@ func (d *Device) gatherPresent(ctx context.Context, table int, rows RowNumbers, 
 	return done, nil
 }
 
-// finish reads the absent rows of a batch of n rows that gatherPresent has left, if there are any, counts the batch and returns what was wrong with it.
+// finish reads the absent rows that gatherPresent has left, if any. Then it counts the batch, of n rows, and returns
+// its error.
 func (o *Outcome) finish(ctx context.Context, d *Device, table, n int, out output, trace *Trace) error {
 	if o.absent != nil {
-		below := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out.mem, out.stride)
-		o.addAbsent(&below, 0)
+		absent := d.set.Tables[table].Absent.Gather(ctx, o.absent.Rows, o.absent.Positions, out.mem, out.stride)
+		o.addAbsent(&absent, 0)
 		if trace != nil {
-			trace.Done.addAbsent(&below, 0)
+			trace.Done.addAbsent(&absent, 0)
 		}
 	}
 	return o.reportReplays(d, table, n, 1)
 }
 
-// run gathers into memory that the device can address.
+// run gathers into memory that the device addresses, and waits until that is written.
 func (l *lane) run(table int, rows RowNumbers, out []byte) error {
 	err := l.enqueue(l.stream, table, rows, device.HostBuffer(out))
 	if err == nil {
@@ -145,8 +148,8 @@ func (l *lane) run(table int, rows RowNumbers, out []byte) error {
 	return l.finish(err)
 }
 
-// Next returns the device that serves the next batch. The devices that are not lost take turns. If all are, as can be in a client of a shared cache,
-// it is one of them.
+// Next returns the device for the next batch: devices that are not lost take turns. If all are lost, which happens in
+// a client of a shared cache, it returns one of these.
 func (s *Set) Next() (d *Device) {
 	for range s.Devices {
 		d = s.Devices[(s.turn.Add(1)-1)%uint64(len(s.Devices))]
@@ -157,7 +160,7 @@ func (s *Set) Next() (d *Device) {
 	return d
 }
 
-// CheckGather returns an error for arguments of Gather that are out of range.
+// CheckGather returns an error if an argument of Gather is out of range.
 func CheckGather[R RowNumber](t *Table, rows []R, out []byte, stride int64) error {
 	if err := t.checkOut(int64(len(rows)), int64(len(out)), stride); err != nil {
 		return err
@@ -165,7 +168,7 @@ func CheckGather[R RowNumber](t *Table, rows []R, out []byte, stride int64) erro
 	return CheckRows(t, rows)
 }
 
-// checkOut returns an error for a batch of too many rows, or with an output of the wrong size.
+// checkOut returns an error for a batch with too many rows, or with an output of the wrong size.
 func (t *Table) checkOut(n, bytes, stride int64) error {
 	if n > MaxBatch {
 		return fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
@@ -187,7 +190,8 @@ func (t *Table) checkOut(n, bytes, stride int64) error {
 	return nil
 }
 
-// CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.
+// CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts
+// them.
 func CheckRows[R RowNumber](t *Table, rows []R) error {
 	first, bad, limit := 0, 0, t.Tier.Rows()
 	for i, r := range rows {

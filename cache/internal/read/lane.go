@@ -14,61 +14,61 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// lane is what one batch at a time uses: streams, events and a few kilobytes of memory. Its life: open, then for each batch
-// acquire, begin, enqueue and release; at last close.
+// lane is what one batch at a time uses: streams, events and a few kilobytes of memory. Its life is open, then
+// acquire, begin, enqueue and release for each batch, and at last close.
 type lane struct {
 	owner *Device
 	busy  atomic.Bool // a batch has the lane
-	words *board.Lane // numbers of its batches: own, or on the board of a client
+	words *board.Lane // epoch words, which number its batches: own, or in a client those on its board
 	own   board.Lane
 	index int // among the device's lanes
-	// running says that the lane's batch has begun and not ended.
+	// running is set while the lane's batch may read what changes withdraw.
 	running atomic.Bool
 
-	stream   device.Stream   // of batches whose caller has no stream
-	second   device.Stream   // decodes hits beside the reading of misses
-	sequence device.Sequence // collects what a batch enqueues; nil where the device has none
+	stream   device.Stream   // for batches whose caller has no stream
+	second   device.Stream   // decodes hits while the first stream reads misses
+	sequence device.Sequence // enqueues a whole batch by one call; nil where the device has none
 	// Events of a batch: reading of the misses has begun, the hits are decoded, the batch is done.
 	fetchBegun, decoded, done device.Event
 
 	counters, buckets device.Buffer
-	result            device.Buffer // the last batch's counters, in memory that the host reads
-	sums, part        device.Buffer // counters of a pooled batch in parts, and the result of a part: see sink.go
-	lists             *lists        // of hits and misses, of the device's scratch; nil where a batch is one launch
-	after             device.Event  // what the batch waits for before it uses the lists; nil: nothing
-	batch             uint64        // number of the last batch, or of the last part of one
-	firstPart         uint64        // number of the first part of the batch
+	result            device.Buffer // counters of the last batch, in memory that the host reads
+	sums, part        device.Buffer // of a batch in parts: counters added up so far, and the result of one part (sink.go)
+	lists             *lists        // for hits and misses, from the device's scratch; nil where the route needs none
+	after             device.Event  // the batch waits for this before it uses the lists; nil: it need not wait
+	batch             uint64        // number of the last batch; of a batch in parts, of its last part
+	firstPart         uint64        // number of the batch's first part
 	route             route
 	view              *View
 
-	limit int64 // the table's length, as the batch has it
+	limit int64 // length of the table, the same for all parts of a batch
 
-	// Arguments of launches. They are kept so that a batch allocates nothing.
+	// Arguments of launches, kept so that a batch allocates nothing.
 	serve  kernels.Serve
 	find   kernels.Find
 	lookup kernels.Lookup
 	decode kernels.Decode
 	plan   transfer.Plan
 	add    kernels.SumRows
-	tables laneTables // of batches of several tables
+	tables laneTables // for batches of several tables
 
-	ctx    context.Context // of the batch, if some of its rows may be absent
-	from   RowFetcher      // who reads them
-	absent *kernels.Absent // of the host backend; nil until a batch may have such rows
-	rounds *rounds         // of a GPU; nil until a batch may have such rows
+	ctx    context.Context // of the batch, if it may have absent rows; else nil
+	from   RowFetcher      // reads the absent rows
+	absent *kernels.Absent // on the host backend; nil until a batch may have absent rows
+	rounds *rounds         // on a GPU; nil until a batch may have absent rows
 	waits  bool            // counted in Device.waiting
 
-	trace  *Trace // of the batch that runs, nil if it is not traced
+	trace  *Trace // of the running batch; nil if it is not traced
 	timers [NumPoints]device.Timer
 }
 
-// laneBytes is a lane's own device memory.
+// laneBytes is the device memory of a lane.
 const laneBytes = 3*kernels.CountersBytes + kernels.OrderBytes
 
-// pollBatches is how often a caller that waits for a lane asks whether a batch that nobody waits for has finished.
+// pollBatches is how often a caller that waits for a lane polls the batches that nobody waits for.
 const pollBatches = 50 * time.Microsecond
 
-// openLane opens a busy lane, which the caller has counted in mu.opened.
+// openLane opens a lane, which is busy at first. REQUIRES: the caller has counted it in mu.opened.
 func (d *Device) openLane() (*lane, error) {
 	l := &lane{owner: d}
 	l.words = &l.own
@@ -76,10 +76,10 @@ func (d *Device) openLane() (*lane, error) {
 	if err := l.open(); err != nil {
 		l.close()
 		d.mu.Lock()
-		all := d.mu.opened >= d.mostLanes()
+		all := d.mu.opened >= d.laneLimit()
 		d.mu.opened--
 		d.mu.Unlock()
-		if all { // who found none to open may open this one
+		if all { // callers that were refused a lane may open one now
 			d.progress.notify()
 		}
 		return nil, err
@@ -127,14 +127,16 @@ func (l *lane) open() (err error) {
 	return err
 }
 
-// mostLanes returns how many lanes there may be now: one more for each batch that waits for absent rows.
-func (d *Device) mostLanes() int {
+// laneLimit returns how many lanes there may be now. Each batch that waits for absent rows allows one more, up to
+// d.spare.
+func (d *Device) laneLimit() int {
 	return len(d.lanes) - d.spare + min(d.spare, int(d.waiting.Load()))
 }
 
-// acquire returns a lane for a batch of at most n rows, with the lists that its route needs, and waits for them if it must.
+// acquire returns a lane for a batch of at most n rows, with the lists that its route needs. It waits for both if
+// necessary.
 func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
-	// The callers of GatherDevice may never ask for their batches.
+	// Callers of GatherDevice may never wait for their batches, which keep their lanes until they are settled.
 	if d.batches.Load() > 0 {
 		d.SettleFinished()
 	}
@@ -142,7 +144,7 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	for l == nil {
 		changed := d.progress.wait() // before looking for a lane, so that no release is missed
 		d.mu.Lock()
-		opening := d.mu.opened < d.mostLanes()
+		opening := d.mu.opened < d.laneLimit()
 		if opening {
 			d.mu.opened++
 		}
@@ -157,7 +159,7 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 			if !d.mayGrow(err) {
 				return nil, err
 			}
-			changed = d.progress.wait() // for a lane of another batch
+			changed = d.progress.wait() // for the lane of another batch
 		}
 		if l = d.idleLane(); l != nil {
 			d.progress.done()
@@ -183,8 +185,9 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	return l, nil
 }
 
-// acquireLists gives a lane lists of at least so many bytes, and waits for them if it must. Where there is no memory for any, a batch of
-// short rows is served by one launch instead, which needs none, or few if it adds them up.
+// acquireLists gives a lane lists of at least the given bytes, and waits for them if necessary. If the device has no
+// memory for them and no other lists to wait for, the route changes to one that needs less. That is one launch, or
+// shorter parts. If there is no such route, acquireLists returns an error.
 func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 	d := l.owner
 	for {
@@ -221,7 +224,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			d.progress.notify()
 		case l.route.tables != nil:
 			return fmt.Errorf("cache: %w", err)
-		case l.route.takeLess():
+		case l.route.shrinkLists():
 			if bytes = l.route.lists(0); bytes == 0 {
 				return nil
 			}
@@ -234,14 +237,15 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 	}
 }
 
-// mayGrow says whether a lane for which there was no memory may have some later: other lanes are open, which become idle.
+// mayGrow says whether a lane that lacked memory may get it later: some lanes are open, and will become idle.
 func (d *Device) mayGrow(err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return errors.Is(err, device.ErrOutOfMemory) && d.mu.opened > 0
 }
 
-// await waits until changed is closed, or a batch of GatherDevice may have finished, and settles those that have.
+// await waits until changed is closed, or until a batch of GatherDevice may have finished. It settles those that
+// have.
 func (d *Device) await(ctx context.Context, changed <-chan struct{}) error {
 	defer d.progress.done()
 	poll := (<-chan time.Time)(nil)
@@ -259,7 +263,8 @@ func (d *Device) await(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
-// idleLane returns a lane that was idle, nil if there is none. The first ones are used most, so that their memory is in caches.
+// idleLane takes an idle lane, or returns nil if there is none. It prefers the first lanes, whose memory is most
+// likely in caches.
 func (d *Device) idleLane() *lane {
 	for i := range d.lanes {
 		l := d.lanes[i].Load()
@@ -273,7 +278,7 @@ func (d *Device) idleLane() *lane {
 	return nil
 }
 
-// begin announces the lane's batch of a table, once batches may begin, and loads the views that it reads.
+// begin announces the lane's batch of a table and loads the views that it reads. It waits while batches are paused.
 func (l *lane) begin(ctx context.Context, table int) error {
 	if err := l.announce(ctx, table); err != nil {
 		return err
@@ -282,23 +287,23 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.end()
 		return err
 	}
-	l.mayBeAbsent(ctx, table)
+	l.prepareAbsent(ctx, table)
 	l.firstPart = l.batch + 1
 	return nil
 }
 
-// announce announces the lane's batch of a table, or of the tables of its route, and loads the views that it reads.
+// announce announces the lane's batch, of a table or of the tables of its route, and loads the views that it reads.
 func (l *lane) announce(ctx context.Context, table int) error {
 	d := l.owner
 	for {
 		l.running.Store(true)
 		l.words.Begun.Add(1)
-		// Whoever pauses, or replaces a view, from now on waits for this batch.
+		// From now on, whoever pauses batches or replaces a view waits for this batch.
 		l.view = d.view.Load()
 		if l.route.tables != nil {
 			l.tables.loadViews(d)
 		} else {
-			l.route.readBy(d.Table(table))
+			l.route.setTable(d.Table(table))
 		}
 		if d.set.paused.Load() == nil && d.view.Load() == l.view {
 			break
@@ -315,7 +320,7 @@ func (l *lane) announce(ctx context.Context, table int) error {
 	return nil
 }
 
-// end notes that nothing of the lane's batch reads what changes any more.
+// end records that the lane's batch no longer reads anything that a change may withdraw.
 func (l *lane) end() {
 	if l.running.CompareAndSwap(true, false) {
 		l.words.Ended.Store(l.words.Begun.Load())
@@ -323,8 +328,9 @@ func (l *lane) end() {
 	}
 }
 
-// enqueue enqueues a batch on stream s. When done has passed, out is written and result holds the batch's counters. It allocates
-// nothing. After an error the lane is fit for the next batch once abandon has returned.
+// enqueue enqueues a batch on stream s. When the event done has passed, out is written and result holds the batch's
+// counters. enqueue allocates nothing. After an error the caller must call abandon before the lane serves another
+// batch.
 func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	var err error
 	if l.sequence == nil {
@@ -338,8 +344,8 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 		l.plan.Enqueued(err)
 	}
 	if err = l.owner.afterEnqueue(s, err); err == nil {
-		l.after = nil                                                           // the batch ends after it
-		if l.route.absent && l.batch+1 == l.firstPart+uint64(l.route.parts()) { // the last part
+		l.after = nil                                                           // the enqueued batch waits for it
+		if l.route.absent && l.batch+1 == l.firstPart+uint64(l.route.parts()) { // this was the last part
 			l.rounds.enqueued.Store(true)
 		}
 	}
@@ -356,7 +362,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
 	}
-	if t.Resident != nil { // nothing is admitted, so nobody asks for its samples
+	if t.Resident != nil { // nothing is admitted, so samples have no reader
 		lookup.Samples, lookup.Ring = kernels.Sampling{}, nil
 	}
 	if l.after != nil {
@@ -372,7 +378,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	return s.Record(l.done)
 }
 
-// ending has the batch, or a part of a pooled one, end with the last of so many kernels that may run at once.
+// ending says how a batch, or a part of one, publishes its counters: by the last of n kernels that may run at once.
 func (l *lane) ending(n int) kernels.Ending {
 	result := l.result
 	if l.route.countsParts() {
@@ -381,7 +387,8 @@ func (l *lane) ending(n int) kernels.Ending {
 	return kernels.Ending{Result: result, Batch: l.batch, Kernels: n}
 }
 
-// finish returns err after whatever was enqueued before it has ended: only then may the batch's memory be used again.
+// finish returns err. If it is not nil, finish first waits for whatever was enqueued: only then may the batch's
+// memory be reused.
 func (l *lane) finish(err error) error {
 	if err == nil {
 		return nil
@@ -389,7 +396,7 @@ func (l *lane) finish(err error) error {
 	return errors.Join(err, l.abandon(l.stream))
 }
 
-// abandon waits for what a batch had enqueued on stream s before an error, and clears the lane's counters.
+// abandon waits for what a batch enqueued on stream s before an error, and clears the lane's counters.
 func (l *lane) abandon(s device.Stream) error {
 	end := l.abandonRounds()
 	err := s.Synchronize()
@@ -398,7 +405,7 @@ func (l *lane) abandon(s device.Stream) error {
 		l.stream.Fill(l.tables.counters, 0), l.stream.Synchronize())
 }
 
-// published says whether the lane's last batch is finished or about to be, without a call of the driver.
+// published says whether the lane's last batch has published its counters. It makes no driver call.
 func (l *lane) published() bool {
 	if l.route.tables != nil {
 		return l.tables.kernel.Published()
@@ -406,7 +413,7 @@ func (l *lane) published() bool {
 	return kernels.Ending{Result: l.result, Batch: l.batch}.Published()
 }
 
-// release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
+// release makes a lane idle. If b is not nil, it also removes b from the batches in flight.
 func (d *Device) release(l *lane, b *Batch) {
 	l.answered()
 	if l.waits {
@@ -415,7 +422,8 @@ func (d *Device) release(l *lane, b *Batch) {
 	}
 	l.end()
 	l.trace, l.route, l.ctx, l.from, l.tables.parts = nil, route{}, nil, nil, nil
-	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does
+	// The batch was not enqueued, so an earlier batch may still use the lists. If the device has failed, none does.
+	if l.after != nil {
 		l.after.Synchronize()
 		l.after = nil
 	}
@@ -453,14 +461,14 @@ func (l *lane) close() {
 	}
 }
 
-// progress wakes those who wait for batches to end. The common case, that nobody waits, is one atomic load.
+// progress wakes callers that wait for batches to end. If nobody waits, the usual case, notify costs one atomic load.
 type progress struct {
 	waiting atomic.Int32
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when something has happened while someone waits
+	changed chan struct{} // made by wait; closed and cleared by the next notify
 }
 
-// wait registers a waiter. The channel is closed at the next notify. done must be called.
+// wait registers a waiter and returns a channel that the next notify closes. The caller must call done afterwards.
 func (p *progress) wait() <-chan struct{} {
 	p.waiting.Add(1)
 	p.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// oneLane is a device with memory for one lane, once all is set.
+// oneLane is a device that refuses to allocate once all and taken are set.
 type oneLane struct {
 	device.Device
 	all   bool
@@ -27,7 +27,8 @@ func (d *oneLane) Alloc(bytes int64, what string) (device.Buffer, error) {
 	return d.Device.Alloc(bytes, what)
 }
 
-// A batch for whose lane there is no memory waits for that of another batch, unless there are no others.
+// TestLane_WaitsWhereMemoryIsForOne: a batch without memory for a lane waits for another batch's lane. Without
+// another lane it gets an error.
 func TestLane_WaitsWhereMemoryIsForOne(t *testing.T) {
 	small := &oneLane{Device: host.Open(1, 1)[0], all: true}
 	d := &Device{Device: small, lanes: make([]atomic.Pointer[lane], 4)}
@@ -60,7 +61,7 @@ func TestLane_WaitsWhereMemoryIsForOne(t *testing.T) {
 	}
 }
 
-// TestLane_OneMoreForEachThatWaits: a batch that waits for absent rows does not keep another one from having a lane.
+// TestLane_OneMoreForEachThatWaits: a batch that waits for absent rows does not take a lane from others.
 func TestLane_OneMoreForEachThatWaits(t *testing.T) {
 	d := &Device{Device: host.Open(1, 1)[0], lanes: make([]atomic.Pointer[lane], 3), spare: 2}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,18 +81,18 @@ func TestLane_OneMoreForEachThatWaits(t *testing.T) {
 	for d.progress.waiting.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	first.waitsBelow()
+	first.countAbsentWait()
 	if l := <-second; l == first {
 		t.Error("two batches have the same lane")
 	} else {
-		l.waitsBelow()
-		l.waitsBelow() // for the rows of its next part
+		l.countAbsentWait()
+		l.countAbsentWait() // for the rows of its next part
 	}
-	if n := d.mostLanes(); n != 3 {
+	if n := d.laneLimit(); n != 3 {
 		t.Errorf("%d lanes while two batches wait, want 3", n)
 	}
 	d.release(first, nil)
-	if n := d.mostLanes(); n != 2 {
+	if n := d.laneLimit(); n != 2 {
 		t.Errorf("%d lanes while one batch waits, want 2", n)
 	}
 	cancel()
@@ -103,12 +104,13 @@ func TestLane_OneMoreForEachThatWaits(t *testing.T) {
 	}
 }
 
-// TestPauseAfter_BacksOff: a batch that is queued for a second is looked at some 1,000 times, not 50,000 times, and seen at most an eighth of its time late.
+// TestPauseAfter_BacksOff: a batch that is queued for a second is polled about 1,000 times, not 50,000 times. Its
+// list is seen at most an eighth of that time late.
 func TestPauseAfter_BacksOff(t *testing.T) {
 	looks := 0
 	for waited := spinLists; waited < time.Second; looks++ {
 		pause := pauseAfter(waited)
-		if pause > max(pauseLists, waited/8) {
+		if pause > max(minListPause, waited/8) {
 			t.Errorf("a pause of %v after %v", pause, waited)
 		}
 		waited += pause
@@ -152,7 +154,8 @@ func TestHeldWatcher(t *testing.T) {
 	}
 }
 
-// A lane that is opened only while batches wait for absent rows gives its page-locked memory back when it is released; others keep it. Their next batches have as much as they need.
+// TestLane_SpareKeepsNoStaging: a spare lane frees its page-locked memory when it is released; others keep theirs.
+// The next batch of either kind has what it needs.
 func TestLane_SpareKeepsNoStaging(t *testing.T) {
 	d := &Device{Device: host.Open(1, 1)[0], set: &Set{Tuning: DefaultTuning()}, lanes: make([]atomic.Pointer[lane], 2), spare: 1}
 	d.waiting.Store(1)

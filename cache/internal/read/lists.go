@@ -15,37 +15,40 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// listReader looks for lists of absent rows that a GPU has made, for batches of lanes and for captured ones, and has their rows read. One goroutine does so
-// while there are any.
+// listReader polls for lists of absent rows that a GPU has made, for batches of lanes and for captured ones, and
+// reads their rows. One goroutine does so while all is not empty.
 type listReader struct {
 	sync.Mutex
 	all     []*rounds
-	lanes   int // of all, those of lanes
+	lanes   int // how many of all belong to lanes
 	looking bool
-	more    chan struct{} // has room for one: another batch has come
+	more    chan struct{} // capacity 1; signals that a batch was added
 }
 
 const (
-	// The host looks for a list without a pause for spinLists, because batches often follow each other closely, then with pauses.
-	spinLists  = 100 * time.Microsecond
-	pauseLists = 20 * time.Microsecond
-	// longestListPause is also how late a list of a captured batch is seen that has not been replayed for some time.
-	longestListPause = time.Millisecond
+	// After a list, the host polls for spinLists without pauses, because batches often follow each other closely. Then
+	// it pauses for at least minListPause between polls.
+	spinLists    = 100 * time.Microsecond
+	minListPause = 20 * time.Microsecond
+	// maxListPause also bounds how late the host sees a list of a captured batch that was idle for some time.
+	maxListPause = time.Millisecond
 )
 
-// pauseAfter returns how long the host pauses before it looks again for what it has waited for so long: about an eighth of that, so that a batch which is
-// queued behind much other work takes little of a processor and is hardly seen later.
+// pauseAfter returns the pause before the next poll, after the host has waited for a list this long. It is about an
+// eighth of that time. So a batch queued behind much other work takes little of a processor, and is seen hardly
+// later.
 func pauseAfter(waited time.Duration) time.Duration {
-	return min(max(waited/8, pauseLists), longestListPause)
+	return min(max(waited/8, minListPause), maxListPause)
 }
 
-// errGaveUp is why rows fail for which the GPU has waited too long.
+// errGaveUp is the error of rows for which the GPU has waited too long.
 var errGaveUp = errors.New("the GPU has waited too long for the host")
 
-// errUnseen is why rows fail whose list was replaced by the next one before the host saw it. How many there were is not known.
-var errUnseen = fmt.Errorf("%w, which has not seen which rows were absent: there may be more", errGaveUp)
+// errListLost is the error of a list that the GPU replaced by the next one before the host saw it. The number of its
+// rows is not known.
+var errListLost = fmt.Errorf("%w, and has replaced the list of absent rows before the host saw it: more rows may have failed", errGaveUp)
 
-// add has the lists of a batch read from now on.
+// add starts polling for the lists of a batch.
 func (q *listReader) add(r *rounds) {
 	q.Lock()
 	defer q.Unlock()
@@ -67,7 +70,7 @@ func (q *listReader) add(r *rounds) {
 	}
 }
 
-// remove has no further lists of a batch read. It ignores one that was removed before.
+// remove ends polling for the lists of a batch. It ignores a batch that was removed before.
 func (q *listReader) remove(r *rounds) {
 	q.Lock()
 	defer q.Unlock()
@@ -83,7 +86,7 @@ func (q *listReader) removeLocked(i int) {
 	q.all = slices.Delete(q.all, i, i+1)
 }
 
-// look takes lists until there is no batch that makes any.
+// look polls for lists until no batch is left.
 func (q *listReader) look() {
 	since := time.Now()
 	pause := time.NewTimer(0)
@@ -121,7 +124,7 @@ func (q *listReader) look() {
 	}
 }
 
-// expect has the lists of a lane's batch read, whose first part is about to be enqueued.
+// expect starts polling for the lists of a lane's batch. REQUIRES: the batch's first part is about to be enqueued.
 func (r *rounds) expect(l *lane) {
 	r.table, r.from = l.route.table, l.from
 	r.enqueued.Store(false)
@@ -130,19 +133,20 @@ func (r *rounds) expect(l *lane) {
 	s.Lock()
 	s.ctx, s.lane, s.ahead = l.ctx, l, l.route.table.Rows.ReadAhead
 	s.taken, s.last, s.step = uint32(l.batch-1), uint32(l.batch)+uint32(l.route.parts()-1), l.route.part
-	s.gone, s.below = false, cold.Outcome{}
-	atomic.StoreUint64(&r.batch.HostView().GaveUp, uint64(s.taken)) // the number of no list of this batch
+	s.closed, s.outcome = false, cold.Outcome{}
+	atomic.StoreUint64(&r.batch.HostView().GaveUp, uint64(s.taken)) // no list of this batch has this number
 	s.Unlock()
 	r.owner.lists.add(r)
 }
 
-// listed returns the number of the last list that the GPU has made, and of how many rows it is.
+// listed returns the number of the GPU's latest list, and how many rows it has.
 func (r *rounds) listed() (number uint32, n int) {
 	word := atomic.LoadUint64(&r.batch.HostView().Listed)
 	return uint32(word >> 32), int(uint32(word))
 }
 
-// gaveUp says whether the GPU does not wait for the rows of a list any more: what it has listed may be those of a later list.
+// gaveUp says whether the GPU has given up waiting for the rows of a list. Then the memory may already hold a later
+// list.
 func (r *rounds) gaveUp(number uint32) bool {
 	host := r.batch.HostView()
 	gaveUp, later := uint32(atomic.LoadUint64(&host.GaveUp)), uint32(0)
@@ -154,25 +158,26 @@ func (r *rounds) gaveUp(number uint32) bool {
 	return gaveUp-number <= later
 }
 
-// take begins to read the rows of a list that the GPU has made since the last one, if there is one. last says that it was a lane's last list.
+// take begins to read the rows of the GPU's latest list, unless it was taken before. last says that it was the last
+// one of a lane's batch.
 func (r *rounds) take() (taken, last bool) {
 	s := &r.lists
 	s.Lock()
 	defer s.Unlock()
-	if s.gone {
+	if s.closed {
 		return false, true
 	}
 	number, n := r.listed()
 	if s.lane == nil {
 		r.useAheadOfReplays()
-	} else if number-s.taken > s.last-s.taken { // it is of an earlier batch
+	} else if number-s.taken > s.last-s.taken { // the list of an earlier batch
 		return false, false
 	}
 	if number == s.taken || s.busy || n == 0 && s.lane == nil {
 		return false, false
 	}
 	if gaveUp := uint32(atomic.LoadUint64(&r.batch.HostView().GaveUp)); int32(gaveUp-s.taken) > 0 && int32(number-gaveUp) > 0 {
-		s.below.Add(&cold.Outcome{Rows: 1, Failed: 1, Err: errUnseen})
+		s.outcome.Add(&cold.Outcome{Rows: 1, Failed: 1, Err: errListLost})
 	}
 	s.taken = number
 	if s.lane != nil {
@@ -182,14 +187,15 @@ func (r *rounds) take() (taken, last bool) {
 	if n > 0 {
 		s.busy = true
 		if s.lane != nil {
-			s.lane.waitsBelow()
+			s.lane.countAbsentWait()
 		}
 		s.answered.Go(func() { r.reply(number, n) })
 	}
 	return true, last
 }
 
-// reply reads the rows of a list.
+// reply reads the rows of a list and records the outcome. If the GPU has given up waiting for them, they fail without
+// being read.
 func (r *rounds) reply(number uint32, n int) {
 	s := &r.lists
 	ctx, tierRead, at := context.Background(), (func())(nil), 0
@@ -208,18 +214,19 @@ func (r *rounds) reply(number uint32, n int) {
 	o.At += at
 	s.Lock()
 	defer s.Unlock()
-	s.below.Add(&o)
+	s.outcome.Add(&o)
 	s.busy = false
 }
 
-// leave has nobody take a list any more. Those that were taken may still be read.
+// leave makes take ignore further lists. The rows of lists already taken may still be read.
 func (r *rounds) leave() {
 	r.lists.Lock()
-	r.lists.gone = true
+	r.lists.closed = true
 	r.lists.Unlock()
 }
 
-// useAhead notes which rows that were read ahead a part of a lane's batch has read. REQUIRES: they are listed.
+// useAhead marks rows of the tier that were read ahead as used, if this part of a lane's batch has read them.
+// REQUIRES: the GPU has listed them.
 func (r *rounds) useAhead() {
 	n := uint32(atomic.LoadUint64(&r.batch.HostView().Ahead))
 	if n == 0 || r.lists.ahead == nil {
@@ -231,8 +238,8 @@ func (r *rounds) useAhead() {
 	}
 }
 
-// useAheadOfReplays notes which rows that were read ahead replays have read, but for those that later ones have displaced from the list. REQUIRES: r.lists is
-// locked.
+// useAheadOfReplays marks rows that were read ahead as used, if replays have read them. It misses those that later
+// ones have displaced from the replays' ring of row numbers. REQUIRES: r.lists is locked.
 func (r *rounds) useAheadOfReplays() {
 	now, rows, s := atomic.LoadUint64(&r.batch.HostView().Read), r.batch.AheadView(), &r.lists
 	n := uint64(len(rows))
@@ -244,7 +251,7 @@ func (r *rounds) useAheadOfReplays() {
 	}
 }
 
-// replayed returns the number of the last replay that has ended and of whose absent rows it is known what became of them.
+// replayed returns the number of the last replay that has ended and whose absent rows have all been read or given up.
 func (r *rounds) replayed() uint64 {
 	ended, s := atomic.LoadUint64(&r.batch.HostView().Replayed), &r.lists
 	s.Lock()
@@ -262,19 +269,20 @@ func (r *rounds) replayed() uint64 {
 	return ended
 }
 
-// outcomeOfReplays returns what became of absent rows since the last call.
+// outcomeOfReplays returns the outcome of reading absent rows since the last call.
 func (r *rounds) outcomeOfReplays() cold.Outcome {
 	s := &r.lists
 	s.Lock()
 	defer s.Unlock()
 	r.useAheadOfReplays()
-	o := s.below
-	s.below = cold.Outcome{}
+	o := s.outcome
+	s.outcome = cold.Outcome{}
 	return o
 }
 
-// waitsBelow lets other batches have a lane more, until this one is released: its batch waits for absent rows.
-func (l *lane) waitsBelow() {
+// countAbsentWait counts the lane's batch as one that waits for absent rows, until the lane is released. It allows the
+// other batches one more lane.
+func (l *lane) countAbsentWait() {
 	if !l.waits {
 		l.waits = true
 		l.owner.waiting.Add(1)
@@ -282,31 +290,33 @@ func (l *lane) waitsBelow() {
 	}
 }
 
-// answered returns what became of the absent rows of the lane's batch, once nothing reads any of them any more. The GPU has ended the batch, or has failed.
+// answered returns the outcome of reading the absent rows of the lane's batch. It waits until nothing reads any of
+// them. REQUIRES: the GPU has ended the batch, or has failed.
 func (l *lane) answered() cold.Outcome {
-	if !l.route.absent || l.route.left || l.rounds == nil {
+	if !l.route.absent || l.route.deferred || l.rounds == nil {
 		return cold.Outcome{}
 	}
 	r := l.rounds
 	l.owner.lists.remove(r)
 	s := &r.lists
 	s.Lock()
-	if s.lane != nil && !s.gone { // nobody has read the last list, nor will
+	if s.lane != nil && !s.closed { // a last list that was not taken will not be read any more
 		if number, n := r.listed(); number != s.taken && number-s.taken <= s.last-s.taken && n > 0 {
 			r.useAhead()
 			at := int(number-uint32(l.firstPart))*s.step + int(kernels.FoundView(r.batch.Rows)[0].Position)
-			s.below.Add(&cold.Outcome{Rows: int64(n), Failed: int64(n), At: at, Err: errGaveUp})
+			s.outcome.Add(&cold.Outcome{Rows: int64(n), Failed: int64(n), At: at, Err: errGaveUp})
 		}
-		s.gone = true
+		s.closed = true
 	}
 	s.Unlock()
 	s.answered.Wait()
 	s.Lock()
 	defer s.Unlock()
-	return s.below
+	return s.outcome
 }
 
-// abandonRounds keeps the GPU from waiting for rows of a batch that was not enqueued as a whole, until end is called, when the GPU has ended what was enqueued.
+// abandonRounds tells the GPU not to wait for the rows of a batch that was only enqueued in part. The caller calls
+// end when the GPU has ended what was enqueued.
 func (l *lane) abandonRounds() (end func()) {
 	if !l.route.absent {
 		return func() {}
@@ -323,7 +333,7 @@ func (l *lane) abandonRounds() (end func()) {
 			select {
 			case <-ended:
 				return
-			case <-time.After(pauseLists):
+			case <-time.After(minListPause):
 			}
 		}
 	})
@@ -334,7 +344,7 @@ func (l *lane) abandonRounds() (end func()) {
 	}
 }
 
-// ready lets the GPU know that rounds of a list lie in the staging memory. last says that there are no more.
+// ready announces to the GPU that the first rounds of a list lie in staging memory. last says that no more will come.
 func (r *rounds) ready(number uint32, rounds int, last bool) {
 	word := uint64(number)<<32 | uint64(rounds)
 	if last {

@@ -14,7 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// heldRows delivers rows of 16 bytes, which are their numbers, once free has a value for each call.
+// heldRows delivers rows of 16 bytes, whose first byte is the row number. Each Deliver waits for one value from free.
 type heldRows struct {
 	free  chan struct{}
 	calls atomic.Int32
@@ -32,7 +32,7 @@ func (h *heldRows) Deliver(_ context.Context, rows []int64, put func(i int, stor
 	}
 }
 
-// replaying is a captured batch of four rows whose GPU the test plays.
+// replaying returns a captured batch of four rows. The test plays the GPU.
 func replaying(t *testing.T) (*rounds, *heldRows, *abi.AbsentHost) {
 	t.Helper()
 	s := NewSet(host.Open(1, 1), Sampling{}, DefaultTuning())
@@ -49,7 +49,7 @@ func replaying(t *testing.T) (*rounds, *heldRows, *abi.AbsentHost) {
 	return a, h, a.batch.HostView()
 }
 
-// listFor lists rows for a replay, or for a part of a lane's batch.
+// listFor makes a list of rows, as the GPU does for a replay or for a part of a lane's batch.
 func (r *rounds) listFor(replay uint64, rows ...uint64) {
 	for i, row := range rows {
 		kernels.FoundView(r.batch.Rows)[i] = kernels.Found{Word: row, Position: uint32(i)}
@@ -71,7 +71,8 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestLists_ReplayAnswers: a replay is answered once, and counts as ended when its rows are written and what became of them is known.
+// TestLists_ReplayAnswers: a replay's list is answered once. The replay counts as ended when its rows are written and
+// their outcome is known.
 func TestLists_ReplayAnswers(t *testing.T) {
 	a, h, words := replaying(t)
 	atomic.StoreUint64(&words.Replayed, 4)
@@ -103,7 +104,8 @@ func TestLists_ReplayAnswers(t *testing.T) {
 	}
 }
 
-// TestLists_ReplayLate: rows of a replay that has given up are an error, and not taken for those of the next one, which waits until the host is done.
+// TestLists_ReplayLate: a replay that gave up reports an error. Its rows are not staged for the next replay, whose
+// list is taken only when the host is done.
 func TestLists_ReplayLate(t *testing.T) {
 	a, h, words := replaying(t)
 	a.listFor(1, 7)
@@ -141,7 +143,7 @@ func TestLists_ReplayLate(t *testing.T) {
 	if h.calls.Load() != 1 {
 		t.Error("rows were read for a replay that had ended")
 	}
-	// The fourth comes before the list of the third was seen, which has given up. Giving up is reported once.
+	// The third gives up before its list is seen, and the fourth makes the next list. The lost list is reported once.
 	atomic.StoreUint64(&words.GaveUp, 3)
 	atomic.StoreUint64(&words.Replayed, 3)
 	for replay := range uint64(2) {
@@ -162,12 +164,12 @@ func TestLists_ReplayLate(t *testing.T) {
 	}
 }
 
-// TestLists_ReplayAhead: rows that were read ahead are noted, as far as later ones have not displaced them.
+// TestLists_ReplayAhead: rows read ahead are marked as used, unless later ones displaced them from the ring.
 func TestLists_ReplayAhead(t *testing.T) {
 	a, _, words := replaying(t)
 	unused := []uint64{1<<10 - 1}
 	a.lists.ahead = &kernels.Ahead{Unused: unused}
-	for i, row := range []int64{8, 9, 2, 3} { // 6 rows, of which the last two displaced the first
+	for i, row := range []int64{8, 9, 2, 3} { // 6 rows in a ring of four: the last two displaced the first two
 		a.batch.AheadView()[i] = row
 	}
 	atomic.StoreUint64(&words.Read, 6)
@@ -177,7 +179,7 @@ func TestLists_ReplayAhead(t *testing.T) {
 	}
 }
 
-// inParts is a lane's batch in three parts of four rows, the last of which has two, whose GPU the test plays.
+// inParts returns a lane's batch of ten rows in parts of four. The test plays the GPU.
 func inParts(t *testing.T) (*lane, *heldRows, *abi.AbsentHost) {
 	t.Helper()
 	r, h, words := replaying(t)
@@ -187,10 +189,11 @@ func inParts(t *testing.T) (*lane, *heldRows, *abi.AbsentHost) {
 	return l, h, words
 }
 
-// TestLists_LaneReadsAllParts: the lists of the parts of a batch are read one after the other, and positions are those of the whole batch.
+// TestLists_LaneReadsAllParts: the lists of a batch's parts are read one after the other. Positions are those in the
+// whole batch.
 func TestLists_LaneReadsAllParts(t *testing.T) {
 	l, h, words := inParts(t)
-	for batch := range 3 { // of the same lane
+	for batch := range 3 { // on the same lane
 		at := uint64(l.firstPart) & (1<<32 - 1)
 		l.rounds.expect(l)
 		for part, rows := range [][]uint64{{7, 8}, nil, {9}} {
@@ -228,14 +231,15 @@ func TestLists_LaneReadsAllParts(t *testing.T) {
 	}
 }
 
-// TestLists_LaneLosesLists: rows fail of a list that nobody reads, because the GPU has ended the batch, and of one that the next has replaced.
+// TestLists_LaneLosesLists: rows fail if their list is never read because the GPU has ended the batch, or if the next
+// list has replaced it.
 func TestLists_LaneLosesLists(t *testing.T) {
 	l, h, words := inParts(t)
 	l.batch, l.firstPart = 5, 5
 	l.rounds.expect(l)
 	l.rounds.listFor(5, 7, 8)
 	waitUntil(t, "no read", func() bool { return h.calls.Load() == 1 })
-	atomic.StoreUint64(&words.GaveUp, 5) // and the second part, whose list is not seen
+	atomic.StoreUint64(&words.GaveUp, 5) // the second part gives up, too, and its list is never seen
 	atomic.StoreUint64(&words.GaveUp, 6)
 	l.rounds.listFor(7, 9)
 	h.free <- struct{}{}

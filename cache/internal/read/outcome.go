@@ -16,25 +16,25 @@ import (
 type Outcome struct {
 	Hits, Misses int64
 	PeerHits     int64 // hits in slabs of other devices
-	HostBytes    int64 // stored bytes of the missed rows; of a resident table, bytes read from overflow places
-	PeerBytes    int64 // of HostBytes: bytes read from overflow places in devices' memory
-	Overflow     int64 // hits of a resident table that were read from their overflow places too
+	HostBytes    int64 // stored bytes of the missed rows; for resident tables, bytes read from overflow places
+	PeerBytes    int64 // the part of HostBytes read from overflow places in devices' memory
+	Overflow     int64 // hits of a resident table that were also read from overflow places
 	Reasons      [slab.NumReasons]int64
-	// Absent is the part of the misses that the host tier did not hold. Failed of them could not be read.
+	// Absent is how many of the misses the host tier did not hold, and Failed how many of these could not be read.
 	Absent, Failed int64
-	// Cold is the time for which the batch waited for them.
+	// Cold is the time for which the batch waited for absent rows.
 	Cold time.Duration
 
-	absent              *kernels.Absent // rows that are still to be read; nil: none
-	failedAt            int             // position of one of those that could not be read
-	failure             error           // why that one could not be read
+	absent              *kernels.Absent // rows still to be read; nil: none
+	failedAt            int             // position of the first row that could not be read
+	failure             error           // why it could not be read
 	corrupt, outOfRange int64
 	pooled              bool
-	// The position of one corrupt row, and of the first row number out of range.
+	// The positions of one of the corrupt rows, and of the first row number out of range.
 	corruptAt, outOfRangeAt int
 }
 
-// add adds the counters of a finished part whose rows begin at position from.
+// add adds the counters of a finished part that begins at position from.
 func (o *Outcome) add(c *kernels.Counters, from int) {
 	o.Hits += int64(c.Hits)
 	o.Misses += int64(c.Misses)
@@ -55,26 +55,26 @@ func (o *Outcome) add(c *kernels.Counters, from int) {
 	}
 }
 
-// addAbsent adds what became of the absent rows of a part whose rows begin at position from.
-func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
-	if below.Rows == 0 {
+// addAbsent adds the outcome of reading the absent rows of a part that begins at position from.
+func (o *Outcome) addAbsent(absent *cold.Outcome, from int) {
+	if absent.Rows == 0 {
 		return
 	}
-	o.Absent += below.Rows
-	o.Cold += below.Took
-	if below.Failed > 0 && o.Failed == 0 {
-		o.failedAt, o.failure = from+below.At, below.Err
+	o.Absent += absent.Rows
+	o.Cold += absent.Took
+	if absent.Failed > 0 && o.Failed == 0 {
+		o.failedAt, o.failure = from+absent.At, absent.Err
 	}
-	o.Failed += below.Failed
+	o.Failed += absent.Failed
 }
 
-// report counts a finished batch of n rows on a lane and returns what was wrong with it.
+// report counts a finished batch of n rows on a lane and returns its error.
 func (o *Outcome) report(l *lane, table, n int) error {
 	o.note(l, table)
 	return o.reportReplays(l.owner, table, n, 1)
 }
 
-// note is the part of report that needs the lane.
+// note does what report needs the lane for: it updates the table's expected share of hits, and the board of a client.
 func (o *Outcome) note(l *lane, table int) {
 	d := l.owner
 	d.Table(table).learn(o)
@@ -86,7 +86,8 @@ func (o *Outcome) note(l *lane, table int) {
 	}
 }
 
-// reportReplays is report for several batches of n rows together, but nothing is learnt of them.
+// reportReplays counts finished batches of n rows each and returns their error. Unlike report, it does not update the
+// expected share of hits.
 func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	t := d.set.Tables[table]
 	if t.WantResident != nil {
@@ -100,11 +101,11 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	return o.verdict(t, int64(n)*batches)
 }
 
-// verdict returns what was wrong with batches of n rows together.
+// verdict returns the error of batches with n rows in all.
 func (o *Outcome) verdict(t *Table, n int64) error {
 	switch {
 	case o.corrupt != 0:
-		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
+		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, including the one at position %d", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
 	case o.Failed != 0 && errors.Is(o.failure, ErrClosed): // nothing is wrong with the rows
 		return ErrClosed
 	case o.Failed != 0:
@@ -119,23 +120,25 @@ func (o *Outcome) verdict(t *Table, n int64) error {
 	return nil
 }
 
-// TableCounts are a table's counters. Batches add to them, any goroutine may read them.
+// TableCounts are a table's counters. Batches add to them. They are safe for concurrent use.
 type TableCounts struct {
-	Cached atomic.Int64 // rows that are admitted now; the writer's
+	Cached atomic.Int64 // rows admitted now; set by the writer
 
 	gathers, hits, peerHits, hostBytes, peerBytes, overflow atomic.Int64
-	absentRead, absentFailed                                atomic.Int64 // rows that the host tier did not hold: read from below it, or not
-	reasons                                                 [slab.NumReasons]atomic.Int64
-	remote                                                  func() board.Totals // what other processes have counted; nil: nothing
+	// Rows that the host tier did not hold: read from below it, and not readable.
+	absentRead, absentFailed atomic.Int64
+	reasons                  [slab.NumReasons]atomic.Int64
+	remote                   func() board.Totals // what other processes have counted; nil: nothing
 }
 
-// TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
+// TableTotals are the values of TableCounts at one moment. Misses is the sum of Reasons.
 type TableTotals struct {
 	Gathers, Hits, PeerHits, Misses, HostBytes int64
-	PeerBytes                                  int64 // of HostBytes: bytes read from overflow places in devices' memory
-	Absent, Failed                             int64 // of Misses: rows that the host tier did not hold, and of these those that could not be read
-	Overflow                                   int64 // of Hits: rows of a resident table that were read from their overflow places too
-	Reasons                                    [slab.NumReasons]int64
+	PeerBytes                                  int64 // the part of HostBytes read from overflow places in devices' memory
+	// How many of Misses the host tier did not hold, and how many of these could not be read.
+	Absent, Failed int64
+	Overflow       int64 // how many of Hits, in a resident table, were also read from overflow places
+	Reasons        [slab.NumReasons]int64
 }
 
 func (c *TableCounts) add(o *Outcome, batches int64) {
@@ -161,13 +164,14 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 	}
 }
 
-// AddAbsent counts rows that the host tier did not hold, some of which could not be read. Of batches of another process the misses count there.
+// AddAbsent counts rows that the host tier did not hold, and those of them that could not be read. The owner also
+// calls it for batches of clients, whose misses the clients count.
 func (c *TableCounts) AddAbsent(rows, failed int64) {
 	c.absentRead.Add(rows - failed)
 	c.absentFailed.Add(failed)
 }
 
-// Totals reads the counters, and those of other processes.
+// Totals returns the counters, with those of other processes.
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.remote)
 	t := TableTotals{
@@ -206,7 +210,7 @@ func (c *DeviceCounts) add(o *Outcome, batches int64) {
 	c.misses.Add(o.Misses)
 }
 
-// Totals reads the counters, and those of other processes.
+// Totals returns the counters, with those of other processes.
 func (c *DeviceCounts) Totals() (gathers, localHits, peerHits, misses int64) {
 	more := totalsOf(c.remote)
 	return c.gathers.Load() + more.Gathers, c.localHits.Load() + more.Hits - more.PeerHits, c.peerHits.Load() + more.PeerHits, c.misses.Load() + more.Misses()

@@ -4,28 +4,30 @@ import (
 	"sync"
 )
 
-// packedBytes is the most bytes of rows that are copied to places further apart at a time, unless a single row is longer.
-const packedBytes = 4 << 20
+// contiguousBytes is the most bytes of rows that are gathered back to back before they are copied apart, unless one row
+// is longer.
+const contiguousBytes = 4 << 20
 
-// output is Go memory for rows of so many bytes, of which each begins stride bytes after the one before it.
+// output is Go memory for rows of row bytes each. Each row begins stride bytes behind the one before.
 type output struct {
 	mem         []byte
 	row, stride int
 }
 
-// outputOf returns the output of a table's rows; stride 0: back to back.
+// outputOf returns the output for a table's rows. stride 0 means back to back.
 func outputOf(t *Table, mem []byte, stride int64) output {
 	rowBytes := t.Tier.RowBytes()
 	return output{mem, rowBytes, max(rowBytes, int(stride))}
 }
 
-// from returns the output of the rows from row i on.
+// from returns the output from row i on.
 func (o output) from(i int) output {
 	o.mem = o.mem[i*o.stride:]
 	return o
 }
 
-// put writes bytes that begin at position at of the rows, counted without what lies between them.
+// put copies bytes of the rows to the output. at is the offset of src among the rows' bytes, without the gaps between
+// rows.
 func (o output) put(at int, src []byte) {
 	if o.stride == o.row {
 		copy(o.mem[at:], src)
@@ -37,12 +39,12 @@ func (o output) put(at int, src []byte) {
 	}
 }
 
-// packed is memory for rows back to back. It is kept for later batches.
-var packed = sync.Pool{New: func() any { return new([]byte) }}
+// contiguous holds memory for rows back to back, for reuse by later batches.
+var contiguous = sync.Pool{New: func() any { return new([]byte) }}
 
-// takePacked returns so many bytes of memory. The caller puts it back.
-func takePacked(bytes int) *[]byte {
-	p := packed.Get().(*[]byte)
+// takeContiguous returns memory of the given bytes. The caller returns it to contiguous.
+func takeContiguous(bytes int) *[]byte {
+	p := contiguous.Get().(*[]byte)
 	if cap(*p) < bytes {
 		*p = make([]byte, bytes)
 	}

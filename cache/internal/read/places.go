@@ -10,12 +10,13 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// places are the places of captured batches that a device of a client has on its board. They are given in blocks of statesCount, as the states are: a
-// place, too, has one batch after another only once the device runs nothing more of the block.
+// places are the places for captured batches that a device of a client has on its board. They are given in blocks of
+// statesCount, as the states in device memory are. A block is given again only when the device runs nothing more that
+// counts in it.
 type places struct {
 	BoardPart
 	device  int
-	free    chan int // blocks
+	free    chan int // free blocks
 	leaving atomic.Int32
 }
 
@@ -28,10 +29,10 @@ func newPlaces(device int, p BoardPart) *places {
 	return s
 }
 
-// vacateWait is how long a capture waits for the owner to let places be used again.
+// vacateWait is how long a capture waits for the owner to free a block.
 const vacateWait = 5 * time.Second
 
-// take returns a block.
+// take returns a free block.
 func (p *places) take() (block int, err error) {
 	select {
 	case block = <-p.free:
@@ -48,18 +49,18 @@ func (p *places) take() (block int, err error) {
 	return 0, fmt.Errorf("%w: captured batches of an attached cache must be at most %d on a device", ErrCapturing, p.Captures/statesCount*statesCount)
 }
 
-// leave gives a block back, in the background. REQUIRES: nothing of it runs any more.
+// leave gives a block back, in the background. REQUIRES: no replay that counts in it runs or will run.
 func (p *places) leave(block int) {
 	p.leaving.Add(1)
 	go func() {
 		defer p.leaving.Add(-1)
 		if p.Vacate(block*statesCount, statesCount) == nil {
 			p.free <- block
-		} // else there is no owner any more, or the session has ended
+		} // else the owner has gone, or the session has ended
 	}()
 }
 
-// begin gives a captured batch a place, before its replays read anything: place i of a block.
+// begin gives a captured batch place i of a block. REQUIRES: no replay of the batch has begun.
 func (p *places) begin(c *capture, block, i int) {
 	n := block*statesCount + i
 	c.onBoard = p.Board.Capture(p.device*p.Captures + n)
@@ -67,8 +68,9 @@ func (p *places) begin(c *capture, block, i int) {
 	p.Board.Use(p.device, n+1)
 }
 
-// launch enqueues the batch's kernels: on a board, also those which make its replays known there. partly says that some are in the graph, after an
-// error, too: then replays use the batch's memory.
+// launch enqueues the batch's kernels. In a client, that includes those that announce its replays on the board.
+// partly says that kernels are in the graph, which may be so after an error, too. Then replays use the batch's
+// memory.
 func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	kernel := device.Kernel(&c.kernel)
 	if c.pool != nil && c.part == 0 {
@@ -85,7 +87,7 @@ func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	}
 	err = s.Launch(kernel)
 	ends := c.kernel.Ends()
-	if err != nil { // what begins must end, of no rows
+	if err != nil { // what begins must end, with no rows counted
 		ends = (&kernels.Replay{State: c.kernel.State, Board: c.kernel.Board, BoardFrom: c.kernel.BoardFrom}).Ends()
 	}
 	if err = errors.Join(err, s.Launch(ends)); err != nil {

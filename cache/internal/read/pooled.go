@@ -12,11 +12,11 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// ErrPooling is the error of pooled batches that make no sense.
+// ErrPooling is the error of pooled batches with bad arguments. Package cache documents it.
 var ErrPooling = errors.New("cache: bad pooling")
 
-// CheckPooled completes what a batch for a table says of itself, and returns an error for what is out of range. Offsets are looked at if the host
-// addresses them. want is the bytes of the output.
+// CheckPooled completes the description b of a pooled batch of a table. It returns an error if a value is out of
+// range. Offsets are checked if the host addresses them. want is the size of the output in bytes.
 func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	fail := func(format string, arguments ...any) (int64, error) {
 		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
@@ -81,7 +81,7 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	return int64(b.Bags-1)*b.Stride + int64(b.OutBytes()), nil
 }
 
-// checkFloat8 completes what a batch says of float8 rows.
+// checkFloat8 completes and checks the description of a batch of float8 rows.
 func checkFloat8(t *Table, b *reduce.Batch) error {
 	f, rowBytes := &b.Float8, t.Tier.RowBytes()
 	if f.Factor == 0 {
@@ -114,8 +114,8 @@ func CheckPooledOut(t *Table, b *reduce.Batch, have, want int64) error {
 	return nil
 }
 
-// GatherPooled reduces the rows of a table to bags in out, which is Go memory, and returns when they are written. b has passed CheckPooled, the row
-// numbers CheckRows, and out is as long as that says. Memory of b is Go memory.
+// GatherPooled reduces the rows of a table to bags in out, and returns when they are written. out and the memory of b
+// are Go memory. REQUIRES: CheckPooled accepts b, CheckRows the row numbers, and CheckPooledOut the output.
 func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows []R, b *reduce.Batch, out []byte, trace *Trace) error {
 	t := d.set.Tables[table]
 	if err := ctx.Err(); err != nil {
@@ -162,7 +162,8 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	return done.report(l, table, len(rows))
 }
 
-// runPooledStaged is run for a device that cannot address Go memory: row numbers, offsets, weights and sums pass through page-locked memory.
+// runPooledStaged is run for a device that cannot address Go memory. Row numbers, offsets, weights and sums pass
+// through page-locked memory.
 func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce.Batch, out []byte) error {
 	const align = 16
 	up := func(n int64) int64 { return (n + align - 1) / align * align }
@@ -181,7 +182,7 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	}
 	staged := *b
 	staged.Offsets, staged.Weights = stage(offsetsAt, b.Offsets), stage(weightsAt, b.Weights)
-	staged.Stride = int64(b.OutBytes()) // what lies between outputs stays as it is
+	staged.Stride = int64(b.OutBytes()) // back to back, so that the gaps in out stay as they are
 	l.route.pool = &staged
 	defer func() { l.route.pool = b }()
 	size := int64(b.Bags) * staged.Stride
@@ -198,16 +199,16 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 	return nil
 }
 
-// gatherPooled enqueues the pooled batch of one table on a stream. It is no window.
+// gatherPooled enqueues the pooled batch of one table on a stream. REQUIRES: the batch is not a window of bags.
 func (d *Device) gatherPooled(ctx context.Context, s device.Stream, capturing bool, p *Part) (*Batch, error) {
 	b := &p.Pool
 	switch {
 	case b.Bags == 0:
-		return ended(p.Watcher), nil
+		return emptyBatch(p.Watcher), nil
 	case capturing:
 		return d.capture(s, p.Table, p.Rows, p.Out, 0, b, p.Watcher)
 	case d.set.Tables[p.Table].Absent != nil && !d.Device.NeedsStaging():
-		return d.gatherThenPoolHere(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher)
+		return d.gatherThenPoolOnHost(ctx, s, p.Table, p.Rows, b, p.Out, p.Watcher)
 	}
 	r, planned := d.pooledRoute(p.Table, b, p.Trace != nil)
 	return d.gather(ctx, s, r, planned, p.Table, p.Rows, p.Out, p.Watcher, p.Trace)

@@ -10,25 +10,26 @@ import (
 	"github.com/tensorcache/tensorcache/internal/reduce"
 )
 
-// absentPoolBytes is the memory for rows that gatherThenPool gathers at a time, if a group of rows is not longer.
+// absentPoolBytes is the memory for the rows that gatherThenPool gathers at a time, unless one group of rows is
+// longer.
 const absentPoolBytes = 32 << 20
 
-// poolPiece is a group of a bag: positions from to to-1 of the batch.
-type poolPiece struct{ bag, group, from, to int }
+// bagGroup is a group of a bag: positions from to to-1 of the batch.
+type bagGroup struct{ bag, group, from, to int }
 
-// groupSums are the sums of a bag's groups, and how many rows each has.
+// groupSums are the sums of a bag's groups, and the number of rows of each.
 type groupSums struct {
 	sums   [][]float32
 	counts []int
 }
 
-// gatherThenPool is GatherPooled for a table some of whose rows may be absent: it gathers rows to host memory, part by part, and adds them up there, in the
-// same order. After an error only a part of out has been written.
+// gatherThenPool is GatherPooled for a table that may have absent rows. It gathers rows to host memory, part by part,
+// and adds them up there in the same order. After an error out is only partly written.
 func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows []R, b *reduce.Batch, out []byte, trace *Trace) error {
 	v := reduce.NewView(b)
 	rowBytes := d.set.Tables[table].Tier.RowBytes()
 	long := make([]groupSums, b.Bags)
-	var pieces []poolPiece
+	var groups []bagGroup
 	bagOut := func(bag int) []byte { return out[int64(bag)*b.Stride:][:b.OutBytes()] }
 	for bag := range b.Bags {
 		from, to := v.Start(bag), v.End(bag)
@@ -39,18 +40,18 @@ func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows
 			long[bag] = groupSums{make([][]float32, n), make([]int, n)}
 		}
 		for g := 0; from < to; from, g = from+reduce.Group, g+1 {
-			pieces = append(pieces, poolPiece{bag, g, from, min(from+reduce.Group, to)})
+			groups = append(groups, bagGroup{bag, g, from, min(from+reduce.Group, to)})
 		}
 	}
 	var mem []byte
 	var wanted []R
-	var at []int // of each position of the part: where its row lies in mem, -1 for padding
-	for len(pieces) > 0 {
+	var at []int // by position of the part: where the row lies in mem, or -1 for padding
+	for len(groups) > 0 {
 		n := 0
 		wanted, at = wanted[:0], at[:0]
-		first := pieces[0].from
-		for n < len(pieces) && (n == 0 || (len(wanted)+pieces[n].to-pieces[n].from)*rowBytes <= absentPoolBytes) {
-			for i := pieces[n].from; i < pieces[n].to; i++ {
+		first := groups[0].from
+		for n < len(groups) && (n == 0 || (len(wanted)+groups[n].to-groups[n].from)*rowBytes <= absentPoolBytes) {
+			for i := groups[n].from; i < groups[n].to; i++ {
 				if int64(rows[i]) == b.Padding {
 					at = append(at, -1)
 					continue
@@ -67,7 +68,7 @@ func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows
 		if err := Gather(ctx, d, table, wanted, mem, 0, trace); err != nil {
 			return err
 		}
-		trace = nil // it is of the first part
+		trace = nil // it records the first part only
 		var next atomic.Int64
 		var workers sync.WaitGroup
 		for range min(runtime.GOMAXPROCS(0), (n+15)/16) {
@@ -75,17 +76,17 @@ func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows
 				p := pooler{view: &v, at: at, first: first, mem: mem, rowBytes: rowBytes}
 				p.sums.Reset(b)
 				for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-					p.add(pieces[i])
-					if of := &long[pieces[i].bag]; of.counts == nil {
-						p.sums.Finish(bagOut(pieces[i].bag))
+					p.add(groups[i])
+					if of := &long[groups[i].bag]; of.counts == nil {
+						p.sums.Finish(bagOut(groups[i].bag))
 					} else if c := p.sums.Count; c > 0 {
-						of.counts[pieces[i].group], of.sums[pieces[i].group] = c, append([]float32(nil), p.sums.Group()...)
+						of.counts[groups[i].group], of.sums[groups[i].group] = c, append([]float32(nil), p.sums.Group()...)
 					}
 				}
 			})
 		}
 		workers.Wait()
-		pieces = pieces[n:]
+		groups = groups[n:]
 	}
 	var s reduce.Sums
 	s.Reset(b)
@@ -97,19 +98,19 @@ func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows
 	return nil
 }
 
-// pooler adds up groups whose rows lie in memory. It is used by one goroutine.
+// pooler adds up groups of rows that lie in memory. It is not safe for concurrent use.
 type pooler struct {
 	view     *reduce.View
 	sums     reduce.Sums
-	at       []int // where the rows of positions from first on lie in mem
+	at       []int // where the rows from position first on lie in mem
 	first    int
 	mem      []byte
 	rowBytes int
-	wide     []byte // a row of float8 as float32
+	wide     []byte // one row of float8, converted to float32
 }
 
-// add adds up a group. Its sums are those of p.sums until the next call.
-func (p *pooler) add(g poolPiece) {
+// add adds up a group. p.sums holds the result until the next call.
+func (p *pooler) add(g bagGroup) {
 	p.sums.Begin(g.group == 0)
 	for run := g.from; run < g.to; run += reduce.Run {
 		for i := run; i < min(run+reduce.Run, g.to); i++ {
@@ -135,8 +136,8 @@ func (p *pooler) add(g poolPiece) {
 	}
 }
 
-// gatherThenPoolHere is gatherThenPool for the host backend, where all is done when it returns.
-func (d *Device) gatherThenPoolHere(ctx context.Context, s device.Stream, table int, rows RowNumbers, b *reduce.Batch, out device.Buffer, w Watcher) (*Batch, error) {
+// gatherThenPoolOnHost is gatherThenPool for Enqueue on the host backend. The batch has ended when it returns.
+func (d *Device) gatherThenPoolOnHost(ctx context.Context, s device.Stream, table int, rows RowNumbers, b *reduce.Batch, out device.Buffer, w Watcher) (*Batch, error) {
 	t, o := d.set.Tables[table], Outcome{pooled: true}
 	if err := s.Synchronize(); err != nil {
 		return nil, d.wrap(err, b.Rows, t)
@@ -161,5 +162,5 @@ func (d *Device) gatherThenPoolHere(ctx context.Context, s device.Stream, table 
 	if err == nil {
 		err = o.verdict(t, int64(b.Rows))
 	}
-	return d.over(table, b.Rows, err, w), nil
+	return d.endedBatch(table, b.Rows, err, w), nil
 }

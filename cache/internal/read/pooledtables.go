@@ -11,21 +11,25 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Part is the batch of one table among those of a call.
+// Part is the batch of one table in a call for several.
 type Part struct {
 	Table int
 	Rows  RowNumbers
-	Copy  bool         // rows are copied as they are; Pool has only their number, and Stride
-	Pool  reduce.Batch // has passed CheckPooled, unless Copy is set
+	Copy  bool         // rows are copied as they are; of Pool only Rows and Stride are used
+	Pool  reduce.Batch // CheckPooled has accepted it, unless Copy is set
 	Out   device.Buffer
-	// Watcher and Trace are as in GatherDevice, and may be nil.
+	// Watcher and Trace are as in GatherDevice. Both may be nil.
 	Watcher Watcher
 	Trace   *Trace
 }
 
-// GatherParts enqueues batches on the caller's stream. Pooled ones that one launch serves each share lane, ending and, with tables that have
-// the same kernel, launches; the others are enqueued one after the other. What can be checked is checked of all of them before one is enqueued. After a later error, of the
-// device or its memory, those that were enqueued have ended; those in a graph, which the caller may still replay, keep their memory until it is destroyed. No Watcher is notified then.
+// GatherParts enqueues batches on the caller's stream. Pooled batches that fused accepts share a lane and an ending.
+// They also share launches if their tables have the same kernel. The other batches are enqueued one after the other.
+// All arguments are checked before any batch is enqueued.
+//
+// The device or its memory may cause an error later. Then batches already enqueued have ended when GatherParts
+// returns. If they are in a graph, which the caller may still replay, they keep their memory until the graph is
+// destroyed. After an error no Watcher is notified.
 func (d *Device) GatherParts(ctx context.Context, stream uintptr, parts []Part) (*Batch, error) {
 	for i := range parts {
 		p, err := &parts[i], error(nil)
@@ -79,7 +83,7 @@ func (d *Device) GatherParts(ctx context.Context, stream uintptr, parts []Part) 
 			w.forget()
 		}
 		if !capturing {
-			firstError(batches) // they write to memory of the caller; what is wrong with them is not why this one failed
+			firstError(batches) // they write to the caller's memory; their errors are not the reason of this one
 		}
 		return err
 	}
@@ -104,7 +108,7 @@ func (d *Device) GatherParts(ctx context.Context, stream uintptr, parts []Part) 
 	return join(batches), nil
 }
 
-// pool returns how rows are added up, nil if they are copied.
+// pool describes how rows are added up. It is nil if they are copied.
 func (p *Part) pool() *reduce.Batch {
 	if p.Copy {
 		return nil
@@ -112,7 +116,7 @@ func (p *Part) pool() *reduce.Batch {
 	return &p.Pool
 }
 
-// gatherApart enqueues a batch by itself.
+// gatherApart enqueues a batch with a lane of its own.
 func (d *Device) gatherApart(ctx context.Context, s device.Stream, capturing bool, p *Part) (*Batch, error) {
 	if p.Copy {
 		return d.gatherCopy(ctx, s, capturing, p.Table, p.Rows, p.Out, p.Pool.Stride, p.Watcher, p.Trace)
@@ -120,7 +124,7 @@ func (d *Device) gatherApart(ctx context.Context, s device.Stream, capturing boo
 	return d.gatherPooled(ctx, s, capturing, p)
 }
 
-// inBatch says of which batch of several an error is.
+// inBatch adds to an error which batch it belongs to, if there are several.
 func inBatch(i int, parts []Part, err error) error {
 	if len(parts) == 1 {
 		return err
@@ -128,7 +132,7 @@ func inBatch(i int, parts []Part, err error) error {
 	return fmt.Errorf("batch %d: %w", i, err)
 }
 
-// checkPooledMemory returns an error for memory that the device cannot read or write as it must.
+// checkPooledMemory returns an error for memory of a batch that is misaligned, or that the device does not address.
 func (d *Device) checkPooledMemory(p *Part) error {
 	b := &p.Pool
 	for _, m := range []struct {
@@ -146,28 +150,29 @@ func (d *Device) checkPooledMemory(p *Part) error {
 	return nil
 }
 
-// fused says whether a pooled batch is served by one launch, which it can share with others.
+// fused says whether one launch can serve a pooled batch, alone or together with others.
 func (d *Device) fused(p *Part, capturing bool) bool {
 	t := d.Table(p.Table)
 	switch {
-	case d.set.Tables[p.Table].Absent != nil || !t.sumsAsDecoded():
+	case d.set.Tables[p.Table].Absent != nil || !t.fusable():
 		return false
-	case capturing: // the owner of a shared cache must know the rows of each replay
+	case capturing: // a client must tell the owner the number of rows of each replay, which is unknown for a window
 		return d.places == nil || p.Pool.Whole.Size() == 0
-	case p.Pool.Whole.Size() > 0: // how many rows it has is not known
+	case p.Pool.Whole.Size() > 0: // a window: only the device knows its number of rows
 		return true
 	}
-	return !d.sumsWritten(p.Table, &p.Pool)
+	return !d.poolsInScratch(p.Table, &p.Pool)
 }
 
-// ownWindow makes the batch of a window one of its own. It waits for the stream, as its offsets say which rows it has.
+// ownWindow makes a window a batch of its own. It reads the window's bounds from the offsets, which may be in device
+// memory, so it waits for the stream.
 func (d *Device) ownWindow(s device.Stream, capturing bool, p *Part) error {
 	b := &p.Pool
 	if b.Whole.Size() == 0 {
 		return nil
 	}
 	if capturing {
-		return fmt.Errorf("%w: bags of table %s, which are some of those that offsets describe, cannot be added up in a graph", ErrCapturing, d.set.Tables[p.Table].Name)
+		return fmt.Errorf("%w: a window of the bags of table %s cannot be added up in a graph", ErrCapturing, d.set.Tables[p.Table].Name)
 	}
 	width := b.OffsetBytes()
 	ends := make([]byte, 2*width)
@@ -182,7 +187,8 @@ func (d *Device) ownWindow(s device.Stream, capturing bool, p *Part) error {
 	return nil
 }
 
-// OwnWindow makes the batch of a window one of its own. Others stay as they are. REQUIRES: the host addresses the offsets.
+// OwnWindow makes a window a batch of its own, with only the row numbers of its own bags. It leaves other batches as
+// they are. REQUIRES: the host addresses the offsets.
 func (p *Part) OwnWindow() {
 	if b := &p.Pool; b.Whole.Size() > 0 {
 		v := reduce.NewView(b)
@@ -190,14 +196,14 @@ func (p *Part) OwnWindow() {
 	}
 }
 
-// cut is OwnWindow, given the first of the batch's offsets and the last.
+// cut makes a window a batch of its own. first and last are the first and the last of its offsets.
 func (p *Part) cut(first, last int64) {
 	own, at := p.Pool.Window(first, last)
 	width := p.Rows.bytes()
 	p.Pool, p.Rows.Buffer = own, p.Rows.Buffer.Slice(at*width, (at+int64(own.Rows))*width)
 }
 
-// gatherTogether enqueues batches that one launch serves each.
+// gatherTogether enqueues batches that fused accepts.
 func (d *Device) gatherTogether(ctx context.Context, s device.Stream, capturing bool, parts []Part) (*Batch, error) {
 	switch {
 	case len(parts) == 1 && parts[0].Pool.Whole.Size() == 0:
@@ -236,14 +242,14 @@ type laneTables struct {
 	parts  []Part
 	views  []*TableView
 	serves []kernels.Serve
-	all    []*kernels.Serve // these
+	all    []*kernels.Serve // pointers to the elements of serves
 	kernel kernels.PooledTables
 
 	counters device.Buffer
-	host     device.Buffer // page-locked: the results, and behind them the kernel's arguments
+	host     device.Buffer // page-locked: the results, then the kernel's arguments
 }
 
-// reserve has memory for so many tables.
+// reserve allocates memory for n tables.
 func (t *laneTables) reserve(d *Device, n int) error {
 	if have := len(t.serves); n > have {
 		t.free(d)
@@ -275,14 +281,14 @@ func (t *laneTables) free(d *Device) {
 	t.counters, t.host, t.serves, t.all = device.Buffer{}, device.Buffer{}, nil, nil
 }
 
-// loadViews loads what batches of the tables read now.
+// loadViews loads the views of the tables that the batch reads.
 func (t *laneTables) loadViews(d *Device) {
 	for i := range t.parts {
 		t.views[i] = d.Table(t.parts[i].Table)
 	}
 }
 
-// enqueueTables enqueues a batch of several tables. It is enqueue for it.
+// enqueueTables is enqueue for a batch of several tables.
 func (l *lane) enqueueTables(s device.Stream) error {
 	var err error
 	if l.sequence == nil {
@@ -322,7 +328,7 @@ func (l *lane) enqueueTablesOn(s device.Stream) error {
 	return s.Record(l.done)
 }
 
-// serveOf returns what the lane's batch reads of a table.
+// serveOf returns the arguments of the kernel for one table.
 func (l *lane) serveOf(t *TableView, p *Part) kernels.Serve {
 	d := l.owner
 	return kernels.Serve{
@@ -334,14 +340,14 @@ func (l *lane) serveOf(t *TableView, p *Part) kernels.Serve {
 	}
 }
 
-// partEnd is how the batch of one table has ended.
+// partEnd says how the batch of one table has ended.
 type partEnd struct {
 	watcher Watcher
 	err     error
 }
 
-// report counts the batches of the tables, which have ended, and returns all ends, and what was wrong with the first of them that failed. failure, if not nil, is
-// why they have not ended as they should.
+// report counts the batches of the tables, which have ended. It returns how each ended and the first of their errors.
+// failure, if not nil, is the device's error for all of them.
 func (t *laneTables) report(l *lane, failure error) (ends []partEnd, first error) {
 	for i := range t.parts {
 		p, err := &t.parts[i], failure
@@ -361,7 +367,7 @@ func (t *laneTables) report(l *lane, failure error) (ends []partEnd, first error
 		if first == nil {
 			first = err
 		} else if failure == nil {
-			l.owner.set.faults.add(err) // the first one is added by whoever settles the batch
+			l.owner.set.faults.add(err) // the caller adds the first error
 		}
 		if p.Watcher != nil {
 			ends = append(ends, partEnd{p.Watcher, err})

@@ -10,8 +10,8 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Prepare readies a device whose views are set: the host's processors help it with the misses of those tables for which that can pay, unless
-// o.Threads is negative, and all kernels that batches can need are loaded.
+// Prepare prepares a device for batches. It loads all kernels that they may need. Unless o.Threads is negative, it
+// also lets host threads share the misses of tables where that can pay. REQUIRES: the device's views are set.
 func (d *Device) Prepare(ctx context.Context, o transfer.ShareOptions) error {
 	if err := d.shareMisses(o); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (d *Device) Prepare(ctx context.Context, o transfer.ShareOptions) error {
 }
 
 func (d *Device) shareMisses(o transfer.ShareOptions) error {
-	if o.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
+	if o.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing from sharing
 		return nil
 	}
 	for i := range d.tables {
@@ -42,7 +42,7 @@ func (d *Device) shareMisses(o transfer.ShareOptions) error {
 		if d.Sharer == nil {
 			s, err := transfer.NewSharer(d.Device, o)
 			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
-				return nil // misses are fetched all the same
+				return nil // without a Sharer, the GPU fetches all misses itself
 			}
 			if err != nil {
 				return err

@@ -10,23 +10,24 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// published is what replays of a table read: of the map, the slabs and the table's host rows, which have no fixed place. The views follow one
-// another; a replay reads the latest one that there is when it begins. The views' places are used in turns.
+// published is a table's views for replays, in device memory: where the map, the slabs and the host rows lie now.
+// Each change writes a new view. A replay reads the latest one when it begins. The views take ReplayTurns places in
+// turns.
 type published struct {
 	users   int // captures; without any there are no views
 	views   device.Buffer
-	version uint64 // of the latest view
+	version uint64 // number of the latest view
 	readers [kernels.ReplayTurns]readers
-	err     error // of publishing the latest view: replays may read what is gone
+	err     error // of publishing the latest view; replays may then read freed memory
 }
 
-// readers are the replays that may read a view that has been replaced. Unless known, these are all that run.
+// readers are the replays that may read a replaced view. If known is false, any running replay may.
 type readers struct {
 	known bool
 	of    []replay
 }
 
-// stage has a view at its front, and a word to be stored behind.
+// captures.stage holds a view, and behind it a word to store.
 const (
 	stageWord  = (kernels.ReplayViewBytes + 15) &^ 15
 	stageBytes = stageWord + 16
@@ -42,7 +43,7 @@ func (s *captures) giveViews(c *capture) error {
 		}
 		*at = published{views: views}
 		for i := range at.readers {
-			at.readers[i].known = true // nobody
+			at.readers[i].known = true // no replay reads the place yet
 		}
 		s.bytes.Add(kernels.ReplayViewsBytes)
 	}
@@ -54,13 +55,14 @@ func (s *captures) giveViews(c *capture) error {
 	return s.publish(d, c.table)
 }
 
-// leave takes a capture away. It says whether it was the last one.
+// leave removes a capture. It says whether that was the last one.
 func (at *published) leave() bool {
 	at.users--
 	return at.users == 0
 }
 
-// publish has replays of a table that begin from now on read what batches that begin now read. REQUIRES: s.publishing is locked.
+// publish writes a view with what batches that begin now read of a table. Replays that begin from now on read it.
+// REQUIRES: s.publishing is locked.
 func (s *captures) publish(d *Device, table int) error {
 	err := s.write(d, table)
 	if err != nil {
@@ -99,7 +101,8 @@ func (s *captures) write(d *Device, table int) error {
 	return nil
 }
 
-// awaitReaders waits until nobody reads a view that has been replaced. That is soon: several others have replaced it since.
+// awaitReaders waits until no replay reads a replaced view. The wait is short, as ReplayTurns-1 other views have been
+// the latest since.
 func (s *captures) awaitReaders(d *Device, r *readers) error {
 	for !r.known {
 		running, err := d.replaysNow()
@@ -115,19 +118,20 @@ func (s *captures) awaitReaders(d *Device, r *readers) error {
 	return nil
 }
 
-// change changes what batches read of some tables, all if table is negative, and publishes it to replays, too.
+// change runs change, which sets what batches read of a table, or of all tables if table is negative. It then
+// publishes that to replays.
 func (s *captures) change(d *Device, table int, change func()) {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
 	change()
 	for i := range s.published {
 		if s.published[i].users > 0 && (table < 0 || i == table) {
-			s.publish(d, i) // its error is returned by Wait, until a later view is published
+			s.publish(d, i) // Wait returns its error until a later view is published
 		}
 	}
 }
 
-// PublishError is the error of publishing to replays on the device what batches read now, nil if none is out of date.
+// PublishError returns the error of publishing the latest views to replays. It is nil if no view is out of date.
 func (d *Device) PublishError() error {
 	s := &d.captures
 	s.mu.Lock()
@@ -140,14 +144,14 @@ func (d *Device) PublishError() error {
 	return nil
 }
 
-// Lengthened has other processes and replays see a table's new length.
+// Lengthened tells other processes and replays a table's new length.
 func (s *Set) Lengthened(table int) {
 	if r := s.Readers(); r != nil {
 		r.Lengthened(table, s.Tables[table].Tier.Rows())
 	}
 	for _, d := range s.Devices {
 		if !d.IsLost() {
-			d.captures.change(d, table, func() {}) // waits for a capture that is being added and may have read the old length
+			d.captures.change(d, table, func() {}) // also waits for captures that are being added, which may have read the old length
 		}
 	}
 }

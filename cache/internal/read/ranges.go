@@ -12,17 +12,19 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// Span is rows of a resident table, by local number, that lie in one range.
+// Span is a sequence of rows of a resident table that lie in one range: local numbers From to To-1. A row's local
+// number is its number among the rows of its device.
 type Span struct {
 	From, To int64
 	Number   int
 	*kernels.Range
 }
 
-// Spans returns where the rows of the table lie: in the order of local numbers, without gaps. The result is not changed later.
+// Spans returns the spans of the table, by local number and without gaps. The slice is never changed.
 func (r *Resident) Spans() []Span { return *r.spans.Load() }
 
-// SetSpans says where rows lie from now on. Neighbours in the same range become one span. REQUIRES: no row whose span changes is in the overlay.
+// SetSpans sets where rows lie from now on. It joins neighbours in the same range. REQUIRES: no row whose span
+// changes is in the overlay.
 func (r *Resident) SetSpans(all []Span) {
 	kept := make([]Span, 0, len(all))
 	for _, s := range all {
@@ -34,16 +36,16 @@ func (r *Resident) SetSpans(all []Span) {
 			kept = append(kept, s)
 		}
 	}
-	if len(kept) == 0 { // a table without rows
+	if len(kept) == 0 { // the table has no rows
 		kept = all[:1]
 	}
 	r.spans.Store(&kept)
 }
 
-// Of returns the span that a row is in.
+// Of returns the span of a row.
 func (r *Resident) Of(row int64) Span { return r.At(r.Rows.Local(row)) }
 
-// At returns the span that has a local number.
+// At returns the span of a local number.
 func (r *Resident) At(local int64) Span {
 	all := r.Spans()
 	if len(all) == 1 {
@@ -52,12 +54,12 @@ func (r *Resident) At(local int64) Span {
 	return all[sort.Search(len(all)-1, func(i int) bool { return local < all[i].To })]
 }
 
-// Uses says whether rows are in a range.
+// Uses says whether any span lies in a range.
 func (r *Resident) Uses(of *kernels.Range) bool {
 	return slices.ContainsFunc(r.Spans(), func(s Span) bool { return s.Range == of })
 }
 
-// Target returns the mean bytes of a slot.
+// Target returns the mean target of the rows, in bytes.
 func (r *Resident) Target() float64 {
 	sum, rows := int64(0), int64(0)
 	for _, s := range r.Spans() {
@@ -69,7 +71,7 @@ func (r *Resident) Target() float64 {
 	return float64(sum) / float64(rows)
 }
 
-// SlotsRoom returns how many bytes every device has memory for slots for.
+// SlotsRoom returns the bytes for slots that each device has at least.
 func (r *Resident) SlotsRoom() int64 {
 	most := int64(math.MaxInt64)
 	for d := range r.Rows.Devices {
@@ -78,7 +80,7 @@ func (r *Resident) SlotsRoom() int64 {
 	return most
 }
 
-// MostTarget returns the largest target of all rows for which every device has memory for slots.
+// MostTarget returns the largest target for all rows at which their slots fit every device.
 func (r *Resident) MostTarget() int {
 	most := int64(buddy.MaxTarget(r.Rows.RowBytes))
 	if rows := r.Rows.LocalRows(0); rows > 0 {
@@ -87,7 +89,8 @@ func (r *Resident) MostTarget() int {
 	return int(most / buddy.MinTarget * buddy.MinTarget)
 }
 
-// Past says whether, of a table of so many rows, more rows of some range have overflow than the table wants.
+// Past says whether in some range a larger share of the rows than MaxOverflow has overflow. rows is the length of the
+// table.
 func (r *Resident) Past(rows int64) bool {
 	var of [buddy.MaxRanges]int64
 	for _, s := range r.Spans() {
@@ -112,14 +115,16 @@ func (r *Resident) Covers(of *kernels.Range, from, to int64) bool {
 	return from >= first && to <= first+(of.Buddy[0].Size()-slab.TailSlack)/over
 }
 
-// BuddyPlaces say where buddy memory is taken.
+// BuddyPlaces says where buddy memory is allocated.
 type BuddyPlaces struct {
-	// Peers has, for each device, the one in whose memory the overflow places of its rows lie; nil: page-locked memory, on the given memory nodes.
+	// Peers names, for each device, the device whose memory holds the overflow places of its rows. If it is nil, they
+	// lie in page-locked memory on Nodes.
 	Peers []int
 	Nodes []int
 }
 
-// RangeBytes returns the bytes of buddy memory for so many rows of one device: 0 if slots of target bytes hold every row.
+// RangeBytes returns the buddy memory for the given rows of one device, in bytes. It is 0 if slots of target bytes
+// hold every row.
 func (r *Resident) RangeBytes(target int, rows int64) int64 {
 	over := buddy.Over(target, r.Rows.RowBytes)
 	if over == 0 {
@@ -128,7 +133,8 @@ func (r *Resident) RangeBytes(target int, rows int64) int64 {
 	return rows*int64(over) + slab.TailSlack
 }
 
-// NewRange returns a range with buddy memory of its own. slot is the offset in each device's slots at which the slot of local number from lies.
+// NewRange returns a range for local numbers from to to-1, with buddy memory of its own. slot is the offset of the
+// slot of local number from in each device's slots.
 func (r *Resident) NewRange(s *Set, places BuddyPlaces, target int, from, to, slot int64) (*kernels.Range, error) {
 	n := &kernels.Range{Target: target, Slot: slot - from*int64(target), Overflow: -from * int64(buddy.Over(target, r.Rows.RowBytes)), Peers: places.Peers}
 	bytes := r.RangeBytes(target, to-from)
@@ -154,7 +160,7 @@ func (r *Resident) NewRange(s *Set, places BuddyPlaces, target int, from, to, sl
 	return n, nil
 }
 
-// Drop frees the buddy memory of a range. REQUIRES: no batch reads there.
+// Drop frees the buddy memory of a range. REQUIRES: no batch reads it.
 func (r *Resident) Drop(of *kernels.Range) {
 	for _, b := range of.Buddy {
 		i := slices.IndexFunc(r.owned, func(o ownedBuffer) bool {

@@ -6,22 +6,23 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/board"
 )
 
-// Readers are other processes that read the memory of a set.
+// Readers are the other processes that read the memory of a set.
 type Readers interface {
-	// Wait waits until each of them reads by the views that are set now, and every batch of theirs that had begun by then has ended.
+	// Wait waits until each process reads by the views that are set now, and until all its batches that had begun by
+	// then have ended.
 	Wait(ctx context.Context) error
-	// Mapped waits until each of them reads by the views that are set now.
+	// Mapped waits until each process reads by the views that are set now.
 	Mapped(ctx context.Context) error
-	// Held returns an error that names a process which has held back Wait or Mapped for too long, nil if there is none.
+	// Held returns an error that names a process which has delayed Wait or Mapped for too long, or nil.
 	Held() error
-	// TableTotals and DeviceTotals are what their batches have counted, those of processes that have ended included.
+	// TableTotals and DeviceTotals return what their batches have counted. Processes that have ended are included.
 	TableTotals(table int) board.Totals
 	DeviceTotals(device int) board.Totals
-	// Lengthened lets them know the new length of a table.
+	// Lengthened tells them the new length of a table.
 	Lengthened(table int, rows int64)
 }
 
-// Readers returns the processes that read the set's memory, nil if it is not shared.
+// Readers returns the processes that read the set's memory, or nil if it is not shared.
 func (s *Set) Readers() Readers {
 	if r := s.readers.Load(); r != nil {
 		return *r
@@ -29,17 +30,18 @@ func (s *Set) Readers() Readers {
 	return nil
 }
 
-// SetReaders lets other processes in. It is called once.
+// SetReaders allows other processes to read. It is called once.
 func (s *Set) SetReaders(r Readers) { s.readers.Store(&r) }
 
-// Generation changes whenever a device is given another view, of its hashmap and slabs or of a table: before it changes, all batches that begin
-// read the view that is set.
+// Generation changes after each change of a device's view or of its view of a table. Before it changes, all batches
+// that begin read the new view.
 func (s *Set) Generation() uint64 { return s.generation.Load() }
 
-// Renew has other processes read by the views anew, which are the same but for what views of replays have beside.
+// Renew makes other processes load the views again. The devices' views are the same, but what the views of replays
+// contain in addition has changed, such as the length of a table.
 func (s *Set) Renew() { s.generation.Add(1) }
 
-// elsewhere returns totals of other processes, if there are any.
+// remote returns totals of other processes, or zeros if there are none.
 func (s *Set) remote(of func(Readers) board.Totals) (t board.Totals) {
 	if r := s.Readers(); r != nil {
 		t = of(r)

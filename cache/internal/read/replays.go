@@ -8,16 +8,16 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// replay is a replay that ran at some moment.
+// replay is replay number n of a capture.
 type replay struct {
 	of *capture
 	n  uint64
 }
 
-// passed says whether the replay had ended when somebody looked last. REQUIRES: captures.mu is locked.
-func (r *replay) passed() bool { return r.of.gone || r.of.ended >= r.n }
+// passed says whether the replay had ended as of the last look. REQUIRES: captures.mu is locked.
+func (r *replay) passed() bool { return r.of.freed || r.of.ended >= r.n }
 
-// look copies the states of all captures.
+// look updates the replay numbers and counts of all captures. A kernel copies their states to the host.
 func (s *captures) look(d *Device) error {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -30,7 +30,8 @@ func (s *captures) look(d *Device) error {
 	if err := d.Device.Err(); err != nil {
 		return err
 	}
-	ended, over := make([]uint64, len(all)), make([]uint64, len(all)) // in host memory, before the counts are copied
+	// From host memory. Read before the counts are copied, so that the counts include all replays that have ended.
+	ended, over := make([]uint64, len(all)), make([]uint64, len(all))
 	for i, c := range all {
 		if c.onBoard != nil {
 			ended[i] = c.onBoard.Ended.Load() - c.kernel.BoardFrom
@@ -49,11 +50,11 @@ func (s *captures) look(d *Device) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range all {
-		if c.gone {
+		if c.freed {
 			continue
 		}
 		state := c.place.of(c.place.in.stage).Bytes()
-		if c.onBoard != nil { // a replay ends there when its kernel has, and what was counted behind it
+		if c.onBoard != nil { // there a replay ends only after its kernel has ended and its counts are written
 			c.begun, c.ended = c.onBoard.Begun.Load()-c.kernel.BoardFrom, ended[i]
 		} else if c.leader != nil {
 			c.begun, c.ended = c.leader.begun, c.leader.ended
@@ -68,7 +69,7 @@ func (s *captures) look(d *Device) error {
 	return nil
 }
 
-// Captured says whether the set has captured batches. It gives back the memory of those whose graphs are destroyed.
+// Captured says whether the set has captured batches. It first frees those whose graphs are destroyed.
 func (s *Set) Captured() bool {
 	n := int32(0)
 	for _, d := range s.Devices {
@@ -78,7 +79,8 @@ func (s *Set) Captured() bool {
 	return n > 0
 }
 
-// Retire has Wait of captured batches, and Faults after later replays, return an error, as another set serves in place of this one.
+// Retire sets an error for Wait of captured batches, and for Faults after later replays. It is called when another
+// set serves in place of this one.
 func (s *Set) Retire(err error) {
 	for _, d := range s.Devices {
 		d.SettleReplays()
@@ -86,7 +88,7 @@ func (s *Set) Retire(err error) {
 	s.retired.Store(&err)
 }
 
-// failed says whether the device has failed: then replays do not end.
+// failed says whether the device has failed: then replays never end.
 func (s *captures) failed(d *Device) bool {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -96,7 +98,7 @@ func (s *captures) failed(d *Device) bool {
 	return d.IsLost() || d.Device.Err() != nil
 }
 
-// running returns the replays that ran when somebody looked last. REQUIRES: s.mu is locked.
+// running returns the replays that ran as of the last look. REQUIRES: s.mu is locked.
 func (s *captures) running() (all []replay) {
 	for _, c := range s.all {
 		if !c.idle() {
@@ -106,7 +108,7 @@ func (s *captures) running() (all []replay) {
 	return all
 }
 
-// replaysNow returns the replays that run on the device; none if it has failed.
+// replaysNow looks, and returns the replays that run on the device. It returns none if the device has failed.
 func (d *Device) replaysNow() ([]replay, error) {
 	s := &d.captures
 	if s.count.Load() == 0 {
@@ -123,7 +125,7 @@ func (d *Device) replaysNow() ([]replay, error) {
 	return s.running(), nil
 }
 
-// ended says whether replays of the device have ended, or never will.
+// ended looks, and says whether replays of the device have ended or, as the device has failed, never will.
 func (d *Device) ended(of []replay) bool {
 	s := &d.captures
 	if len(of) == 0 {
@@ -137,7 +139,8 @@ func (d *Device) ended(of []replay) bool {
 	return !slices.ContainsFunc(of, func(r replay) bool { return !r.passed() })
 }
 
-// SettleReplays adds what captured batches have counted to the statistics, and gives back the memory of those whose graphs are destroyed.
+// SettleReplays adds what replays have counted to the statistics, and frees captured batches whose graphs are
+// destroyed.
 func (d *Device) SettleReplays() {
 	s := &d.captures
 	if s.count.Load() == 0 {
@@ -162,14 +165,15 @@ func (d *Device) SettleReplays() {
 	}
 	over = slices.DeleteFunc(over, func(c *capture) bool { return err == nil && !c.quiet() })
 	s.mu.Unlock()
-	if len(over) > 0 && s.publishing.TryLock() { // else somebody waits for replays, and the next call does it
-		dead := s.drop(over...)
+	if len(over) > 0 && s.publishing.TryLock() { // else the lock's holder may wait for replays, and a later call frees them
+		garbage := s.drop(over...)
 		s.publishing.Unlock()
-		s.free(d, dead)
+		s.free(d, garbage)
 	}
 }
 
-// askForReplays is SettleReplays by another goroutine, if that was not asked for a moment ago. The caller makes no call of the driver, and takes no lock.
+// askForReplays calls SettleReplays in another goroutine, unless it did so a moment ago. The caller itself makes no
+// driver call and takes no lock.
 func (d *Device) askForReplays() {
 	s := &d.captures
 	if s.count.Load() == 0 || s.asked.Load() || !s.asked.CompareAndSwap(false, true) {

@@ -15,60 +15,67 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// On a GPU the absent rows of a batch pass through page-locked staging memory in rounds, which the batch's stream waits for: see kernels.AbsentBatch. All is
-// enqueued at once, with as many rounds as it would take if all rows were absent. When the stream reaches the batch, the GPU lists what is absent, and the
-// host reads it while the GPU reads the host tier. There are two halves of staging memory: one is filled while the GPU writes the rows of the other.
-const mostRounds = 16 // so that a batch has few launches that may have nothing to do
+// maxRounds bounds the rounds of a batch, so that few of its launches can have nothing to do.
+//
+// On a GPU the absent rows of a batch pass through page-locked staging memory in rounds (kernels.AbsentBatch).
+// Everything is enqueued at once, with as many rounds as if all rows were absent, and the batch's stream waits for
+// each round. When the stream reaches the batch, the GPU lists the absent rows. The host reads them while the GPU
+// reads the host tier. The staging memory has two halves: the host fills one while the GPU copies the rows of the
+// other.
+const maxRounds = 16
 
-// rounds is what a lane of a GPU, or a captured batch, has for absent rows. A lane's batch makes a list of its absent rows for each part of it, one after the other,
-// and a captured batch one for each replay that has any. Lists are numbered. The next one is made when the GPU has ended the one before.
+// rounds is what a lane of a GPU, or a captured batch, has for absent rows. A lane's batch makes one list of absent
+// rows for each of its parts. A captured batch makes one for each replay that has absent rows. Lists are numbered.
+// The GPU makes the next list when it has ended the one before.
 type rounds struct {
-	owner   *Device
-	table   *TableView
-	from    RowFetcher
-	batch   kernels.AbsentBatch
-	memory  device.Buffer // page-locked
-	state   device.Buffer
-	tierEnd device.Event // of a lane: what the last part reads of slabs and of the host tier is read
+	owner  *Device
+	table  *TableView
+	from   RowFetcher
+	batch  kernels.AbsentBatch
+	memory device.Buffer // page-locked
+	state  device.Buffer
+	// Of a lane: recorded when the batch's last part has read slabs and host tier.
+	tierEnd device.Event
 
-	// The batch is enqueued as a whole; it will not be, because of an error.
+	// Set when all parts of the batch are enqueued, and when an error prevents that.
 	enqueued, abandoned atomic.Bool
 
 	count  int // rounds of a part
-	rows   int // of a round, but the last
-	slot   int // bytes of a row in a half
+	rows   int // rows of each round but the last
+	slot   int // bytes of a row in staging memory
 	halves [2]half
 	fetch  kernels.Fetch
 
-	// What follows is that of lists: see lists.go.
+	// State of the lists, which lists.go explains.
 	lists struct {
 		sync.Mutex
 		ctx      context.Context
-		lane     *lane          // nil: of a captured batch
-		ahead    *kernels.Ahead // of the tier; nil: nothing is read ahead
-		last     uint32         // number of a lane's last list
-		step     int            // the position of the first row of a part is its number, from 0 on, times this
-		gone     bool           // nobody looks for lists any more
-		taken    uint32         // number of the last list that was taken
-		busy     bool           // it is being answered
-		below    cold.Outcome   // what became of absent rows
-		read     uint64         // of a captured batch: rows read ahead that have been noted
+		lane     *lane          // nil for a captured batch
+		ahead    *kernels.Ahead // rows of the tier that were read ahead; nil: none
+		last     uint32         // number of the last list of a lane's batch
+		step     int            // rows of a part but the last; part i of a batch, from 0 on, begins at position i*step
+		closed   bool           // further lists are ignored
+		taken    uint32         // number of the last list taken
+		busy     bool           // that list's rows are being read
+		outcome  cold.Outcome   // of reading the absent rows so far
+		read     uint64         // for a captured batch: how many rows read ahead are marked as used
 		answered sync.WaitGroup
 	}
 }
 
-// half is one half of the staging memory.
+// half is one half of the staging memory: stored rows, their location words, and their positions in the batch.
 type half struct {
 	rows, words, found device.Buffer
 }
 
-// wordsOf views the words of a half.
+// wordsOf views the location words of a half.
 func wordsOf(b device.Buffer) []slab.Location {
 	mem := b.Bytes()
 	return unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)
 }
 
-// reserve makes a lane's rounds fit a batch of n rows. The lane's last batch has ended.
+// reserve allocates memory for the absent rows of a batch, or part, of n rows. REQUIRES: the lane's last batch has
+// ended.
 func (l *lane) reserve(n int64) (err error) {
 	d := l.owner
 	if l.rounds == nil {
@@ -81,22 +88,22 @@ func (l *lane) reserve(n int64) (err error) {
 		}
 	}
 	least := d.set.Tuning.RoundBytes
-	if l.route.left {
+	if l.route.deferred {
 		least = 0
 	}
 	return r.reserve(d, l.route.table.Rows.RowBytes, n, least)
 }
 
-// reserve makes memory for a batch of n rows, in rounds of at least so many bytes; without rounds if least is 0.
+// reserve allocates memory for n rows, in rounds of at least the given bytes. If least is 0, there are no rounds.
 func (r *rounds) reserve(d *Device, rowBytes int, n, least int64) error {
 	r.owner = d
 	slot := int64(slab.SlotBytes(rowBytes))
-	rows := max(1, min(n, max(least/slot, (n+mostRounds-1)/mostRounds)))
+	rows := max(1, min(n, max(least/slot, (n+maxRounds-1)/maxRounds)))
 	r.rows, r.slot, r.count = int(rows), int(slot), int((n+rows-1)/rows)
 	if least == 0 {
 		r.count = 0
 	}
-	var parts [8]int64 // the host's words, the list, and three of each half that is used
+	var parts [8]int64 // the host's words, the list, and three buffers for each half in use
 	parts[0], parts[1] = abi.AbsentHostBytes, n*kernels.FoundBytes
 	for h := range min(r.count, len(r.halves)) {
 		parts[2+3*h], parts[3+3*h], parts[4+3*h] = rows*slot+slab.TailSlack, rows*8, rows*kernels.FoundBytes
@@ -141,8 +148,9 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 	return nil
 }
 
-// shrink frees the staging memory of a lane that is opened only while batches wait: else a burst of them would keep it until Close. Another goroutine frees it, as
-// that may wait for the device, and who releases a lane may be about to enqueue. REQUIRES: the lane's last batch has ended.
+// shrink frees the staging memory of a spare lane. Otherwise, after a burst of batches that wait for absent rows,
+// many lanes would keep such memory. Another goroutine frees it, as freeing may wait for the device, and the caller
+// may be about to enqueue. REQUIRES: the lane's last batch has ended.
 func (l *lane) shrink() {
 	d := l.owner
 	if l.rounds == nil || l.rounds.memory.Size() == 0 || l.index < len(d.lanes)-d.spare {
@@ -158,7 +166,7 @@ func (l *lane) shrink() {
 	})
 }
 
-// close gives the memory back. It ignores nil. REQUIRES: no batch runs or will run.
+// close frees the memory. It ignores nil. REQUIRES: no batch runs or will run.
 func (r *rounds) close(d *Device) {
 	if r == nil {
 		return
@@ -174,7 +182,7 @@ func (r *rounds) close(d *Device) {
 	d.Device.Free(r.state)
 }
 
-// enqueueRounds enqueues a batch some of whose rows may be absent: route.enqueue.
+// enqueueRounds is enqueue for a GPU batch that may have absent rows.
 func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	n, g := rows*kernels.FoundBytes, l.rounds
 	found, resolved, ordered, words := l.lists.Slice(0, n), l.lists.Slice(n, 2*n), l.lists.Slice(2*n, 3*n), l.lists.Slice(3*n, 3*n+8*rows)
@@ -184,11 +192,12 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
 	b.Timeout = l.from.Longest()
 	b.Pool = r.pool
-	if first := l.batch == l.firstPart; r.left {
+	if first := l.batch == l.firstPart; r.deferred {
 		g.lists.ahead = r.table.Rows.ReadAhead
 		g.ready(uint32(l.batch), 0, true)
 	} else if first {
-		// From now on the host looks for lists: a call of the driver can return as late as when the GPU is idle, and the GPU waits for the rows.
+		// Poll for lists from now on. The driver call may return only when the GPU is idle, and the GPU waits for the
+		// rows.
 		g.expect(l)
 	}
 	if err := s.Launch(&l.lookup); err != nil {
@@ -214,7 +223,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	if err := l.enqueueDecode(s, second); err != nil {
 		return err
 	}
-	if r.left { // the first wait also keeps what was counted so far
+	if r.deferred { // the first wait also saves a counter that End publishes
 		if err := s.Launch(b.Wait(0)); err != nil {
 			return err
 		}
@@ -226,7 +235,7 @@ func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.L
 	return g.enqueue(s, lookup.Out, func(device.Stream) error { return nil })
 }
 
-// enqueue enqueues the rounds of a batch, then what uses the rows, and the batch's end.
+// enqueue enqueues the rounds of a batch, then what uses the rows, and the end of the batch.
 func (r *rounds) enqueue(s device.Stream, out device.Buffer, use func(device.Stream) error) error {
 	b := &r.batch
 	for i := range r.count {
@@ -248,7 +257,7 @@ func (r *rounds) enqueue(s device.Stream, out device.Buffer, use func(device.Str
 	return s.Launch(b.End())
 }
 
-// list returns the first n rows of the list, and their positions in the batch.
+// list returns the first n rows of the list, and their positions.
 func (r *rounds) list(n int) (rows []int64, positions []uint32) {
 	rows, positions = make([]int64, n), make([]uint32, n)
 	for i, f := range kernels.FoundView(r.batch.Rows)[:n] {

@@ -16,7 +16,8 @@ const (
 	OneLaunch Launches = iota + 1
 	// HitsFirst is kernels.Find: lookup and hits, then the misses, in any order.
 	HitsFirst
-	// SideBySide is kernels.Lookup, then the misses on the batch's stream and the hits on the lane's second stream.
+	// SideBySide is kernels.Lookup, then the misses on the batch's stream and, at the same time, the hits on the
+	// lane's second stream.
 	SideBySide
 )
 
@@ -33,49 +34,52 @@ func (l Launches) String() string {
 
 // Thresholds of routes, measured on an H200.
 const (
-	// togetherRows is the most rows of a batch that one launch serves. One launch saves about 25 µs, but decodes hits more slowly
-	// and reads misses unordered from too many multiprocessors at once: 200,000 rows of 256 bytes of a 2 GiB table took 92 µs with
-	// 4,000 misses (115 µs side by side), and 308 µs with 20,000 misses (195 µs).
-	togetherRows = 8192
-	// fewMisses is the most misses, as expected, that are read after the hits instead of beside them.
-	fewMisses = 4096
-	// Misses are read in the order of their host addresses in batches of at least orderedRows rows of tables of at least
-	// orderedTier bytes. Smaller tables are within reach of the device's address translation; in smaller batches the launch costs
-	// more than the translation.
+	// oneLaunchRows is the most rows of a batch that one launch serves. One launch saves about 25 µs. But it decodes
+	// hits more slowly, and reads misses unordered from too many multiprocessors at once. Measured with 200,000 rows
+	// of 256 bytes of a 2 GiB table: 4,000 misses took 92 µs (side by side 115 µs). 20,000 misses took 308 µs (side by
+	// side 195 µs).
+	oneLaunchRows = 8192
+	// hitsFirstMisses is the most expected misses that are read after the hits instead of beside them.
+	hitsFirstMisses = 4096
+	// Misses are read in the order of their host addresses in batches of at least orderedRows rows of tables of at
+	// least orderedTier bytes. The device's address translation covers smaller tables. In smaller batches the launch
+	// costs more than address translation does.
 	orderedTier = 512 << 20
 	orderedRows = 4096
 )
 
-// partialBytes is a row's share of the lists where rows may be absent from the host tier of a GPU: in addition, the misses that are not, and their
-// words.
+// partialBytes is a row's share of the lists of a GPU batch that may have absent rows. In addition to listBytes, it
+// has an entry for the misses that the tier holds, and their index words.
 const partialBytes = 3*kernels.FoundBytes + 8
 
-// listBytes is a row's share of the lists of hits and misses: as Lookup leaves them, and the misses in order.
+// listBytes is a row's share of the lists of hits and misses: the entry that Lookup makes, and one of the ordered
+// misses.
 const listBytes = 2 * kernels.FoundBytes
 
-// route is how one batch is served. It is decided once, before the batch takes a lane; only a lane without room for lists turns it
-// into one launch.
+// route says how one batch is served. It is decided before the batch takes a lane. It changes only if the device
+// lacks memory for its lists (acquireLists).
 type route struct {
 	table    *TableView
 	launches Launches
 	misses   transfer.Reading // side by side only
-	absent   bool             // a GPU's batch some of whose rows may be absent from the host tier
-	left     bool             // with absent: the GPU does not wait for such rows, as whoever enqueues the batch waits for it and then reads them
-	tables   []Part           // not nil: of a batch of several tables, which has no table of its own
+	absent   bool             // on a GPU, and rows may be absent from the host tier
+	// With absent: the GPU does not wait for absent rows. The host reads them after the batch, on its own.
+	deferred bool
+	tables   []Part // not nil: a batch of several tables, and table is not used
 	sink
 }
 
-// decide returns the route of a batch of n rows. A traced batch is served side by side, so that its stages can be timed; planned is
-// what an untraced one would be. only, unless 0, serves every batch.
+// decide returns the route of a batch of n rows. A traced batch is served side by side, so that its stages can be
+// timed. planned is what an untraced batch would take. only, if not 0, replaces the choice by size and misses.
 func decide(t *TableView, n int64, traced bool, only Launches) (r route, planned Launches) {
 	planned = only
 	switch {
 	case t.Resident != nil:
 		return route{table: t, launches: OneLaunch}, OneLaunch
 	case planned != 0:
-	case !t.long() && n <= togetherRows:
+	case !t.long() && n <= oneLaunchRows:
 		planned = OneLaunch
-	case float64(n)*t.missShare() <= fewMisses:
+	case float64(n)*t.missShare() <= hitsFirstMisses:
 		planned = HitsFirst
 	default:
 		planned = SideBySide
@@ -88,7 +92,8 @@ func decide(t *TableView, n int64, traced bool, only Launches) (r route, planned
 	return r, planned
 }
 
-// ReadingOf returns how the misses of a batch of n rows of a table are read, side by side with its hits. share may be nil.
+// ReadingOf returns how the misses of a batch of n rows of a table are read if they are read beside the hits. share
+// may be nil.
 func ReadingOf(rows kernels.HostRows, n int64, share *transfer.ShareTable) transfer.Reading {
 	return transfer.Reading{
 		Ordered: share.Always() || rows.Mem.Size() >= orderedTier && n >= orderedRows,
@@ -100,15 +105,15 @@ func ReadingOf(rows kernels.HostRows, n int64, share *transfer.ShareTable) trans
 // decide returns the route of a batch of n rows of a table.
 func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launches) {
 	r, planned = decide(d.Table(table), n, traced, d.set.Tuning.Launches)
-	if d.readsAbsent(table) { // other kernels must not see the index of such a tier
+	if d.readsAbsent(table) { // kernels of other routes must not read the index of such a tier
 		r.launches, planned, r.absent = SideBySide, SideBySide, true
 	}
 	return r, planned
 }
 
-// readBy sets the view of the table that the batch reads by, which may have been replaced since its route was decided. The host's processors must read
-// misses from the same memory.
-func (r *route) readBy(t *TableView) { r.table, r.misses.Share = t, t.Share }
+// setTable sets the view by which the batch reads its table. It may be newer than the view that the route was decided
+// by. Host threads that share the misses must read the same memory.
+func (r *route) setTable(t *TableView) { r.table, r.misses.Share = t, t.Share }
 
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
@@ -118,7 +123,7 @@ func (r *route) lists(n int) int64 {
 	case r.tables != nil:
 		return kernels.PooledPartialBytes(len(r.tables), func(i int) *reduce.Batch { return &r.tables[i].Pool })
 	case r.part > 0:
-		return r.written().bytes
+		return r.scratchLayout().bytes
 	case r.pool != nil && r.partials:
 		return r.pool.PartialBytes()
 	}
@@ -136,8 +141,8 @@ func (t *TableView) long() bool { return t.Rows.RowBytes >= longRow }
 
 const longRow = abi.LongRow
 
-// enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on stream second where they are served beside
-// the misses.
+// enqueue enqueues a batch of the given rows on stream s. If hits are served beside the misses, they are served on
+// stream second.
 func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	switch {
 	case r.absent:
@@ -172,7 +177,7 @@ func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kerne
 	l.lookup.Found, l.lookup.Pages = batch.Found, batch.Pages(r.table.Rows)
 	l.decode = kernels.Decode{
 		Found: batch.Found, Counters: l.counters, Slabs: l.view.Slabs, Codec: r.table.Codec, Out: lookup.Out,
-		RowBytes: r.table.Rows.RowBytes, Peers: l.view.Peers, Leave: 1, // for the reading of misses
+		RowBytes: r.table.Rows.RowBytes, Peers: l.view.Peers, Leave: 1, // a block of each multiprocessor, for reading misses
 		End: batch.End,
 	}
 	if err := s.Launch(&l.lookup); err != nil {
@@ -186,10 +191,12 @@ func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kerne
 	return l.enqueueDecode(s, second)
 }
 
-// enqueueDecode has hits decoded on stream second beside the reading of misses, and stream s wait for that.
+// enqueueDecode enqueues the decoding of hits on stream second, beside the reading of misses, and makes stream s wait
+// for it.
 func (l *lane) enqueueDecode(s, second device.Stream) error {
-	// Reading the misses takes longest, so decoding waits until that runs on every multiprocessor. Begun together, the reading was
-	// left with the multiprocessors that the decoder freed first: 327 instead of 277 µs for 40,000 misses of 256 bytes on an H200.
+	// Reading the misses takes longest, so decoding waits until the reading runs on every multiprocessor. If both
+	// begin together, the reading gets only the multiprocessors that the decoder frees first. For 40,000 misses of 256
+	// bytes on an H200 it then took 327 instead of 277 µs.
 	if err := second.Wait(l.fetchBegun); err != nil {
 		return err
 	}

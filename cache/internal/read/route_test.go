@@ -7,7 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// TestDecide_Launches pins how batches are served.
+// TestDecide_Launches checks which launches serve a batch.
 func TestDecide_Launches(t *testing.T) {
 	for _, c := range []struct {
 		rowBytes     int
@@ -15,11 +15,11 @@ func TestDecide_Launches(t *testing.T) {
 		hits, misses int64 // of the last batch
 		want         Launches
 	}{
-		{512, togetherRows, 0, 1, OneLaunch},
-		{512, togetherRows + 1, 0, 1, SideBySide},
+		{512, oneLaunchRows, 0, 1, OneLaunch},
+		{512, oneLaunchRows + 1, 0, 1, SideBySide},
 		{512, 200_000, 99, 1, HitsFirst},
 		{512, 200_000, 97, 3, SideBySide},
-		{512, 200_000, 0, 0, SideBySide}, // nothing is known
+		{512, 200_000, 0, 0, SideBySide}, // no batch has ended yet
 		{8191, 10, 0, 1, OneLaunch},
 		{8192, 10, 1, 0, HitsFirst},
 		{8192, 10_000, 0, 1, SideBySide},
@@ -40,7 +40,7 @@ func TestDecide_Launches(t *testing.T) {
 	}
 }
 
-// TestDecide_Misses pins how misses are read: in address order in large batches of large tables.
+// TestDecide_Misses checks how misses are read: in address order in large batches of large tables.
 func TestDecide_Misses(t *testing.T) {
 	for _, c := range []struct {
 		tier     int64
@@ -64,7 +64,7 @@ func TestDecide_Misses(t *testing.T) {
 	}
 }
 
-// TestTuning_OfOneSet: a tuning is that of the caches that it was given to.
+// TestTuning_OfOneSet: a tuning affects only the set that it belongs to.
 func TestTuning_OfOneSet(t *testing.T) {
 	sets := [2]*Set{serving(t, 1), serving(t, 1)}
 	sets[0].Tuning.Launches = HitsFirst
@@ -78,8 +78,8 @@ func TestTuning_OfOneSet(t *testing.T) {
 	}
 }
 
-// TestLane_BeginSharesByTheViewItReads: a packed tier may be packed anew after a batch's route was decided and before the batch begins. The host's
-// processors must not gather its misses from the old memory: the batch reads by the new view.
+// TestLane_BeginSharesByTheViewItReads: a table's rows may move after a batch's route was decided and before the
+// batch begins. Host threads must read its misses from the new memory, as the batch does.
 func TestLane_BeginSharesByTheViewItReads(t *testing.T) {
 	s := serving(t, 1)
 	s.SetTables([]*Table{{}})
@@ -87,7 +87,7 @@ func TestLane_BeginSharesByTheViewItReads(t *testing.T) {
 	before, after := &TableView{Share: new(transfer.ShareTable)}, &TableView{Share: new(transfer.ShareTable)}
 	d.SetTable(0, before)
 	l := d.lanes[0].Load()
-	l.route, _ = decide(d.Table(0), togetherRows+1, false, 0)
+	l.route, _ = decide(d.Table(0), oneLaunchRows+1, false, 0)
 	d.SetTable(0, after)
 	if err := l.begin(t.Context(), 0); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// What the lists of a device may take beside those of the largest batch so far: of a client of a shared cache less, as there may be many on a device. Batches
-// of more than some 100,000 rows share lists there.
+// Bytes that a device's lists may take in addition to those of the largest batch so far. A client gets less, as many
+// clients may use one device. There, batches of more than about 100,000 rows share lists.
 const (
 	scratchSpare = 32 << 20
 	clientSpare  = 4 << 20
@@ -16,27 +16,28 @@ const (
 // lists is device memory for the hits and misses of a batch. Device.mu guards its fields.
 type lists struct {
 	device.Buffer
-	user *lane // the last lane that took them and has not been released; nil: idle
-	// read, if not nil, is behind everything that the user's batch does with them, all of which is enqueued. Another batch may
-	// take them then, if it waits for that event on its stream.
+	user *lane // the lane that took them last, until it is released; nil: idle
+	// read is set when all of the user's batch is enqueued. It is recorded when the batch has used the lists for the
+	// last time. Another batch may then take the lists over, and waits for read on its stream.
 	read  device.Event
-	taken uint64 // the time of the last taking, counted in takings
+	taken uint64 // value of takings when they were taken last
 }
 
-// scratch is the device memory of batches' lists. It is bounded, and kept for later batches. Where more batches are enqueued than there is
-// memory for, a batch takes over the lists of an earlier one: so batches are served in order, however many are enqueued. Device.mu guards it.
+// scratch is the device memory of the batches' lists. It is bounded, and kept for later batches. If more batches are
+// enqueued than it has room for, a batch takes over the lists of an earlier one. So the batches run in order, and
+// enqueueing does not wait. Device.mu guards it.
 type scratch struct {
 	all     []*lists
 	bytes   int64  // of all
 	largest int64  // the most that a batch has needed
-	most    int64  // what the device had memory for, 0 if it never refused
+	most    int64  // what the device had memory for; 0 if it never refused any
 	takings uint64 // calls of take
-	client  bool   // of a client of a shared cache
+	client  bool   // the device belongs to a client of a shared cache
 }
 
-// take gives a lane lists of at least so many bytes. They are idle, or lane.after is the event that the batch has to wait for. If size is
-// not 0, the caller allocates their buffer, of that size, after freeing those in drop. If ok is false, the caller has to wait until lists
-// become idle or passable.
+// take gives a lane lists of at least the given bytes. If they are not idle, the batch must wait for lane.after. If
+// size is not 0, the caller frees the buffers in drop, and then allocates the lists' buffer of that size. If ok is
+// false, the caller must wait until lists become idle, or until another batch may take them over.
 func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, ok bool) {
 	s.largest = max(s.largest, bytes)
 	s.takings++
@@ -54,7 +55,7 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 			passable = m
 		}
 	}
-	// Sizes are rounded up, so that batches of about the same size share buffers.
+	// Sizes are rounded up, so that batches of about the same size can share buffers.
 	step := int64(4 << 10)
 	for step < 4<<20 && step*8 < bytes {
 		step *= 2
@@ -96,7 +97,8 @@ func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, 
 	return size, drop, true
 }
 
-// refused notes that the device has no memory for the new lists of a lane, of so many bytes. It says whether there are others to wait for.
+// refused takes back a lane's new lists, as the device has no memory for them. It says whether there are other lists
+// to wait for.
 func (s *scratch) refused(l *lane, bytes int64) bool {
 	s.all = slices.DeleteFunc(s.all, func(m *lists) bool { return m == l.lists })
 	s.bytes -= bytes
@@ -105,7 +107,8 @@ func (s *scratch) refused(l *lane, bytes int64) bool {
 	return len(s.all) > 0
 }
 
-// listsRead is the event behind which the lane's batch, which is enqueued, does not use its lists: one that waits for absent rows has read them before.
+// listsRead returns the event after which the lane's batch no longer uses its lists. A batch that waits for absent
+// rows has read them before it ends. REQUIRES: the batch is enqueued.
 func (l *lane) listsRead() device.Event {
 	if l.route.absent && l.route.part == 0 {
 		return l.rounds.tierEnd
@@ -113,14 +116,14 @@ func (l *lane) listsRead() device.Event {
 	return l.done
 }
 
-// pass lets another batch take over a lane's lists: everything that the lane's batch does with them is enqueued.
+// pass allows another batch to take over a lane's lists. REQUIRES: all of the lane's batch is enqueued.
 func (s *scratch) pass(l *lane) {
 	if m := l.lists; m != nil && m.user == l {
 		m.read = l.listsRead()
 	}
 }
 
-// give takes a lane's lists back, unless another batch has taken them over.
+// give makes a lane's lists idle, unless another batch has taken them over.
 func (s *scratch) give(l *lane) {
 	if m := l.lists; m != nil && m.user == l {
 		m.user, m.read = nil, nil

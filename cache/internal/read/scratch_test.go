@@ -12,18 +12,19 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// numberedEvent is the event of a lane, told from others by its number.
+// numberedEvent is the event of a lane, with a number to tell it from others.
 type numberedEvent struct {
 	device.Event
 	number int
 }
 
-// TestScratch_Bounded has lanes take and give back lists of random sizes, some enqueued in between. Lists are large enough, in all no more
-// than the bound, never of two batches at once unless the later one waits for the earlier one, and there for a batch that is alone.
+// TestScratch_Bounded makes lanes take and give back lists of random sizes; some batches are enqueued in between.
+// Lists must be large enough, and stay within the bound in all. Two batches have the same lists only if the later one
+// waits for the earlier one. A batch that is alone always gets lists.
 func TestScratch_Bounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var s scratch
-	var out []*lane // holding lists
+	var out []*lane // lanes that hold lists
 	last := map[*lists]*lane{}
 	all, largest, refused, reused, passed := int64(0), int64(0), 0, 0, 0
 	for number := range 20_000 {
@@ -77,7 +78,8 @@ func TestScratch_Bounded(t *testing.T) {
 	}
 }
 
-// TestScratch_InOrder enqueues more batches than there is memory for: each takes over the lists of the earliest one, and waits for it.
+// TestScratch_InOrder enqueues more batches than there is memory for. Each takes over the lists of the earliest one,
+// and waits for it.
 func TestScratch_InOrder(t *testing.T) {
 	const bytes = 8 << 20
 	var s scratch
@@ -111,7 +113,7 @@ func TestScratch_InOrder(t *testing.T) {
 	}
 }
 
-// TestScratch_NoMemory: where the device has no memory for further lists, batches share those that there are.
+// TestScratch_NoMemory: where the device has no memory for further lists, batches share those that exist.
 func TestScratch_NoMemory(t *testing.T) {
 	var s scratch
 	first, second := &lane{done: numberedEvent{number: 1}}, &lane{}
@@ -137,8 +139,8 @@ func TestScratch_NoMemory(t *testing.T) {
 	}
 }
 
-// TestScratch_ReleasedMeanwhile: a lane's route is its own. It is cleared when the lane is released, before the lists are given back, and who takes these over in between
-// waits for the event of the batch that had them.
+// TestScratch_ReleasedMeanwhile: a released lane clears its route before it gives its lists back. Another lane may
+// take them over in between. It must wait for the right event without reading that route.
 func TestScratch_ReleasedMeanwhile(t *testing.T) {
 	tierEnd := numberedEvent{number: 1}
 	var s scratch
@@ -163,7 +165,7 @@ func TestScratch_ReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// smallDevice has memory for so many bytes of lists.
+// smallDevice has memory for left bytes of lists.
 type smallDevice struct {
 	device.Device
 	left int64
@@ -179,7 +181,8 @@ func (d *smallDevice) Alloc(bytes int64, what string) (device.Buffer, error) {
 
 func (d *smallDevice) Free(b device.Buffer) { d.left += b.Size() }
 
-// A pooled batch whose rows are to be written first is one launch where there is no memory for them, unless only written rows serve its table.
+// TestScratch_PooledInOneLaunch: a pooled batch without memory for written rows takes one launch. Where only written
+// rows serve its table, it fails.
 func TestScratch_PooledInOneLaunch(t *testing.T) {
 	long, resident := &TableView{}, &TableView{Resident: &kernels.Resident{}}
 	long.Rows.RowBytes = longRow
@@ -209,7 +212,7 @@ func TestScratch_PooledInOneLaunch(t *testing.T) {
 	}
 }
 
-// Parts of a batch whose rows are written first become shorter where there is no memory for them.
+// TestScratch_ShorterParts: parts of a batch whose rows are written first become shorter where memory is short.
 func TestScratch_ShorterParts(t *testing.T) {
 	of := &TableView{}
 	of.Rows.RowBytes = 64

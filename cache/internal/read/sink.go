@@ -8,39 +8,45 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// sink says what becomes of the rows of a batch: they are copied, or summed and converted.
+// sink says how the rows of a batch reach its output: copied, or summed and converted.
 //
-// The kernels that read rows may write the output themselves: rows back to back, or sums of rows as they are decoded (kernels.Serve.Pooled). Or they write rows to
-// scratch memory, part after part, and each part is used from there: added up by kernels.SumRows, or copied to places further apart. So rows of tables
-// and misses of every kind can be added up.
+// The kernels that read rows may write the output themselves. They write rows back to back, or add rows up as they
+// decode them (kernels.Serve.Pooled).
+//
+// Or they write rows to scratch memory, one part of the batch after the other. Each part is used from there:
+// kernels.SumRows adds it up, or its rows are copied to places further apart. This way is for tables and misses that
+// kernels.Serve.Pooled does not handle.
 type sink struct {
 	pool     *reduce.Batch // not nil: rows are summed or converted
-	partials bool          // with pool: the sums of long bags' runs need lists
-	stride   int64         // of copied rows: not 0 if they lie further apart than their length
-	part     int           // rows that are written to scratch memory at a time; 0: the kernels write the output
-	rows     int           // with part: those of the batch
+	partials bool          // with pool: partial sums of long bags need memory of the lists
+	stride   int64         // distance of copied rows in bytes, if they do not lie back to back; else 0
+	part     int           // rows written to scratch memory at a time; 0: the kernels write the output
+	rows     int           // with part: rows of the batch
 }
 
 const (
-	// The last rows of a part may be of runs that go on in the next part: rows of up to keptRows positions are kept for it.
-	keptRows        = reduce.Run - 1
-	leastPooledRows = 2 * reduce.Run
-	// mostListed is the most rows of a part some of which may be absent: more would take more lists than a device has beside the memory for the rows.
-	mostListed = 256 << 10
-	// stridedBytes is the most bytes of rows that are copied to places further apart at a time, unless a single row is longer.
+	// The last rows of a part may belong to runs that go on in the next part. So up to keptRows rows are kept for the
+	// next part.
+	keptRows      = reduce.Run - 1
+	minPooledRows = 2 * reduce.Run
+	// maxListedRows is the most rows of a part that may have absent rows. Lists of more rows would not fit beside the
+	// memory for the rows.
+	maxListedRows = 256 << 10
+	// stridedBytes is the most bytes of rows that are written to scratch memory before they are copied apart, unless
+	// one row is longer.
 	stridedBytes = 32 << 20
-	// capturedPooledBytes is the most bytes of rows that a captured batch writes to memory to add them up.
-	capturedPooledBytes = 1 << 30
+	// maxCapturedPoolBytes is the most bytes of rows that a captured batch may write to scratch memory to add them up.
+	maxCapturedPoolBytes = 1 << 30
 )
 
 // pooledRoute returns the route of a batch whose rows are summed or converted.
 func (d *Device) pooledRoute(table int, b *reduce.Batch, traced bool) (r route, planned Launches) {
-	if !d.sumsWritten(table, b) {
+	if !d.poolsInScratch(table, b) {
 		return d.fusedRoute(table, b), OneLaunch
 	}
-	part := max(leastPooledRows, d.set.Tuning.WrittenBytes/d.Table(table).Rows.RowBytes)
+	part := max(minPooledRows, d.set.Tuning.WrittenBytes/d.Table(table).Rows.RowBytes)
 	if d.readsAbsent(table) {
-		part = min(part, mostListed)
+		part = min(part, maxListedRows)
 	}
 	part = max(1, min(part, b.Rows))
 	r, planned = d.decide(table, int64(part), traced)
@@ -61,26 +67,28 @@ func (d *Device) stridedRoute(table, n int, stride int64, traced bool) (r route,
 	return r, planned
 }
 
-// sumsWritten says whether a pooled batch's rows are written before they are added up. One launch has no lists of misses, so that the host's processors cannot
-// help; it has no kernels for resident tables, for long rows and for rows that are absent from the host tier; and decoders that write rows to shared memory are
-// slower in it than those of hits: docs/notebook/pooled.md.
-func (d *Device) sumsWritten(table int, b *reduce.Batch) bool {
+// poolsInScratch says whether the rows of a pooled batch are written to scratch memory before they are added up. The
+// alternative is one launch, which has limits. It has no kernels for resident tables, for long rows and for absent
+// rows. It has no lists of misses, so host threads cannot share them. In large batches, codecs that decode to shared
+// memory first are slower in it (docs/notebook/pooled.md).
+func (d *Device) poolsInScratch(table int, b *reduce.Batch) bool {
 	t := d.Table(table)
 	switch {
 	case !d.Device.NeedsStaging():
 		return false
-	case d.readsAbsent(table) || !t.sumsAsDecoded() || d.set.Tuning.WriteAlways:
+	case d.readsAbsent(table) || !t.fusable() || d.set.Tuning.WriteAlways:
 		return true
-	case b.Rows <= togetherRows:
+	case b.Rows <= oneLaunchRows:
 		return false
 	}
-	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > fewMisses
+	return !t.Codec.AddsAsDecoded(t.Rows.RowBytes) || t.Share != nil && float64(b.Rows)*t.missShare() > hitsFirstMisses
 }
 
-// sumsAsDecoded says whether there are kernels that add the table's rows up as they are decoded: not of resident tables, nor for long rows.
-func (t *TableView) sumsAsDecoded() bool { return t.Resident == nil && !t.long() }
+// fusable says whether there are kernels that add up the table's rows as they decode them. There are none for
+// resident tables and for long rows.
+func (t *TableView) fusable() bool { return t.Resident == nil && !t.long() }
 
-// parts returns in how many parts a batch is enqueued.
+// parts returns the number of parts in which a batch is enqueued.
 func (k *sink) parts() int {
 	if k.part == 0 {
 		return 1
@@ -88,20 +96,20 @@ func (k *sink) parts() int {
 	return (k.rows + k.part - 1) / k.part
 }
 
-// countsParts says whether what the parts of a batch count is added up by a kernel.
+// countsParts says whether a kernel adds up the counters of the batch's parts.
 func (k *sink) countsParts() bool { return k.part > 0 && (k.pool != nil || k.parts() > 1) }
 
-// takeLess makes a route need less memory for lists, where there is none for what it needs: a pooled batch that one launch can serve is served by it, and others have shorter parts. It says
-// whether the route needs less.
-func (r *route) takeLess() bool {
+// shrinkLists changes the route to one that needs less memory for lists. A pooled batch takes one launch, if that can
+// serve it. Others get shorter parts. It returns false if the route cannot need less.
+func (r *route) shrinkLists() bool {
 	least := 1
 	if r.pool != nil {
-		least = leastPooledRows
+		least = minPooledRows
 	}
 	switch {
 	case r.part == 0:
 		return false
-	case r.pool != nil && !r.absent && r.table.sumsAsDecoded():
+	case r.pool != nil && !r.absent && r.table.fusable():
 		*r = route{table: r.table, launches: OneLaunch, sink: sink{pool: r.pool, partials: true}}
 	case r.part <= least:
 		return false
@@ -111,14 +119,15 @@ func (r *route) takeLess() bool {
 	return true
 }
 
-// written is what the lists of a batch have beside those of a part, with rows in scratch memory.
-type written struct {
-	rows     int64 // where the rows of a part begin; those that are kept lie in front of them
+// scratchLayout is the layout of the lists of a batch in parts: the lists of one part, rows kept from the part before, the
+// part's rows, and partial sums.
+type scratchLayout struct {
+	rows     int64 // offset of the part's rows; those that are kept lie before it
 	partials int64
 	bytes    int64
 }
 
-func (r *route) written() (w written) {
+func (r *route) scratchLayout() (w scratchLayout) {
 	up := func(n int64) int64 { return (n + 127) &^ 127 }
 	rowBytes := int64(r.table.Rows.RowBytes)
 	part := *r
@@ -135,7 +144,7 @@ func (r *route) written() (w written) {
 	return w
 }
 
-// enqueueAny enqueues a batch with a sink of any kind.
+// enqueueAny enqueues the lane's batch, in parts if its sink says so.
 func (l *lane) enqueueAny(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	if l.route.part == 0 {
 		return l.enqueue(s, table, rows, out)
@@ -147,11 +156,12 @@ func (l *lane) enqueueAny(s device.Stream, table int, rows RowNumbers, out devic
 	return s.Record(l.done)
 }
 
-// enqueueParts enqueues a batch whose rows are written to the lane's memory, part by part, and used from there.
+// enqueueParts enqueues a batch part by part. Each part's rows are written to the lane's scratch memory and used from
+// there.
 func (l *lane) enqueueParts(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
-	r, w := &l.route, l.route.written()
+	r, w := &l.route, l.route.scratchLayout()
 	rowBytes, width := r.table.Rows.RowBytes, rows.bytes()
-	mem := func(from, to int) device.Buffer { // of positions of the part, kept ones being negative
+	mem := func(from, to int) device.Buffer { // positions in the part; kept rows have negative ones
 		return l.lists.Slice(w.rows+int64(from*rowBytes), w.rows+int64(to*rowBytes))
 	}
 	if r.rows == 0 { // only offsets to check, and empty bags
@@ -182,12 +192,13 @@ func (l *lane) enqueueParts(s device.Stream, table int, rows RowNumbers, out dev
 	return nil
 }
 
-// usePart enqueues what becomes of the n rows of a part, the first of which is at position at of the batch, and the adding up of what the part has counted.
-func (l *lane) usePart(s device.Stream, w written, at, n int, rows RowNumbers, out device.Buffer) error {
+// usePart enqueues what uses the n rows of a part, and what adds up the part's counters. at is the position in the
+// batch at which the part begins.
+func (l *lane) usePart(s device.Stream, w scratchLayout, at, n int, rows RowNumbers, out device.Buffer) error {
 	r, rowBytes := &l.route, l.route.table.Rows.RowBytes
 	round := l.part
 	if n == 0 {
-		round = l.counters // zeros
+		round = l.counters // all zero
 	}
 	l.add = kernels.SumRows{
 		Pool: r.pool, Rows: rows.Buffer, Int32: rows.Int32, Limit: l.limit, RowBytes: rowBytes, Base: at, End: at + n, From: at, Next: at + n,
@@ -211,7 +222,7 @@ func (l *lane) usePart(s device.Stream, w written, at, n int, rows RowNumbers, o
 	return s.Launch(&l.add)
 }
 
-// copyRows enqueues the copying of rows to places stride bytes apart.
+// copyRows enqueues copies of rows to places stride bytes apart.
 func copyRows(s device.Stream, to device.Buffer, stride int64, from device.Buffer, rowBytes int64) error {
 	c, ok := s.(device.RowCopier)
 	if !ok {
@@ -220,21 +231,23 @@ func copyRows(s device.Stream, to device.Buffer, stride int64, from device.Buffe
 	return c.CopyRows(to, stride, from, rowBytes)
 }
 
-// capturedSink returns what becomes of the n rows of a captured batch. Rows that are written to scratch memory are so all at once.
+// capturedSink returns the sink of a captured batch of n rows. If rows are written to scratch memory, all of them are
+// one part.
 func (d *Device) capturedSink(table, n int, pool *reduce.Batch, stride int64) (k sink) {
 	k = sink{pool: pool, stride: stride}
-	if stride != 0 || pool != nil && d.capturesWritten(table, pool) {
+	if stride != 0 || pool != nil && d.capturePoolsInScratch(table, pool) {
 		k.part, k.rows = max(1, n), n
 	}
 	return k
 }
 
-// capturesWritten says whether a captured pooled batch's rows are written before they are added up.
-func (d *Device) capturesWritten(table int, b *reduce.Batch) bool {
+// capturePoolsInScratch says whether the rows of a captured pooled batch are written to scratch memory before they are
+// added up.
+func (d *Device) capturePoolsInScratch(table int, b *reduce.Batch) bool {
 	return d.Device.NeedsStaging() && (d.Table(table).Resident != nil || b.Rows > 0 && d.readsAbsent(table))
 }
 
-// giveScratch gives a captured batch memory for its rows, if its kernel is to write them there.
+// giveScratch allocates scratch memory for the rows of a captured batch, if its sink needs that.
 func (c *capture) giveScratch(rows RowNumbers) (err error) {
 	if c.part == 0 {
 		return nil
@@ -255,7 +268,7 @@ func (c *capture) giveScratch(rows RowNumbers) (err error) {
 	return nil
 }
 
-// useRows enqueues the adding up of a captured batch's rows, or copies them to their places, where that is to be done.
+// useRows enqueues what uses the rows in a captured batch's scratch memory, if it has any.
 func (c *capture) useRows(s device.Stream) error {
 	switch {
 	case c.sums != nil:

@@ -10,28 +10,31 @@ import (
 )
 
 const (
-	// stagedBytes is the most output, in bytes, that passes through staging at once, unless a single row is longer.
+	// stagedBytes is the most bytes of output that pass through staging at once, unless one row is longer.
 	stagedBytes = 64 << 20
-	// Output is copied to page-locked memory in pieces of arrivalBytes. This is long enough for the full rate of the link, and short
-	// enough for copying one piece to Go memory while the next one arrives.
+	// Output is copied to page-locked memory in pieces of arrivalBytes. That is long enough for the full rate of the
+	// link. It is short enough for copying one piece to Go memory while the next one arrives.
 	arrivalBytes = 4 << 20
-	// copyBytes is the least number of bytes that one goroutine copies to Go memory. copyWorkers is the most goroutines that copy.
+	// copyBytes is the least that one goroutine copies to Go memory. copyWorkers is the most goroutines that copy at
+	// once.
 	copyBytes   = 512 << 10
 	copyWorkers = 8
 )
 
-// maxStagings is the most batches for Go memory that a device serves at once. With two or more, the link is busy while one of them copies.
+// maxStagings is how many batches for Go memory a device serves at once. With two or more, the link is busy while one
+// of them copies.
 const maxStagings = 4
 
-// staging is the memory that a batch for Go memory passes through if the device cannot address Go memory. It grows as needed.
+// staging is the memory through which a batch for Go memory passes if the device cannot address Go memory. It grows
+// as needed.
 type staging struct {
 	rows     device.Buffer  // page-locked
 	out      device.Buffer  // device memory
 	received device.Buffer  // page-locked
-	arrived  []device.Event // one a piece of output: the piece is in received
+	arrived  []device.Event // one for each piece of output, recorded when the piece is in received
 }
 
-// takeStaging returns staging memory, and waits for it if it must. The caller puts it back into d.stagings.
+// takeStaging returns staging memory, and waits for it if necessary. The caller puts it back into d.stagings.
 func (d *Device) takeStaging(ctx context.Context) (*staging, error) {
 	select {
 	case a := <-d.stagings:
@@ -93,8 +96,8 @@ func (a *staging) close(d device.Device) {
 	}
 }
 
-// runStaged gathers into Go memory for a device that cannot address it. Row numbers and rows pass through page-locked memory. The rows
-// arrive in pieces, so that one piece is copied to Go memory while the next one arrives.
+// runStaged gathers into Go memory for a device that cannot address it. Row numbers and rows pass through page-locked
+// memory. The rows arrive in pieces: one piece is copied to Go memory while the next one arrives.
 func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out output) error {
 	size := rows.Len() * int64(out.row)
 	if err := a.reserve(l.owner, rows.Buffer.Size(), size); err != nil {
@@ -119,7 +122,7 @@ func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out output) err
 	return l.finish(err)
 }
 
-// putParallel is put by several goroutines.
+// putParallel is put with several goroutines.
 func (o output) putParallel(at int, src []byte) {
 	if len(src) <= copyBytes { // too short for a goroutine; also avoids allocating the WaitGroup
 		o.put(at, src)

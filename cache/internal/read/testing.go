@@ -1,9 +1,11 @@
 package read
 
-// AwaitLooks returns when no look for replays is under way that Faults has asked for. No call of Faults may be.
+// AwaitLooks waits until the looks at replays that Faults has begun have ended. Tests use it. REQUIRES: no other
+// goroutine calls Faults.
 func (d *Device) AwaitLooks() { d.captures.looks.Wait() }
 
-// HoldEpoch begins a batch that enqueues nothing, and ends when the returned function is called. Tests use it to hold epochs back.
+// HoldEpoch begins a batch that enqueues nothing. The batch ends when the returned function is called. Tests use it
+// to delay WaitEpoch.
 func (d *Device) HoldEpoch() (end func()) {
 	l := d.idleLane()
 	if l == nil {

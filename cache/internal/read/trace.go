@@ -12,7 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Point is a point of a traced batch whose time the device records.
+// Point is a moment in a traced batch. The device records its time.
 type Point int
 
 const (
@@ -25,19 +25,19 @@ const (
 	NumPoints
 )
 
-// Trace is the record of one batch. The caller of Gather or GatherDevice creates it, and reads the exported fields after the batch has
-// ended.
+// Trace is the record of one batch. The caller of Gather or GatherDevice creates it, and reads the exported fields
+// when the batch has ended.
 type Trace struct {
 	// MaxMisses is the largest length of Misses.
 	MaxMisses int
-	// Stages, if not nil, is called with the times of each part of the batch that was served side by side, if they are known.
+	// Stages, if not nil, is called with the times of each part that was served side by side, if they are known.
 	Stages func(part int, times *[NumPoints]time.Time)
 
-	// Planned is the route that an untraced batch would have taken, and Run the route that this one took. Both are 0 if the batch did
+	// Planned is how an untraced batch would have been served, and Run how this one was. Both are 0 if the batch did
 	// not begin.
 	Planned, Run Launches
-	// Fetch is the way in which misses were read: "zero_copy", "zero_copy_ordered" or "shared". It is "" if the batch was not served side
-	// by side. HostShare is the share of the misses, 0 to 1, assigned to the host's processors.
+	// Fetch says how misses were read: "zero_copy", "zero_copy_ordered" or "shared". It is "" if the batch was not
+	// served side by side. HostShare is the share of the misses that was assigned to host threads, 0 to 1.
 	Fetch     string
 	HostShare float64
 	Done      Outcome
@@ -48,8 +48,8 @@ type Trace struct {
 	failed atomic.Bool // a timer could not be recorded or read
 }
 
-// startTrace begins to record the lane's batch in t, unless t is nil. The first call for a lane creates its timers, which waits for the
-// device.
+// startTrace begins to record the lane's batch in t, unless t is nil. The first call for a lane creates its timers,
+// which waits for the device.
 func (l *lane) startTrace(t *Trace, planned Launches) {
 	if l.trace = t; t == nil {
 		return
@@ -77,15 +77,16 @@ func (l *lane) mark(s device.Stream, p Point) {
 	}
 }
 
-// tracePart adds a finished part of a traced batch to its Trace. The part's rows begin at position from. It returns the time at which the
-// part finished, or the zero time if that is not known. below is what became of absent rows.
-func (l *lane) tracePart(from int, below *cold.Outcome) (at time.Time) {
+// tracePart adds a finished part of a traced batch to its Trace. The part begins at position from of the batch.
+// absent is the outcome of reading its absent rows. tracePart returns the time at which the part finished, or the
+// zero time if that is not known.
+func (l *lane) tracePart(from int, absent *cold.Outcome) (at time.Time) {
 	t, d := l.trace, l.owner
 	if t == nil {
 		return at
 	}
 	t.Done.add(kernels.CountersView(l.result), from)
-	t.Done.addAbsent(below, from)
+	t.Done.addAbsent(absent, from)
 	part := t.parts
 	t.parts++
 	l.takeMisses(t)
@@ -111,18 +112,19 @@ func (l *lane) tracePart(from int, below *cold.Outcome) (at time.Time) {
 	return times[PointDone]
 }
 
-// missWindow is the number of neighbouring misses of a list in device memory that are copied to the host, which chooses some of them.
+// missWindow is the number of neighbouring misses that are copied to the host from a list in device memory. The
+// trace's misses are chosen among them.
 const missWindow = 1024
 
-// takeMisses adds misses of a finished part to the Trace, spread evenly over the list of misses, or over a window of it if it is in device
-// memory.
+// takeMisses adds misses of a finished part to the Trace. They are spread evenly over the list of misses, or over a
+// window of it if the list is in device memory.
 func (l *lane) takeMisses(t *Trace) {
 	room := t.MaxMisses - len(t.Misses)
 	misses := int64(kernels.CountersView(l.result).Misses)
 	if room <= 0 || misses == 0 || l.lists == nil || l.route.pool != nil || l.route.parts() > 1 {
 		return
 	}
-	// The list has an entry for each row of the part, the misses at its end.
+	// The list has an entry for each row of the part. Misses are at its end.
 	end := l.lookup.Found.Size()
 	list := l.lookup.Found.Slice(end-misses*kernels.FoundBytes, end)
 	if list.Bytes() == nil {
@@ -145,21 +147,22 @@ func (l *lane) takeMisses(t *Trace) {
 type timeline struct {
 	sync.Mutex
 	stream device.Stream
-	// timer passed at the time at. spare is for the next measurement.
+	// timer passed at host time at. spare is for the next measurement.
 	timer, spare device.Timer
 	at           time.Time
 }
 
 const (
-	// timelineAge is the time for which a measurement is used. It is short because timers have 32-bit floats of milliseconds, and clocks
-	// drift.
+	// timelineAge is how long a measurement is used. It is short because timers return milliseconds as 32-bit floats,
+	// and because clocks drift.
 	timelineAge = time.Second
-	// A measurement is repeated up to timelineTries times, until one took less than timelineError. The shortest one is used.
+	// A measurement is repeated up to timelineTries times, until one takes less than timelineError. The shortest one
+	// is used.
 	timelineTries = 4
 	timelineError = 20 * time.Microsecond
 )
 
-// times sets at to the times at which the timers passed. All of them must have passed.
+// times sets at to the host times at which the timers passed. REQUIRES: all of them have passed.
 func (k *timeline) times(d device.Device, timers []device.Timer, at []time.Time) error {
 	k.Lock()
 	defer k.Unlock()
@@ -203,8 +206,8 @@ func (k *timeline) openLocked(d device.Device) error {
 	return nil
 }
 
-// relateLocked measures the host time at which a timer passes: the middle between enqueueing it and the end of the wait for it. REQUIRES: k
-// is locked.
+// relateLocked measures the host time at which a timer passes. It takes the middle between enqueueing the timer and
+// the end of the wait for it. REQUIRES: k is locked.
 func (k *timeline) relateLocked() error {
 	best := time.Duration(0)
 	for try := range timelineTries {

@@ -17,18 +17,18 @@ type Set struct {
 	Tuning  *Tuning
 	// Shared says that memory which batches read is allocated so that other processes can map it.
 	Shared bool
-	// Lose is asked when a device has failed for good. It says whether the cache serves on without the device. It may be called by
-	// several goroutines at once.
+	// Lose is called when a device has failed for good. It says whether the cache goes on without the device. It must
+	// be safe for concurrent use.
 	Lose func(*Device) bool
 
 	faults faults
-	// generation counts the views that were set, and the changes of what is paused.
+	// generation counts changes of views, pauses and lost devices.
 	generation atomic.Uint64
 	readers    atomic.Pointer[Readers]
-	turn       atomic.Uint64 // of the next Gather on any device
+	turn       atomic.Uint64 // number of the next Gather; devices take turns by it
 	fence      atomic.Uint64
-	paused     atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
-	retired    atomic.Pointer[error]         // not nil: why the rows of replays are old
+	paused     atomic.Pointer[chan struct{}] // not nil: batches are paused; closed when they may begin again
+	retired    atomic.Pointer[error]         // not nil: replays read old rows, for this reason
 }
 
 // View is a device's hashmap, and the slabs that its location words name, by slab ID. It is immutable.
@@ -36,11 +36,11 @@ type View struct {
 	Map    device.Buffer
 	Layout hashmap.Layout // of Map
 	Slabs  []device.Buffer
-	Peers  uint8 // bits of the slabs that lie on other devices
+	Peers  uint8 // a bit for each slab that lies on another device
 }
 
-// Pause keeps batches from beginning on any device until the returned function is called. It returns nil if they are
-// paused already.
+// Pause prevents batches from beginning on any device until the returned function is called. It returns nil if
+// batches are paused already.
 func (s *Set) Pause() (resume func()) {
 	c := make(chan struct{})
 	if !s.paused.CompareAndSwap(nil, &c) {
@@ -54,7 +54,7 @@ func (s *Set) Pause() (resume func()) {
 	}
 }
 
-// Paused says whether batches are kept from beginning.
+// Paused says whether batches are paused.
 func (s *Set) Paused() bool { return s.paused.Load() != nil }
 
 // whilePaused waits until batches may begin.
@@ -72,7 +72,8 @@ func (s *Set) whilePaused(ctx context.Context) error {
 	}
 }
 
-// Survives says whether the cache serves on after d has returned an error: if d is lost and another device is not.
+// Survives says whether the cache goes on after d has returned an error. It does if d is lost, or can be given up,
+// and another device works.
 func (s *Set) Survives(d *Device) bool {
 	if d.IsLost() {
 		return s.OthersWork(d)
@@ -80,12 +81,12 @@ func (s *Set) Survives(d *Device) bool {
 	return d.Device.Err() != nil && s.Lose != nil && s.Lose(d)
 }
 
-// OthersWork says whether a device other than d has not failed.
+// OthersWork says whether a device other than d works: it is neither lost nor failed.
 func (s *Set) OthersWork(d *Device) bool {
 	return slices.ContainsFunc(s.Devices, func(o *Device) bool { return o != d && !o.IsLost() && o.Device.Err() == nil })
 }
 
-// Check gives up devices that have failed, and returns an error when the last one has.
+// Check gives up devices that have failed. It returns an error if the cache cannot go on without one of them.
 func (s *Set) Check() error {
 	for _, d := range s.Devices {
 		if !d.IsLost() && d.Device.Err() != nil && !s.Survives(d) {
@@ -98,11 +99,11 @@ func (s *Set) Check() error {
 // IsLost says whether the cache has given the device up.
 func (d *Device) IsLost() bool { return d.lost.Load() }
 
-// IsGone says whether the device's memory cannot be read any more: whether it is lost, and not only hidden.
+// IsGone says whether the device's memory cannot be read any more: it is lost, and not only hidden.
 func (d *Device) IsGone() bool { return d.IsLost() && !d.hidden.Load() }
 
-// SetLost gives the device up, also one that is hidden. why is the error with which it has failed. REQUIRES: batches are paused. One goroutine at a time may
-// call it.
+// SetLost gives the device up, even if it is hidden already. why is the error with which it failed. REQUIRES: batches
+// are paused, and only one goroutine calls it at a time.
 func (d *Device) SetLost(why error) {
 	if !d.IsGone() {
 		d.lostBy.Store(&why)
@@ -112,7 +113,7 @@ func (d *Device) SetLost(why error) {
 	}
 }
 
-// SetHidden has no batch run on the device, as SetLost, though its memory can be read. REQUIRES: as SetLost.
+// SetHidden is SetLost for a device whose memory can still be read. REQUIRES: as SetLost.
 func (d *Device) SetHidden(why error) {
 	d.SetLost(why)
 	d.hidden.Store(true)
@@ -123,12 +124,12 @@ func (d *Device) LostError() error {
 	return fmt.Errorf("%w: device %d: %w", ErrDevice, d.Index, d.LostReason())
 }
 
-// LostReason is the error with which the device has failed. REQUIRES: it has.
+// LostReason is the error with which the device has failed. REQUIRES: it has failed.
 func (d *Device) LostReason() error {
 	if err := d.Device.Err(); err != nil || !d.IsLost() {
 		return err
 	}
-	return *d.lostBy.Load() // another process has found that it has failed
+	return *d.lostBy.Load() // another process has found the failure
 }
 
 // orLost returns err, or LostError if the device has failed for good.
@@ -139,7 +140,7 @@ func (d *Device) orLost(err error) error {
 	return err
 }
 
-// wrap adds to an error of the device what was being done.
+// wrap adds to an error of the device which batch it interrupted.
 func (d *Device) wrap(err error, rows int, t *Table) error {
 	if d.Device.Err() != nil {
 		return fmt.Errorf("%w: Gather of %d rows of table %s on device %d: %w", ErrDevice, rows, t.Name, d.Index, err)

@@ -7,26 +7,28 @@ import (
 
 // Watcher is notified of the end of a batch.
 type Watcher interface {
-	// Rows is called before End for a window of a batch's bags, of which only the device knew how many rows it has: those looked up, without padding.
+	// Rows is called before End for a window of bags, whose number of rows only the device knew. n counts the rows
+	// looked up, without padding.
 	Rows(n int)
-	// End is called once. at is the time at which the batch finished on the device, or the zero time if that is not known.
+	// End is called once. at is the time at which the batch finished on the device, or the zero time if that is not
+	// known.
 	End(err error, at time.Time)
 	// Captured is called instead of End if the batch became a part of a graph.
 	Captured()
 }
 
-// heldWatcher keeps what a watcher is to be notified of until all batches of a call are enqueued: none is if one of them fails.
+// heldWatcher delays End and Captured of a watcher until all batches of a call are enqueued. If one of them fails,
+// the watcher is never notified. Rows is passed on at once.
 type heldWatcher struct {
 	mu       sync.Mutex
-	of       Watcher // nil once it has been notified, or is not to be
-	free     bool    // nothing is held back any more
+	of       Watcher // nil once it has been notified, or never will be
+	free     bool    // nothing is delayed any more
 	captured bool
 	ended    bool
 	err      error
 	at       time.Time
 }
 
-// Rows implements Watcher.
 func (h *heldWatcher) Rows(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -35,7 +37,6 @@ func (h *heldWatcher) Rows(n int) {
 	}
 }
 
-// End implements Watcher.
 func (h *heldWatcher) End(err error, at time.Time) {
 	h.mu.Lock()
 	h.ended, h.err, h.at = true, err, at
@@ -43,7 +44,6 @@ func (h *heldWatcher) End(err error, at time.Time) {
 	h.notify()
 }
 
-// Captured implements Watcher.
 func (h *heldWatcher) Captured() {
 	h.mu.Lock()
 	h.captured = true
@@ -51,7 +51,7 @@ func (h *heldWatcher) Captured() {
 	h.notify()
 }
 
-// release notifies the watcher of what has been, and from now on of what is.
+// release ends the delay: it passes on what was held, and later calls are passed on at once.
 func (h *heldWatcher) release() {
 	h.mu.Lock()
 	h.free = true
@@ -59,7 +59,7 @@ func (h *heldWatcher) release() {
 	h.notify()
 }
 
-// forget has the watcher not be notified.
+// forget drops the notification.
 func (h *heldWatcher) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/telemetry"
 	"github.com/tensorcache/tensorcache/slab"
 )
 

@@ -173,7 +173,7 @@ func (l *logs) lost(err error) {
 
 // observe makes the counter of spans.
 func (t *Telemetry) observe(p metric.MeterProvider) error {
-	spans, err := p.Meter("github.com/tensorcache/tensorcache/bench/telemetry").Int64ObservableCounter("tensorcache.telemetry.spans", metric.WithUnit("{span}"),
+	spans, err := p.Meter("github.com/tensorcache/tensorcache/internal/telemetry").Int64ObservableCounter("tensorcache.telemetry.spans", metric.WithUnit("{span}"),
 		metric.WithDescription("Sampled spans that were delivered, that failed to be, or that were dropped as the queue was full."))
 	if err != nil {
 		return fmt.Errorf("telemetry: %w", err)
@@ -182,7 +182,7 @@ func (t *Telemetry) observe(p metric.MeterProvider) error {
 		return metric.WithAttributeSet(attribute.NewSet(attribute.String("tensorcache.outcome", name)))
 	}
 	delivered, failed, dropped := outcome("delivered"), outcome("failed"), outcome("dropped")
-	_, err = p.Meter("github.com/tensorcache/tensorcache/bench/telemetry").RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	_, err = p.Meter("github.com/tensorcache/tensorcache/internal/telemetry").RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(spans, t.delivered.Load(), delivered)
 		o.ObserveInt64(spans, t.failedSpans.Load(), failed)
 		o.ObserveInt64(spans, t.dropped.Load(), dropped)

@@ -1,4 +1,5 @@
-package gpu
+// Package version says what the program was built from. Safe for concurrent use.
+package version
 
 import "runtime/debug"
 
