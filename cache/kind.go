@@ -146,7 +146,7 @@ func (l loading) load(ctx context.Context, c *Cache, adopt []byte, equalRows boo
 		}
 	}
 	if choice := tier.Choice(); choice != nil {
-		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
+		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("machine", choice.Machine), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
 	}
 	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier}
 	c.store.Nodes.Check(loaded, c.watch.Log)

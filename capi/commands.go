@@ -34,7 +34,9 @@ type planConfig struct {
 	commandConfig
 	Policies  texts `json:"policy"`
 	Codecs    texts `json:"codec"`
-	TargetHit texts `json:"target_hit"` // "90%" or 0.9
+	Targets   texts `json:"target_hit"` // "90%" or 0.9, or a list
+	Learn     int64 `json:"learn"`      // row numbers that the cache learns from
+	Serve     bool  `json:"serve"`      // the cache is not trained, but follows its use
 	GPUMemory texts `json:"gpu_memory"` // "80GB" or bytes
 	Check     bool  `json:"check"`
 	// Lists, or one.
@@ -97,7 +99,7 @@ func (c *commandConfig) finish() (err error) {
 
 func plan(text string) (any, error) {
 	cfg := experiment.NewPlanConfig()
-	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Policies: cfg.Policies, Codecs: cfg.Codecs, TargetHit: texts{"90%"}, HostThreads: cfg.HostThreads}
+	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Targets: texts{"90%"}, HostThreads: cfg.HostThreads}
 	if err := decode(text, &p); err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func plan(text string) (any, error) {
 		return nil, err
 	}
 	cfg.Config, cfg.Policies, cfg.Codecs, cfg.Check = p.Config, p.Policies, p.Codecs, p.Check
-	cfg.Phases, cfg.HostThreads = p.Phases, p.HostThreads
+	cfg.Phases, cfg.HostThreads, cfg.Learn, cfg.Serve = p.Phases, p.HostThreads, p.Learn, p.Serve
 	cfg.Tiers = experiment.TiersConfig{
 		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: sim.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
 	}
@@ -116,15 +118,18 @@ func plan(text string) (any, error) {
 		}
 		cfg.Tiers.Cold.Latency = latency
 	}
-	number, percent := strings.CutSuffix(p.TargetHit.String(), "%")
-	target, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return nil, argument("config_json: target_hit (%q) must be a hit rate such as 90%% or 0.9", p.TargetHit)
+	cfg.Targets = nil
+	for _, text := range p.Targets {
+		number, percent := strings.CutSuffix(text, "%")
+		target, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return nil, argument("config_json: target_hit (%q) must be a hit rate such as 90%% or 0.9", text)
+		}
+		if percent {
+			target /= 100
+		}
+		cfg.Targets = append(cfg.Targets, target)
 	}
-	if percent {
-		target /= 100
-	}
-	cfg.Target = target
 	if p.GPUMemory != nil {
 		bytes, err := humanize.ParseBytes(p.GPUMemory.String())
 		if err != nil || bytes > 1<<59 {

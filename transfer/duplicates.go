@@ -3,16 +3,11 @@ package transfer
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
-
-	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/host"
-	"github.com/tensorcache/tensorcache/kernels"
 )
 
 const (
@@ -116,44 +111,6 @@ func (a *duplicates) probes(from, end int64) bool {
 	}
 	repeated = a.repeated.Add(repeated)
 	return repeated > 1 && repeated*groupedShare >= a.probed.Add(n)
-}
-
-// Equal numbers the contents whose rows share slots in a cache with a host tier of the given layout. It returns the
-// number for each row, from 1 on, and 0 for rows that share no slot. The rows of the table lie back to back. It
-// returns nil if no rows share a slot.
-func Equal(ctx context.Context, rows []byte, rowBytes int, mode Mode, workers int) ([]uint32, error) {
-	n := int64(len(rows) / rowBytes)
-	t := &Tier{rows: n, rowBytes: rowBytes, host: kernels.HostRows{Mem: device.HostBuffer(rows), Stride: int64(rowBytes), RowBytes: rowBytes}}
-	least := int64(0)
-	if mode == InPlace {
-		least = (n - 1) / groupedShare
-	}
-	a := t.newDuplicates()
-	defer a.free()
-	var sample []int64
-	if mode == InPlace && rowBytes < groupedRow {
-		if rowBytes < frequentRow {
-			return nil, nil
-		}
-		for i := range min(n, groupedSample) {
-			sample = append(sample, i*n/min(n, groupedSample))
-		}
-	} else {
-		a.on.Store(true)
-	}
-	w := interruptible{host.Workers(workers), ctx}
-	if err := a.finish(w, sample); err != nil {
-		return nil, err
-	}
-	g := a.groups(w.Workers, least).groups
-	if g == nil {
-		return nil, nil
-	}
-	all := make([]uint32, n)
-	for row := range n {
-		all[row], _ = g.of(row)
-	}
-	return all, nil
 }
 
 // look searches rows of a part. The rows before them must have been searched.

@@ -12,9 +12,9 @@ type ranged interface {
 }
 
 // Outline returns the form of a file's table without its rows, and some of these: n at even distances, or in order if there are no more. It returns nil without an error
-// for a directory of pages, for a file whose rows cannot be read in any order, and where whole says that so many rows of so many bytes, which are mapped or not, are
+// for a directory of pages, for a file whose rows cannot be read in any order, and where whole says that so many rows of so many bytes are
 // better loaded.
-func Outline(path string, n int, whole func(rows, rowBytes int, mapped bool) bool) (form, some *Table, err error) {
+func Outline(path string, n int, whole func(rows, rowBytes int) bool) (form, some *Table, err error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() && !tablefile.IsCheckpoint(path) {
 		return nil, nil, nil
 	}
@@ -24,12 +24,13 @@ func Outline(path string, n int, whole func(rows, rowBytes int, mapped bool) boo
 	}
 	defer f.Close()
 	r, ok := f.(ranged)
-	if !ok || whole(f.Rows(), f.RowBytes(), f.Maps()) {
+	if !ok || whole(f.Rows(), f.RowBytes()) {
 		return nil, nil, nil
 	}
 	form = &Table{Name: f.Name(), DType: f.DType(), Rows: f.Rows(), RowBytes: f.RowBytes()}
 	part := *form
-	some, some.Rows = &part, min(n, form.Rows)
+	some = &part
+	some.Rows = min(n, form.Rows)
 	some.Data = make([]byte, some.Rows*some.RowBytes)
 	for i := range some.Rows {
 		row := int64(float64(i) * float64(form.Rows) / float64(some.Rows))

@@ -70,23 +70,3 @@ func (t *Table) ReadRows(ctx context.Context, rows []int64, dst []byte) error {
 	})
 	return first
 }
-
-// PageOf returns the page that a row of a Paged table lies in.
-func (t *Table) PageOf(row int64) uint32 { return t.pages.read.PageOf(row) }
-
-// StoredBytes reads rows of a Paged table, given in ascending order, and returns their stored lengths.
-func (t *Table) StoredBytes(ctx context.Context, rows []int64) ([]int, error) {
-	lengths := make([]int, len(rows))
-	var mu sync.Mutex
-	var first error
-	t.pages.read.ReadRows(ctx, rows, func(i int, stored []byte, _ bool, err error) {
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			first = err
-			return
-		}
-		lengths[i] = len(stored)
-	})
-	return lengths, first
-}

@@ -3,6 +3,9 @@ package experiment
 import (
 	"context"
 	"slices"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/hashmap"
 )
 
 // BudgetHits is what a cache of another budget is predicted to hit, of the same policy, codec and batches.
@@ -43,21 +46,44 @@ func (r *run) atBudgets(ctx context.Context, m *measurement, counts accesses) ([
 		return nil, err
 	}
 	defer policy.Close()
-	slot := slices.Repeat([]uint32{uint32(max(1, m.stats.PayloadBytes/t.CachedRows))}, r.table.Rows)
-	s := &sizes{slot: slot, stored: slot}
-	if err := policy.Start(s.problem(int64(slices.Max(otherTimes)*float64(m.stats.PayloadBytes)), 0)); err != nil {
+	slot := int(max(1, m.stats.PayloadBytes/t.CachedRows))
+	same := func(uint64) int { return slot }
+	err = policy.Start(admission.Problem{
+		Rows: []int64{int64(r.table.Rows)}, Capacity: int64(slices.Max(otherTimes) * float64(m.stats.PayloadBytes)), Costs: []admission.Cost{{}}, SlotBytes: same, StoredBytes: same,
+	})
+	if err != nil {
 		return nil, err
 	}
 	for table, rows := range r.learn(ctx) {
 		policy.Observe(table, rows)
 	}
-	c := newCurve(s, policy.Rank(), counts)
-	shift := ratio(t.Hits, t.Lookups) - c.hitRatio(t.CachedRows)
+	c := rankedHits(policy.Rank(), counts)
+	lookups := c[len(c)-1]
+	shift := ratio(t.Hits, t.Lookups) - ratio(c[t.CachedRows], lookups)
 	for _, times := range otherTimes {
 		rows := min(int64(r.table.Rows), int64(times*float64(t.CachedRows)))
 		out = append(out, BudgetHits{
-			Times: times, BudgetBytes: int64(times * float64(m.stats.BudgetBytes)), Rows: rows, HitRatio: max(0, min(1, c.hitRatio(rows)+shift)),
+			Times: times, BudgetBytes: int64(times * float64(m.stats.BudgetBytes)), Rows: rows, HitRatio: max(0, min(1, ratio(c[rows], lookups)+shift)),
 		})
 	}
 	return out, ctx.Err()
+}
+
+// rankedHits returns how many lookups the first rows of a ranking serve, 0 and more of them. The rows that it does not have follow in the order of their numbers.
+func rankedHits(ranking func(func(uint64) bool), counts accesses) []int64 {
+	hits := make([]int64, 1, len(counts)+1)
+	ranked := make([]bool, len(counts))
+	add := func(row int64) {
+		if !ranked[row] {
+			ranked[row], hits = true, append(hits, hits[len(hits)-1]+counts[row])
+		}
+	}
+	for key := range ranking {
+		_, row := hashmap.SplitKey(key)
+		add(row)
+	}
+	for row := range counts {
+		add(int64(row))
+	}
+	return hits
 }

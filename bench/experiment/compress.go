@@ -349,3 +349,16 @@ func (r raw) Encode(dst, row []byte) (int, error)         { return 0, codec.ErrI
 func (r raw) Decode(row, src []byte) (int, error)         { return copy(row, src), nil }
 func (r raw) Stored(src []byte) (int, error)              { return r.rowBytes, nil }
 func (r raw) MarshalBinary() (metadata []byte, err error) { return nil, nil }
+
+// trainAs makes the named codec as a cache of the table with this seed does; nil for rows as they are.
+func trainAs(name string, t *dataset.Table, seed uint64) (c codec.Codec, err error) {
+	if name == registry.None {
+		return nil, nil
+	}
+	sample := t.Sample(seed)
+	if name == registry.Auto {
+		c, _, err = registry.Pick(sample, t.RowBytes, t.DType, registry.Terms{Rows: int64(t.Rows)})
+		return c, err
+	}
+	return registry.Train(name, sample, t.RowBytes, t.DType)
+}

@@ -52,7 +52,7 @@ func TestMakePlan_EqualRows(t *testing.T) {
 		c := NewPlanConfig()
 		c.Features, c.HostTier, c.Device = features, tier, "host"
 		c.Batches, c.WarmupBatches, c.BatchSize = 25, 25, 96
-		c.Policies, c.Codecs, c.Target, c.Check = policies, []string{"none"}, 0.6, true
+		c.Policies, c.Codecs, c.Targets, c.Check = policies, []string{"none"}, []float64{0.6}, true
 		res, err := MakePlan(t.Context(), c, Quiet{})
 		if err != nil {
 			t.Fatal(err)

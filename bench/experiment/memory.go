@@ -85,8 +85,8 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		rowBytes = bytes / rows
 		size.Setting, size.Value = "--features", c.Features
 	}
-	if c.planned > 0 && !c.exact(int(rows), int(rowBytes), c.Features == "" || held == 0) {
-		if size.Bytes = rows / 4; c.samples() || c.Graph != "" { // something is kept of each row
+	if c.planned > 0 && !c.exact(int(rows), int(rowBytes)) {
+		if size.Bytes = 3 * miniatureBytes; c.samples() || c.Graph != "" { // something is kept of each row
 			size.Bytes = rows * policyBytes
 		}
 		if c.samples() && c.Graph == "" {

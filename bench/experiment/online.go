@@ -30,6 +30,8 @@ type Online struct {
 	RefreshChurn float64 `json:"refresh_churn"`
 	RefreshBytes string  `json:"refresh_bytes,omitempty"`
 	SampleRate   float64 `json:"sample_rate"`
+	// Misses is cache.RefreshOptions.Misses.
+	Misses float64 `json:"-"`
 }
 
 // Defaults of an online run.
@@ -74,7 +76,7 @@ func (o *Online) options() cache.RefreshOptions {
 		return cache.RefreshOptions{}
 	}
 	bytes, _ := o.refreshBytes() // Validate has seen it
-	return cache.RefreshOptions{Interval: o.RefreshInterval, MaxChurn: o.RefreshChurn, MaxBytes: bytes, Accesses: o.SampleRate}
+	return cache.RefreshOptions{Interval: o.RefreshInterval, MaxChurn: o.RefreshChurn, MaxBytes: bytes, Accesses: o.SampleRate, Misses: o.Misses}
 }
 
 // every returns the batches between cycles, 0 for none.

@@ -8,20 +8,13 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-const (
-	// exactRows is the most rows of a table that a plan encodes all of, and exactBytes the most bytes of one that it would have to read to memory. Of larger tables it
-	// encodes sampledRows.
-	exactRows   = 1 << 22
-	exactBytes  = 1 << 30
-	sampledRows = 1 << 14
-)
-
-// exact says whether a plan encodes all rows of a table.
-func (c *Config) exact(rows, rowBytes int, mapped bool) bool {
-	return rows <= c.planned && (mapped || float64(rows)*float64(rowBytes) <= exactBytes)
+// exact says whether a plan opens a table as it is.
+func (c *Config) exact(rows, rowBytes int) bool {
+	m := miniatureOf(int64(rows), int64(rows)*int64(rowBytes), 1, int64(c.planned), 0)
+	return m.scale == 1
 }
 
-// outline makes table and some, if the run is for a plan and its table too large to be encoded. A generated table's rows are alike, so its first ones are some.
+// outline makes table and some, if the run is for a plan and its table too large to be opened. A generated table's rows are alike, so its first ones are some.
 func (r *run) outline() (err error) {
 	c := &r.cfg
 	var of string
@@ -43,7 +36,7 @@ func (r *run) outline() (err error) {
 			rows = int64(r.graph.Vertices())
 		}
 	}
-	if c.exact(int(rows), rowBytes, true) {
+	if c.exact(int(rows), rowBytes) {
 		return nil
 	}
 	if c.readsText() {

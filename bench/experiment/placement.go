@@ -62,15 +62,16 @@ type PlacedTime struct {
 	ReadsMS      float64 `json:"reads_ms,omitempty"`
 }
 
-// placing is a plan, and what it was made from.
+// placing is what the memory of a device holds of a table by a policy and a codec: budget bytes of it, as a cache and as a resident table.
 type placing struct {
-	s    *sizes
-	c    *curve
-	plan *Plan
+	policy, codec string
+	budget        int64
+	cached        *outcome // nil: no memory was given
+	resident      *PlannedResident
 }
 
 // placements returns one for each host memory that is asked about.
-func (p *planner) placements(ctx context.Context, plans []placing) (all []Placement, err error) {
+func (p *planner) placements(ctx context.Context, plans []*placing) (all []Placement, err error) {
 	if p.cfg.GPUMemory == 0 || p.model == nil {
 		return nil, nil
 	}
@@ -85,17 +86,13 @@ func (p *planner) placements(ctx context.Context, plans []placing) (all []Placem
 		}
 		var found [3][]PlacedLayout
 		for _, of := range plans {
-			if !p.model.Knows(of.plan.ChosenCodec) {
-				continue
-			}
-			tiers := PlacedLayout{Layout: TiersLayout, Why: "needs --host-memory: how much of it there is for rows and index"}
+			tiers := PlacedLayout{Layout: TiersLayout, Codec: of.codec, Why: "needs --host-memory: how much of it there is for rows and index"}
 			if one.HostMemory > 0 {
 				if tiers, err = p.placedTiers(ctx, of, memory); err != nil {
 					return nil, err
 				}
 			}
 			for i, layout := range []PlacedLayout{p.placedResident(of, memory), p.placedCached(of, memory), tiers} {
-				layout.Codec = of.plan.ChosenCodec
 				found[i] = append(found[i], layout)
 			}
 		}
@@ -209,85 +206,67 @@ func (l *PlacedLayout) fits(gpu, host int64, why string) {
 func percentOf(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }
 
 // placedCached is a cache of all the device memory over a tier with every row.
-func (p *planner) placedCached(of placing, host int64) PlacedLayout {
-	plan, s, t := of.plan, of.s, p.base.table
-	budget := p.cfg.GPUMemory - plan.BesideBytes - plan.ReserveBytes
-	rows := s.rowsIn(s.capacityOf(budget))
-	if plan.Method == Exact {
-		if rows = 0; budget > 0 {
-			if entries := of.c.within(s, budget); entries > 0 {
-				rows = of.c.rows[entries-1]
-			}
-		}
-	}
-	hit := plan.GPU.HitRatio
-	l := PlacedLayout{Layout: CachedLayout, Policy: plan.Policy, DeviceRatio: hit, HostRatio: 1 - hit}
-	l.GPUBytes = p.cfg.GPUMemory
-	if budget <= s.fixed {
-		l.GPUBytes = plan.BesideBytes + plan.ReserveBytes + s.fixed + slab.Align
+func (p *planner) placedCached(of *placing, host int64) PlacedLayout {
+	t, o := p.base.table, of.cached
+	l := PlacedLayout{Layout: CachedLayout, Policy: of.policy, Codec: o.Codec, DeviceRatio: o.HitRatio, HostRatio: 1 - o.HitRatio, GPUBytes: p.cfg.GPUMemory}
+	if o.lookups == 0 { // it does not hold one row
+		l.Codec, l.GPUBytes = of.codec, p.cfg.GPUMemory+1
 	}
 	// The rows as they are, in place or while a packed tier is loaded, and what tells which are compressed, or where they lie.
 	l.HostBytes = int64(t.Rows)*((int64(t.RowBytes)+3)&^3) + slab.TailSlack + (int64(t.Rows)+63)/64*8
 	if p.cfg.HostTier == transfer.Packed.String() {
-		l.HostBytes += s.indexBytes
+		l.HostBytes += int64(t.Rows) * 8
 	}
-	for i := range p.phases {
-		ph := &p.phases[i]
-		at := p.cachedSpread(hit, rows, float64(t.RowBytes)/s.ratio)
-		l.Times = append(l.Times, PlacedTime{Phase: ph.name, Rows: ph.rows, MS: p.milliseconds(ph, s.codec, s.ratio, at)})
+	if p.model.Knows(o.Codec) {
+		for _, ph := range p.phases {
+			l.Times = append(l.Times, PlacedTime{Phase: ph.name, Rows: ph.rows, MS: p.cachedMS(ph, o.Codec, o.ratio, o.HitRatio, o.rows)})
+		}
 	}
-	l.fits(p.cfg.GPUMemory, host, percentOf(hit)+" hit")
+	l.fits(p.cfg.GPUMemory, host, percentOf(o.HitRatio)+" hit")
 	return l
 }
 
 // placedResident is the table as a resident one.
-func (p *planner) placedResident(of placing, host int64) PlacedLayout {
-	plan, s := of.plan, of.s
-	r := plan.Resident
+func (p *planner) placedResident(of *placing, host int64) PlacedLayout {
+	r := of.resident
 	l := PlacedLayout{
-		Layout: ResidentLayout, GPUBytes: r.BudgetBytes + s.codecBytes + plan.ReserveBytes, HostBytes: r.BuddyBytes, DeviceRatio: 1 - r.OverflowLookups, HostRatio: r.OverflowLookups,
+		Layout: ResidentLayout, Codec: r.codec, GPUBytes: r.BudgetBytes + r.codecBytes + scratchBytes + 32*int64(p.largest), HostBytes: r.BuddyBytes,
+		DeviceRatio: 1 - r.OverflowLookups, HostRatio: r.OverflowLookups,
 	}
-	for i := range p.phases {
-		ph := &p.phases[i]
-		over := float64(r.BuddyBytes)
-		ms := p.milliseconds(ph, s.codec, s.ratio, spread{1 - r.OverflowLookups, r.OverflowLookups, over, over, r.overflowBytes})
-		l.Times = append(l.Times, PlacedTime{Phase: ph.name, Rows: ph.rows, MS: ms})
+	over := float64(r.BuddyBytes)
+	if p.model.Knows(r.codec) {
+		for _, ph := range p.phases {
+			ms := p.milliseconds(ph, r.codec, r.ratio, spread{1 - r.OverflowLookups, r.OverflowLookups, over, over, r.overflowBytes})
+			l.Times = append(l.Times, PlacedTime{Phase: ph.name, Rows: ph.rows, MS: ms})
+		}
 	}
-	l.fits(p.cfg.GPUMemory, host, percentOf(r.OverflowLookups)+" read beyond their slots")
+	if l.fits(p.cfg.GPUMemory, host, percentOf(r.OverflowLookups)+" read beyond their slots"); !r.Fits {
+		l.Fits, l.Why = false, r.Why
+	}
 	return l
 }
 
 // placedTiers is a cache of all the device memory over a tier of all the host memory, over pages.
-func (p *planner) placedTiers(ctx context.Context, of placing, host int64) (PlacedLayout, error) {
-	plan, s := of.plan, of.s
-	l := PlacedLayout{Layout: TiersLayout, Policy: plan.Policy, GPUBytes: p.cfg.GPUMemory, HostBytes: host}
-	m, err := p.tierModel(ctx, s, of.c)
-	if err != nil {
-		return l, err
-	}
-	index := 8 * s.rows // of the host tier, on each device
-	budget := p.cfg.GPUMemory - s.codecBytes - index - plan.ReserveBytes
-	if least := m.least(); least > host {
-		l.HostBytes = least
-	}
-	if budget <= s.fixed {
-		l.GPUBytes = p.cfg.GPUMemory - budget + s.fixed + slab.Align
-	}
-	if l.fits(p.cfg.GPUMemory, host, ""); !l.Fits {
-		l.Why += ", with no row but its index"
+func (p *planner) placedTiers(ctx context.Context, of *placing, host int64) (PlacedLayout, error) {
+	l := PlacedLayout{Layout: TiersLayout, Policy: of.policy, Codec: of.codec, GPUBytes: p.cfg.GPUMemory, HostBytes: host}
+	t := trial{policy: of.policy, codec: of.codec, budget: min(p.wholeBudget(), of.budget-8*int64(p.base.table.Rows))} // the index of the host tier
+	if t.budget <= 0 {
+		l.GPUBytes = p.cfg.GPUMemory - t.budget + slab.Align
+		l.fits(p.cfg.GPUMemory, host, "")
 		return l, nil
 	}
-	m.slab = of.c.within(s, budget)
-	l.PageBytes = int64(float64(m.pages.count) * m.pages.bytes)
 	var read []string
-	for i := range p.phases {
-		ph := &p.phases[i]
-		one, err := p.tiersOf(ctx, m, ph, s.codec, plan.PredictedRowNS, host)
+	for i, ph := range p.phases {
+		one, o, err := p.tiersOf(ctx, t, host, i)
+		if o == nil && err != nil && ctx.Err() == nil {
+			l.Why = err.Error()
+			return l, nil
+		}
 		if err != nil {
 			return l, err
 		}
 		if i == 0 {
-			l.DeviceRatio, l.HostRatio, l.ColdRatio = one.SlabRatio, one.HostRatio, one.ColdRatio
+			l.Codec, l.PageBytes, l.DeviceRatio, l.HostRatio, l.ColdRatio = o.Codec, one.PagesBytes, one.SlabRatio, one.HostRatio, one.ColdRatio
 		}
 		read = append(read, strings.TrimSpace(fmt.Sprintf("%s %.0f", ph.name, one.PagesRead)))
 		if p.cfg.Tiers.Cold.Known() || one.PagesRead == 0 {
@@ -297,9 +276,10 @@ func (p *planner) placedTiers(ctx context.Context, of placing, host int64) (Plac
 	if len(l.Times) < len(p.phases) {
 		l.Times = nil
 	}
-	l.Why = "pages read for a batch: " + strings.Join(read, ", ")
+	why := "pages read for a batch: " + strings.Join(read, ", ")
 	if l.Times == nil {
-		l.Why += "; how long that takes, --cold-reads-per-second and --cold-bandwidth say"
+		why += "; how long that takes, --cold-reads-per-second and --cold-bandwidth say"
 	}
+	l.fits(p.cfg.GPUMemory, host, why)
 	return l, nil
 }

@@ -3,93 +3,68 @@ package experiment
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 
+	"github.com/dustin/go-humanize"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/setting"
 )
 
-// mostCycles bounds the refresh cycles of a simulation whose interval is not given: each cycle ranks all rows that were accessed, and a text of a
-// language model has thousands of small batches.
-const mostCycles = 64
-
-// scratchBytes is the most device memory that batches under way take on a device beside 32 bytes a row of the largest
-// (cache.Stats.ScratchBytes).
-const scratchBytes = 32 << 20
-
-// planner is a plan being made.
+// planner is a plan being made: it opens caches as a program would, lets them learn from the first part of the lookups, and counts what they hit of the rest.
 type planner struct {
-	cfg    PlanConfig
-	base   *run // the first phase's
-	phases []phase
-	looked *looked    // rows that are counted; nil: all
-	model  *gpu.Model // nil with several devices
-	counts []int64    // of each row in the measured batches
-	stream *recorded
-	warmup int              // batches of the stream
-	batch  int              // rows of the largest
-	found  map[string]int64 // rows that a simulated policy needs, by its name
+	cfg     PlanConfig
+	base    *run // the first phase's, with the tables as they are
+	small   miniature
+	tables  []*dataset.Table // that are opened: in small if small.scale is not 1
+	phases  []*phase
+	model   *gpu.Model                // nil with several devices or tables
+	packed  map[string]*dataset.Table // pages of the table, by codec
+	folder  string                    // of these; "" for none yet
+	largest int                       // rows of the largest batch
+	// checking has caches opened on the devices of the config.
+	checking bool
 }
 
-// MakePlan predicts, for each policy and codec, the least budget that reaches the target.
-func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResult, error) {
+// MakePlan finds, for each policy and codec, the least budget that reaches each target.
+func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (_ *PlanResult, err error) {
+	cfg.ensureDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if gpus, _ := setting.GPUs(cfg.GPUs, cfg.Device); len(gpus) > 0 {
+		cfg.Devices = len(gpus)
+	}
 	cfg.planned = cmp.Or(cfg.planned, exactRows)
-	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}, found: map[string]int64{}}
-	r := p.base
-	if err := r.load(); err != nil {
+	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}, packed: map[string]*dataset.Table{}}
+	defer func() {
+		if p.folder != "" {
+			err = errors.Join(err, os.RemoveAll(p.folder))
+		}
+	}()
+	if err := p.load(ctx); err != nil {
 		return nil, err
 	}
-	codecs, err := p.codecs()
+	res, err := p.result(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if r.some != nil && cfg.Check {
-		return nil, fmt.Errorf("--check needs all rows of table %s (%d of %d B): it takes at most %d", r.table.Name, r.table.Rows, r.table.RowBytes, cfg.planned)
-	}
-	if cfg.Devices == 1 {
-		if p.model, err = gpu.Reference(); err != nil {
-			return nil, err
-		}
-	}
-	if err := p.makePhases(ctx); err != nil {
-		return nil, err
-	}
-	if err := p.count(ctx); err != nil {
-		return nil, err
-	}
-	if p.cfg.RefreshBatches == 0 {
-		batches := r.trainLast - r.trainFirst + r.last - r.first
-		p.cfg.RefreshBatches = max(defaultRefreshBatches, (batches+mostCycles-1)/mostCycles)
-	}
-	res := &PlanResult{Table: infoOf(r.table), Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
-	w := &res.Workload
-	w.Kind, w.Batches, w.TrainingBatches, w.RefreshBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst, p.cfg.RefreshBatches
-	for _, n := range p.counts {
-		if w.Lookups += n; n > 0 {
-			w.Rows++
-		}
-	}
-	var placed []placing
-	for _, codec := range codecs {
-		s, err := p.sizes(ctx, codec)
-		if err != nil {
-			return nil, err
-		}
-		res.SampledRows = len(s.lengths)
+	var placed []*placing
+	for _, codec := range p.codecs() {
 		for _, policy := range cfg.Policies {
-			progress.Stage(fmt.Sprintf("planning (%s, %s)", policy, codec), 0)
-			plan, c, err := p.plan(ctx, s, policy, codec)
+			of, err := p.plan(ctx, res, policy, codec)
 			if err != nil {
 				return nil, fmt.Errorf("plan: %s, %s: %w", policy, codec, err)
 			}
-			res.Plans = append(res.Plans, *plan)
-			placed = append(placed, placing{s, c, plan})
+			placed = append(placed, of)
 		}
 	}
 	// All codecs of a policy together, policies as they were given.
@@ -100,169 +75,290 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if res.Placements, err = p.placements(ctx, placed); err != nil {
 		return nil, err
 	}
-	if cfg.Check {
-		for i := range res.Plans {
-			if err := p.check(ctx, &res.Plans[i], progress); err != nil {
-				return nil, fmt.Errorf("plan: checking %s, %s: %w", res.Plans[i].Policy, res.Plans[i].Codec, err)
-			}
-		}
-	}
+	res.Verdict = res.verdict(cfg.AtBudget)
 	return res, nil
 }
 
-// codecs returns those that are planned with: of a table of pages, that of the pages.
-func (p *planner) codecs() ([]string, error) {
-	m := p.base.table.Paged()
-	switch {
-	case m == nil && len(p.cfg.Codecs) == 0:
-		return PlannedCodecs(), nil
-	case m == nil:
-		return p.cfg.Codecs, nil
+// load loads the tables or their outline, makes the lookups and, of large tables, miniatures.
+func (p *planner) load(ctx context.Context) error {
+	r := p.base
+	if p.cfg.Several() {
+		if err := r.loadTables(); err != nil {
+			return err
+		}
+	} else if err := r.load(); err != nil {
+		return err
 	}
-	for _, codec := range p.cfg.Codecs {
-		if codec != m.Codec && codec != registry.Auto {
-			return nil, fmt.Errorf("--codec (%s) must be %s, with which the table was packed, or not given", codec, m.Codec)
+	if m := r.all()[0].Paged(); m != nil && (p.cfg.Tiers.Page != "" || p.cfg.Tiers.Order != "") {
+		return fmt.Errorf("--page and --order mean nothing for table %s, which is packed", r.all()[0].Name)
+	}
+	if m := r.all()[0].Paged(); m != nil && r.tables == nil {
+		for _, codec := range p.cfg.Codecs {
+			if codec != m.Codec && codec != registry.Auto {
+				return fmt.Errorf("--codec (%s) must be %s, with which the table was packed, or not given", codec, m.Codec)
+			}
 		}
 	}
-	return []string{m.Codec}, nil
-}
-
-// sizes says what the table's rows take with a codec.
-func (p *planner) sizes(ctx context.Context, codec string) (*sizes, error) {
-	r := p.base
-	if r.some != nil || r.table.Paged() != nil {
-		return r.sampleSizes(ctx, codec, p.looked)
+	rows, bytes, block := int64(0), int64(0), int64(1)
+	for _, t := range r.all() {
+		rows, bytes = rows+int64(t.Rows), bytes+t.Bytes()
 	}
-	return measureSizes(ctx, r.table, &r.cfg, codec, r.progress)
-}
-
-// count counts the measured accesses, and joins training and measured batches for simulation.
-func (p *planner) count(ctx context.Context) error {
-	r := p.base
-	r.progress.Stage("counting", 0)
-	n := int64(r.table.Rows)
-	if p.looked != nil {
-		n = p.looked.n
+	if t := p.cfg.Tiers; t.asked() && t.Order == "" {
+		page, _ := t.pageBytes()
+		block = max(1, int64(page/r.all()[0].RowBytes))
 	}
-	p.counts = make([]int64, n)
-	for _, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
-		for _, row := range rows {
-			p.counts[row]++
-		}
+	if p.small = miniatureOf(rows, bytes, block, int64(p.cfg.planned), p.cfg.Seed); p.small.scale == 1 && r.some != nil {
+		return fmt.Errorf("experiment: a table of %d rows was not read", rows) // a mistake of outline
 	}
-	p.stream = &recorded{kind: r.measured.Kind(), ends: []int{0}}
-	if !slices.ContainsFunc(p.cfg.Policies, func(name string) bool { spec, _ := admission.Lookup(name); return spec.Online }) {
-		return ctx.Err()
-	}
-	p.warmup = r.trainLast - r.trainFirst
-	for _, part := range []struct {
-		w        workload.Workload
-		from, to int
-	}{{r.training, r.trainFirst, r.trainLast}, {r.measured, r.first, r.last}} {
-		if err := p.stream.add(ctx, part.w, part.from, part.to, r.progress.Step); err == errTooLong {
-			return fmt.Errorf("plan: workload (%s) must have at most %d row numbers to be simulated: lower --batches", p.stream.kind, maxRecorded)
-		} else if err != nil {
+	if p.cfg.Devices == 1 && r.tables == nil {
+		var err error
+		if p.model, err = gpu.Reference(); err != nil {
 			return err
 		}
 	}
+	if err := p.makePhases(ctx); err != nil {
+		return err
+	}
+	p.tables = r.all()
+	if p.small.scale == 1 {
+		return nil
+	}
+	for _, policy := range p.cfg.Policies {
+		if spec, err := admission.Lookup(policy); err == nil && spec.Learns == admission.FromGraph {
+			return fmt.Errorf("--policy %s needs all rows of the table (%d of %d B together): it takes at most %d, of %d B", policy, rows, bytes, exactRows, exactBytes)
+		}
+	}
+	r.progress.Stage("making the table small", 0)
+	p.tables = nil
+	for _, t := range r.all() {
+		small, err := p.small.table(ctx, t, r.some)
+		if err != nil {
+			return err
+		}
+		p.tables = append(p.tables, small)
+	}
 	return nil
 }
 
-// plan finds the least cache that reaches the target.
-func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Plan, *curve, error) {
-	r := *p.base
-	r.cfg = p.cfg.at(policy, codec)
-	if err := r.fit(); err != nil {
-		return nil, nil, err
+// codecs returns those that are planned with. Of a table of pages it is theirs.
+func (p *planner) codecs() []string {
+	if m := p.base.all()[0].Paged(); m != nil && p.base.tables == nil {
+		return []string{m.Codec}
 	}
-	plan := &Plan{Policy: policy, Codec: codec, ChosenCodec: s.codec, CompressionRatio: s.ratio, BesideBytes: s.beside(), ReserveBytes: scratchBytes + 32*int64(p.batch), Reached: true}
-	available := p.cfg.GPUMemory - plan.BesideBytes - plan.ReserveBytes
-	if p.cfg.GPUMemory > 0 {
-		plan.GPU = &GPUPlan{BudgetBytes: max(0, available)}
+	return p.cfg.Codecs
+}
+
+// split has the cache learn from the first part of lookups that are one sequence, and be judged by the others.
+func (p *planner) split(r *run) error {
+	given := p.cfg.WarmupBatches != Default && p.cfg.Learn == 0
+	if apart := r.trainLast > 0 && r.first >= r.trainLast; r.training != r.measured || apart || given {
+		return nil
 	}
-	c, err := p.curve(ctx, &r, s)
+	if _, one := r.measured.(*workload.Replay[int64]); !one {
+		r.trainFirst, r.trainLast = 0, max(1, r.last*learnShare/learnOf)
+		r.first = r.trainLast
+		if r.first >= r.last {
+			return fmt.Errorf("lookups (%d batches) must be two batches at least: some train the policy, and some are measured", r.last)
+		}
+		return nil
+	}
+	ids := r.ids
+	if p.cfg.Batches != Default {
+		ids = ids[:min(len(ids), p.cfg.Batches*cmp.Or(p.cfg.BatchSize, defaultReplay))]
+	}
+	n := cmp.Or(int(p.cfg.Learn), len(ids)*learnShare/learnOf)
+	if n < 1 || n >= len(ids) {
+		return fmt.Errorf("--ids: lookups (%d) must be more than the %d that the cache learns from", len(ids), max(1, n))
+	}
+	size := cmp.Or(p.cfg.BatchSize, min(defaultReplay, (len(ids)-n+leastParts-1)/leastParts))
+	training, err := workload.NewReplay(ids[:n], size)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	entries := int64(0) // of the curve
-	if r.spec.Online {
-		plan.Method = Simulated
-		err = p.simulated(ctx, &r, s, c, plan)
-		entries = c.entriesOf(plan.Rows)
-	} else {
-		plan.Method = Exact
-		entries = c.entriesFor(p.cfg.Target)
-		plan.Rows, plan.PayloadBytes, plan.PredictedHitRatio = c.rows[entries-1], c.bytes[entries-1], c.hitRatio(entries)
-		plan.PredictedRowNS = c.rowNanos(entries)
-		if plan.GPU != nil {
-			plan.GPU.HitRatio = c.hitRatio(c.within(s, available))
+	measured, err := workload.NewReplay(ids[n:], size)
+	r.training, r.trainFirst, r.trainLast = training, 0, training.Batches()
+	r.measured, r.first, r.last = measured, 0, measured.Batches()
+	return err
+}
+
+// The cache learns from learnShare of learnOf lookups, unless the plan says from how many.
+const learnShare, learnOf = 3, 4
+
+// result describes what was planned for.
+func (p *planner) result(ctx context.Context) (*PlanResult, error) {
+	r, cfg := p.base, &p.cfg
+	res := &PlanResult{Answers: []Answer{}, Curve: []PlanPoint{}, Target: cfg.Targets[0], Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
+	res.Table = infoOf(r.all()[0])
+	if r.tables != nil {
+		res.Table = TableInfo{Name: fmt.Sprintf("%d tables", len(r.tables))}
+		for _, t := range r.tables {
+			res.Tables = append(res.Tables, infoOf(t))
+			res.Table.Rows += int64(t.Rows)
 		}
 	}
+	if p.small.scale > 1 {
+		for _, t := range p.tables {
+			res.SampledRows += int64(t.Rows)
+		}
+	}
+	ph := p.phases[0]
+	w := &res.Workload
+	w.Kind, w.Generated, w.Batches, w.TrainingBatches, w.TrainingLookups = ph.measured.Kind(), r.generated, ph.batches, ph.trainingBatches, ph.trainingLookups
+	c := p.cfg.at(cfg.Policies[0], cfg.Codecs[0])
+	w.RefreshBatches, w.Lookups = c.every(), ph.lookups
+	seen := map[int64]struct{}{}
+	for _, rows := range learnFrom(ctx, ph.measured, ph.first, ph.last) {
+		for _, row := range rows {
+			seen[row] = struct{}{}
+		}
+	}
+	w.Rows = int64(len(seen)) * p.small.scale
+	return res, ctx.Err()
+}
+
+// plan adds the answers of a policy and a codec to the result.
+func (p *planner) plan(ctx context.Context, res *PlanResult, policy, codec string) (*placing, error) {
+	s := newSearch(p, trial{policy: policy, codec: codec, layout: p.cfg.Layout})
+	first := len(res.Plans) == 0
+	answers, err := p.answers(ctx, s)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	plan.BudgetBytes = s.budgetFor(plan.Rows, plan.PayloadBytes)
-	plan.MetadataBytes = plan.BudgetBytes*s.devices - plan.PayloadBytes
-	if err := p.tiers(ctx, s, c, plan, entries); err != nil {
-		return nil, nil, err
-	}
-	plan.Resident = p.resident(s, c, plan, available)
-	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes + plan.ReserveBytes) * s.devices
-	if plan.GPU != nil {
-		plan.GPU.Fits = plan.BudgetBytes <= available
-	}
-	return plan, c, nil
-}
-
-// curve is that of the run's policy, or of the rows as often as they are accessed if the policy follows the accesses. Where rows share slots, what policies see as
-// their sizes depends on how many are cached: then it is that of a cache of about the planned size.
-func (p *planner) curve(ctx context.Context, r *run, s *sizes) (*curve, error) {
-	c, err := p.curveOf(ctx, r, s, s.slots, s.rows)
-	for round := 0; err == nil && s.group != nil && round < 4; round++ {
-		rows := c.entriesFor(p.cfg.Target)
-		c, err = p.curveOf(ctx, r, s, c.bytes[rows-1], rows)
-	}
-	return c, err
-}
-
-// curveOf is curve for policies that see sizes of rows in a cache of so many slot bytes and rows.
-func (p *planner) curveOf(ctx context.Context, r *run, s *sizes, capacity, rows int64) (*curve, error) {
-	policy, training, from, to := admission.Policy(nil), r.training, r.trainFirst, r.trainLast
-	if r.spec.Online {
-		policy, training, from, to = admission.NewStaticOptimal(), r.measured, r.first, r.last
-	} else {
-		var err error
-		if policy, err = r.policy(); err != nil {
+	of := &placing{policy: policy, codec: codec}
+	if p.cfg.GPUMemory > 0 {
+		if err := p.within(ctx, of); err != nil {
 			return nil, err
 		}
 	}
-	defer policy.Close()
-	if err := policy.Start(s.problem(capacity, rows)); err != nil {
-		return nil, err
+	for i := range answers {
+		a, o := &answers[i], s.at(answers[i].BudgetBytes)
+		if p.cfg.Check {
+			if a.SeenHit, err = p.check(ctx, policy, codec, a.BudgetBytes); err != nil {
+				return nil, fmt.Errorf("checking: %w", err)
+			}
+		}
+		plan := o.planOf(a, codec)
+		if of.cached != nil {
+			plan.GPU = &GPUPlan{plan.BudgetBytes <= of.budget, of.budget, of.cached.HitRatio}
+			plan.Resident = of.resident
+		}
+		if err := p.tiers(ctx, &plan, o); err != nil {
+			return nil, err
+		}
+		res.Plans = append(res.Plans, plan)
 	}
-	for table, rows := range learnFrom(ctx, training, from, to) {
-		policy.Observe(table, rows)
+	if first {
+		res.Answers = answers
+		for _, o := range s.tried {
+			if o.lookups > 0 {
+				res.Curve = append(res.Curve, o.PlanPoint)
+			}
+		}
+		res.EnoughBytes = s.enough()
 	}
-	return newCurve(s, policy.Rank(), p.counts), ctx.Err()
+	return of, nil
 }
 
-// check measures the hit ratio of a cache with the plan's budget.
-func (p *planner) check(ctx context.Context, plan *Plan, progress Progress) error {
-	r := *p.base
-	codec := plan.Codec
-	if r.table.Paged() != nil {
-		codec = registry.Auto // the pages say
+// answers finds the least budget for each target, or what the budget of the config hits.
+func (p *planner) answers(ctx context.Context, s *search) ([]Answer, error) {
+	if p.cfg.AtBudget {
+		raw := int64(0)
+		for _, t := range p.base.all() {
+			raw += t.Bytes()
+		}
+		budget, err := p.cfg.residentBudget(p.base.all(), raw)
+		if err != nil {
+			return nil, err
+		}
+		o, err := s.try(ctx, budget)
+		if err != nil {
+			return nil, err
+		}
+		return []Answer{{TargetHit: o.HitRatio, Reached: true, Policy: s.policy, PlanPoint: o.PlanPoint}}, nil
 	}
-	r.cfg = p.cfg.at(plan.Policy, codec)
-	r.cfg.Budget = fmt.Sprint(plan.BudgetBytes)
-	if err := r.fit(); err != nil {
-		return err
+	if err := s.sketch(ctx); err != nil {
+		return nil, err
 	}
-	m, err := r.measure(ctx, codec, r.cfg.HostTier, false)
+	var all []Answer
+	for _, target := range p.cfg.Targets {
+		o, err := s.least(ctx, target, nearBudget)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Answer{TargetHit: target, Reached: o.HitRatio >= target, Policy: s.policy, PlanPoint: o.PlanPoint})
+	}
+	if len(p.cfg.Policies)*len(p.cfg.Codecs) == 1 { // where nothing more is gained
+		if _, err := s.least(ctx, s.best()-enoughBelow, nearEnough); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// check opens a cache over the whole tables, and returns what it hits.
+func (p *planner) check(ctx context.Context, policy, codec string, budget int64) (*float64, error) {
+	whole := *p
+	whole.checking = true
+	if p.small.scale > 1 {
+		if p.base.some != nil && p.cfg.Features == "" {
+			return nil, fmt.Errorf("--check needs all rows of table %s, which is generated and has more (%d) than are made for a plan", p.base.table.Name, p.base.table.Rows)
+		}
+		r := &run{cfg: p.cfg.Config, progress: p.base.progress}
+		r.cfg.planned = 0
+		if p.cfg.Several() {
+			if err := r.loadTables(); err != nil {
+				return nil, err
+			}
+		} else if err := r.load(); err != nil {
+			return nil, err
+		}
+		whole.cfg.planned, whole.base, whole.small, whole.phases = 0, r, miniature{scale: 1, block: 1}, nil
+		whole.cfg.Phases = p.cfg.Phases[:min(1, len(p.cfg.Phases))]
+		if err := whole.makePhases(ctx); err != nil {
+			return nil, err
+		}
+		whole.tables = r.all()
+	}
+	o, err := whole.try(ctx, trial{policy: policy, codec: codec, layout: p.cfg.Layout, budget: budget})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	hit := ratio(m.stats.Tables[0].Hits, m.stats.Tables[0].Lookups)
-	plan.MeasuredHitRatio = &hit
-	return nil
+	return &o.HitRatio, nil
+}
+
+// verdict says the answers in a sentence.
+func (r *PlanResult) verdict(atBudget bool) string {
+	var said []string
+	percent := func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
+	each := ""
+	if r.Devices > 1 {
+		each = fmt.Sprintf(" on each of %d devices", r.Devices)
+	}
+	most := int64(0)
+	for _, a := range r.Answers {
+		most = max(most, a.BudgetBytes)
+		text := fmt.Sprintf("%s%s gives %s (%.0f to %s)", humanize.Bytes(uint64(a.BudgetBytes)), each, percent(a.HitRatio), 100*a.HitLow, percent(a.HitHigh))
+		if each = ""; !a.Reached {
+			text = fmt.Sprintf("%s is out of reach: %s", percent(a.TargetHit), text)
+		}
+		said = append(said, text)
+	}
+	if !atBudget && r.EnoughBytes > most {
+		said = append(said, fmt.Sprintf("more than %s buys nothing", humanize.Bytes(uint64(r.EnoughBytes))))
+	} else if !atBudget && len(r.Answers) > 0 && r.EnoughBytes > 0 {
+		said = append(said, "more buys nothing")
+	}
+	text := strings.Join(slices.Compact(said), "; ")
+	if g := r.Workload.Generated; g != nil && g.From == "" {
+		text += "; of invented lookups, which say nothing about yours: give --ids"
+	}
+	return text
+}
+
+// codecName is a codec as it is asked for of a table of pages, which have theirs.
+func codecName(t *dataset.Table, name string) string {
+	if t.Paged() != nil {
+		return registry.Auto
+	}
+	return name
 }

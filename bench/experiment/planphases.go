@@ -3,7 +3,6 @@ package experiment
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,11 +15,24 @@ import (
 
 // phase is one way in which batches of a plan's workload come.
 type phase struct {
-	*run        // with the batches
+	*run        // with the batches: of a miniature, if there is one
 	name string // "" if the workload has no phases
 	// rows are those of the mean batch.
-	rows    float64
-	largest int
+	rows float64
+	// Batches and lookups of the tables as they are: those that the cache did not learn from, and those that it did.
+	batches, trainingBatches int
+	lookups, trainingLookups int64
+	// merged is how many batches of the tables are one of the miniature, and whole their lookups; nil: as many as the batch has.
+	merged int
+	whole  []int64
+}
+
+// wholeBatch returns how many lookups of the tables batch i stands for, which has n itself.
+func (p *phase) wholeBatch(i, n int) int64 {
+	if p.whole == nil {
+		return int64(n)
+	}
+	return p.whole[i]
 }
 
 // captured says whether the phase's batches are replays of a graph, as those of decode are.
@@ -53,7 +65,7 @@ func parsePhase(text string) (name workload.Phase, tokens int, err error) {
 	return name, tokens, nil
 }
 
-// makePhases makes the batches. REQUIRES: the table is loaded.
+// makePhases makes the batches. REQUIRES: the tables are loaded.
 func (p *planner) makePhases(ctx context.Context) error {
 	texts := p.cfg.Phases
 	if len(texts) == 0 {
@@ -78,38 +90,61 @@ func (p *planner) makePhases(ctx context.Context) error {
 				r.cfg.BatchSize = tokens
 			}
 		}
-		if err := r.sample(); err != nil {
+		sample := r.sample
+		if r.tables != nil {
+			sample = r.lookUpTables
+		}
+		if err := sample(); err != nil {
+			return err
+		}
+		if err := p.split(r); err != nil {
 			return err
 		}
 		if err := r.record(ctx); err != nil {
 			return err
 		}
-		p.phases = append(p.phases, phase{run: r, name: r.cfg.Phase})
-	}
-	if r := p.base; r.table.Rows > r.cfg.planned && r.graph == nil { // of others everything is kept for each row
-		var err error
-		r.progress.Stage("finding the rows that are looked up", 0)
-		var all []iter.Seq2[int, []int64]
-		for _, ph := range p.phases {
-			all = append(all, learnFrom(ctx, ph.measured, ph.first, ph.last), learnFrom(ctx, ph.training, ph.trainFirst, ph.trainLast))
-		}
-		if p.looked, err = lookedUp(ctx, int64(r.table.Rows), all...); err != nil {
+		ph, err := p.newPhase(ctx, r)
+		if err != nil {
 			return err
 		}
-		for _, ph := range p.phases {
-			ph.measured, ph.training = renumbered(ph.measured, p.looked), renumbered(ph.training, p.looked)
-		}
-	}
-	for i := range p.phases {
-		ph := &p.phases[i]
-		lookups := 0
-		for _, rows := range learnFrom(ctx, ph.measured, ph.first, ph.last) {
-			lookups, ph.largest = lookups+len(rows), max(ph.largest, len(rows))
-		}
-		ph.rows = float64(lookups) / float64(max(1, ph.last-ph.first))
-		p.batch = max(p.batch, ph.largest)
+		p.phases = append(p.phases, ph)
 	}
 	return ctx.Err()
+}
+
+// newPhase counts the batches of a run, and makes them small if the tables are.
+func (p *planner) newPhase(ctx context.Context, r *run) (*phase, error) {
+	ph := &phase{run: r, name: r.cfg.Phase, batches: r.last - r.first, trainingBatches: r.trainLast - r.trainFirst, merged: 1}
+	for _, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
+		ph.lookups += int64(len(rows))
+		p.largest = max(p.largest, len(rows))
+	}
+	for _, rows := range learnFrom(ctx, r.training, r.trainFirst, r.trainLast) {
+		ph.trainingLookups += int64(len(rows))
+	}
+	ph.rows = float64(ph.lookups) / float64(max(1, ph.batches))
+	if p.small.scale == 1 {
+		return ph, ctx.Err()
+	}
+	if p.cfg.Prefetch == 0 && !r.cfg.Online.on() { // refresh cycles come after so many batches
+		ph.merged = int(max(1, min(p.small.scale, int64(ph.batches/(2*leastParts)))))
+	}
+	small := *r
+	ph.run = &small
+	r.progress.Stage("making the lookups small", ph.batches+ph.trainingBatches)
+	measured, err := p.small.shrink(ctx, r, r.measured, r.first, r.last, ph.merged)
+	if err != nil {
+		return nil, err
+	}
+	small.measured, small.first, small.last, ph.whole = measured, 0, measured.Batches(), measured.whole
+	if r.training != nil {
+		training, err := p.small.shrink(ctx, r, r.training, r.trainFirst, r.trainLast, ph.merged)
+		if err != nil {
+			return nil, err
+		}
+		small.training, small.trainFirst, small.trainLast = training, 0, training.Batches()
+	}
+	return ph, nil
 }
 
 // BatchTimes is what a batch of the mean number of rows is predicted to take on a GPU without a cache, in milliseconds.
@@ -142,10 +177,10 @@ func (p *planner) milliseconds(ph *phase, codec string, ratio float64, at spread
 	})
 }
 
-// cachedSpread is that of a cache over a host tier with every row, which hits a share of the lookups with so many rows.
-func (p *planner) cachedSpread(hit float64, rows int64, stored float64) spread {
+// cachedMS is what the mean batch of a phase is predicted to take with a cache over a host tier with every row, which hits a share of the lookups with so many rows.
+func (p *planner) cachedMS(ph *phase, codec string, ratio, hit float64, rows int64) float64 {
 	t := p.base.table
-	return spread{hit, 1 - hit, float64(int64(t.Rows)-rows) * float64(t.RowBytes), float64(t.Bytes()), stored}
+	return p.milliseconds(ph, codec, ratio, spread{hit, 1 - hit, float64(int64(t.Rows)-rows) * float64(t.RowBytes), float64(t.Bytes()), float64(t.RowBytes) / ratio})
 }
 
 // predict fills in the predicted times of batches.
@@ -156,7 +191,7 @@ func (p *planner) predict(res *PlanResult) {
 	t := p.base.table
 	table := float64(t.Bytes())
 	for i := range p.phases {
-		ph := &p.phases[i]
+		ph := p.phases[i]
 		plain := gpu.Uncached{Rows: ph.rows, RowBytes: t.RowBytes, TableBytes: table, Captured: ph.captured()}
 		times := BatchTimes{Device: p.model.Device, Phase: ph.name, Rows: ph.rows, UnsortedMS: 1e3 * p.model.Uncached(plain)}
 		plain.Sorted = true
@@ -170,13 +205,12 @@ func (p *planner) predict(res *PlanResult) {
 	}
 	for i := range res.Plans {
 		plan := &res.Plans[i]
-		if !p.model.Knows(plan.ChosenCodec) {
+		if !p.model.Knows(plan.ChosenCodec) || p.cfg.Layout == BuddyLayout {
 			continue
 		}
 		var all []float64
 		for k := range p.phases {
-			stored := float64(t.RowBytes) / plan.CompressionRatio
-			all = append(all, p.milliseconds(&p.phases[k], plan.ChosenCodec, plan.CompressionRatio, p.cachedSpread(plan.PredictedHitRatio, plan.Rows, stored)))
+			all = append(all, p.cachedMS(p.phases[k], plan.ChosenCodec, plan.CompressionRatio, plan.PredictedHitRatio, plan.Rows))
 		}
 		if plan.PredictedBatchMS = &all[0]; len(all) > 1 {
 			plan.PhaseMS = all

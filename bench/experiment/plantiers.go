@@ -2,13 +2,19 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
 
+	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // TiersConfig asks a plan what of a table in pages would lie where.
@@ -107,35 +113,52 @@ func (p *PlannedTiers) times(d *sim.Drive, rate, lookups float64) {
 	}
 }
 
-// tiersOf returns what a cache with so many entries of the curve does with a table in pages and so much host memory, in a phase.
-func (p *planner) tiersOf(ctx context.Context, m *tierModel, ph *phase, codec string, rowNanos float64, memory int64) (PlannedTiers, error) {
-	one, err := m.within(ctx, memory, learnFrom(ctx, ph.measured, ph.first, ph.last))
-	one.Phase = ph.name
-	if one.ResidentMS = rowNanos * ph.rows / 1e6; p.model != nil && p.model.Knows(codec) {
-		rest := float64(memory - m.index())
-		one.ResidentMS = p.milliseconds(ph, codec, m.s.ratio, spread{1 - one.HostRatio, one.HostRatio, rest, rest, float64(m.rowBytes) / m.s.ratio})
+// asked says whether a plan is to say anything of tiers.
+func (c *TiersConfig) asked() bool { return len(c.HostMemories) > 0 || c.RowsPerSecond > 0 }
+
+// tiersOf opens a cache of a table in pages, with so much host memory, and reads the batches of a phase.
+func (p *planner) tiersOf(ctx context.Context, t trial, host int64, phase int) (PlannedTiers, *outcome, error) {
+	t.host, t.phase = host, phase
+	ph := p.phases[phase]
+	one := PlannedTiers{HostMemory: host, Phase: ph.name}
+	table, scale := p.base.table, p.small.scale
+	if least := transfer.LeastPart(int64(table.Rows), table.RowBytes); host < least {
+		return one, nil, fmt.Errorf("--host-memory (%d B) must be at least %d B: the indexes of %d rows, and three rows", host, least, table.Rows)
+	}
+	o, err := p.try(ctx, t)
+	if err != nil {
+		return one, nil, err
+	}
+	one.SlabRows, one.SlabBytes = o.rows, o.payload
+	one.HostRows, one.HostBytes = o.tiers.HostRows*scale, o.tiers.HostBytes*scale
+	one.SlabRatio, one.ColdRatio = o.HitRatio, o.absent
+	one.HostRatio = max(0, 1-one.SlabRatio-one.ColdRatio)
+	one.RowsRead, one.PagesRead, one.BytesRead = o.rowsRead, o.pagesRead, o.bytesRead
+	one.SlabBytesRead = ph.rows * one.SlabRatio * ratio(one.SlabBytes, one.SlabRows)
+	one.HostBytesRead = ph.rows * one.HostRatio * ratio(one.HostBytes, one.HostRows)
+	pagesOf := p.packed[t.codec].Paged()
+	one.PagesBytes, one.IndexBytes = pagesOf.PageTotal*scale, 8*int64(table.Rows)
+	one.ResidentMS = o.rowNanos * ph.rows / 1e6
+	if p.model != nil && p.model.Knows(o.Codec) {
+		rest := float64(max(0, host-one.IndexBytes))
+		one.ResidentMS = p.milliseconds(ph, o.Codec, o.ratio, spread{1 - one.HostRatio, one.HostRatio, rest, rest, float64(table.RowBytes) / o.ratio})
 	}
 	one.times(&p.cfg.Tiers.Cold, p.cfg.Tiers.RowsPerSecond, ph.rows)
-	return one, err
+	return one, o, nil
 }
 
 // tiers adds to a plan what lies where.
-func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan, entries int64) error {
+func (p *planner) tiers(ctx context.Context, plan *Plan, of *outcome) error {
 	t := &p.cfg.Tiers
-	if len(t.HostMemories) == 0 && t.RowsPerSecond == 0 {
+	if !t.asked() || of.lookups == 0 {
 		return nil
 	}
-	m, err := p.tierModel(ctx, s, c)
-	if err != nil {
-		return err
-	}
-	m.slab = entries
+	with := trial{policy: plan.Policy, codec: plan.Codec, budget: plan.BudgetBytes}
 	// at returns all phases, and whether they reach the rate.
 	at := func(memory int64) (all []PlannedTiers, reached bool, err error) {
 		reached = true
-		for i := range p.phases {
-			ph := &p.phases[i]
-			one, err := p.tiersOf(ctx, m, ph, plan.ChosenCodec, plan.PredictedRowNS, memory)
+		for i, ph := range p.phases {
+			one, _, err := p.tiersOf(ctx, with, memory, i)
 			if err != nil {
 				return nil, false, err
 			}
@@ -143,11 +166,13 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan, ent
 		}
 		return all, reached, nil
 	}
-	whole := m.least() + s.slots*ringShare/(ringShare-1) + ringShare*ringShare
+	table := p.base.table
+	least := p.leastHost()
+	whole := least + int64(float64(table.Bytes())/max(1, of.ratio)*5/4)
 	memories := t.memories()
 	if len(memories) == 0 {
 		for _, part := range []int64{8, 4, 2, 1} {
-			memories = append(memories, max(m.least(), whole/part))
+			memories = append(memories, max(least, whole/part))
 		}
 	}
 	for _, memory := range memories {
@@ -160,10 +185,10 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan, ent
 	if t.RowsPerSecond == 0 || !t.Cold.Known() {
 		return nil
 	}
-	low, high := m.least(), whole
+	low, high := least, whole
 	_, reached, err := at(high)
 	plan.LeastHost = &PlannedHost{high, reached}
-	for err == nil && reached && high-low > high/200 {
+	for err == nil && reached && high-low > high/20 {
 		var enough bool
 		middle := low + (high-low)/2
 		if _, enough, err = at(middle); enough {
@@ -174,6 +199,117 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan, ent
 	}
 	plan.LeastHost.Bytes = high
 	return err
+}
+
+// leastHost is host memory that a cache of the table in pages opens with: some more than that of the indexes.
+func (p *planner) leastHost() int64 {
+	rows, rowBytes := int64(p.base.table.Rows), p.base.table.RowBytes
+	page, _ := p.cfg.Tiers.pageBytes()
+	count := (rows*int64(rowBytes) + int64(page) - 1) / int64(page) * 2
+	least := transfer.LeastPart(rows, rowBytes) + pages.IndexMemory(rows, rowBytes, count)
+	if p.cfg.Tiers.Order != "" {
+		least += 4 * rows
+	}
+	return least + p.small.scale*(64<<10)
+}
+
+// inPages returns the table packed into pages of a temporary folder, unless it lies in pages as it is.
+func (p *planner) inPages(ctx context.Context, codec string) (*dataset.Table, error) {
+	t := p.tables[0]
+	if p.packed[codec] == nil && t.Paged() != nil {
+		p.packed[codec] = t
+	}
+	if p.packed[codec] != nil {
+		return p.packed[codec], nil
+	}
+	p.base.progress.Stage("packing ("+codec+")", 0)
+	order, err := p.order(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.folder == "" {
+		if p.folder, err = os.MkdirTemp("", "tensorcache-plan-"); err != nil {
+			return nil, err
+		}
+	}
+	dir := filepath.Join(p.folder, codec)
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	page, _ := p.cfg.Tiers.pageBytes()
+	o := pages.PackOptions{Name: "table", DType: t.DType, Codec: codec, PageBytes: page, Order: order, Seed: p.cfg.Seed, Stage: pages.StageNone.String()}
+	if _, err := pages.Pack(ctx, func() (pages.Source, error) { return &rowsSource{t, 0}, nil }, w, o); err != nil {
+		return nil, err
+	}
+	p.packed[codec], err = dataset.Load(dir)
+	return p.packed[codec], err
+}
+
+// rowsSource gives the rows of a table in memory to pages.Pack.
+type rowsSource struct {
+	t    *dataset.Table
+	next int
+}
+
+func (s *rowsSource) Rows() int     { return s.t.Rows }
+func (s *rowsSource) RowBytes() int { return s.t.RowBytes }
+func (s *rowsSource) Close() error  { return nil }
+
+func (s *rowsSource) Read(dst []byte) (int, error) {
+	if s.next == s.t.Rows {
+		return 0, io.EOF
+	}
+	n := copy(dst, s.t.Data[s.next*s.t.RowBytes:]) / s.t.RowBytes
+	s.next += n
+	return n, nil
+}
+
+func (s *rowsSource) ReadFrom(row int64, dst []byte) error {
+	copy(dst, s.t.Data[row*int64(s.t.RowBytes):])
+	return nil
+}
+
+// order returns the rows in the order of --order, nil for that of their numbers.
+func (p *planner) order(ctx context.Context) ([]uint32, error) {
+	text, ph := p.cfg.Tiers.Order, p.phases[0]
+	whole, rows := int64(p.base.table.Rows), p.tables[0].Rows
+	counts := make([]uint32, rows)
+	switch {
+	case text == "":
+		return nil, nil
+	case text == "degree" && p.base.graph == nil:
+		return nil, errors.New("--order degree needs a graph")
+	case text == "degree":
+		for row, n := range p.base.graph.InDegrees() {
+			if small, ok := p.small.row(int64(row), whole); ok {
+				counts[small] = uint32(n)
+			}
+		}
+	case text == "frequency":
+		for _, of := range learnFrom(ctx, ph.training, ph.trainFirst, ph.trainLast) {
+			for _, row := range of {
+				counts[row]++
+			}
+		}
+	default:
+		listed, err := readIDs(text, int(whole), p.cfg.Force)
+		if err != nil {
+			return nil, fmt.Errorf("--order (degree, frequency or a file): %w", err)
+		}
+		var kept []int64
+		for _, row := range listed {
+			if small, ok := p.small.row(row, whole); ok {
+				kept = append(kept, small)
+			}
+		}
+		order, err := pages.OrderOf(kept, int64(rows))
+		if err != nil {
+			return nil, fmt.Errorf("--order (%s): %w", text, err)
+		}
+		return order, nil
+	}
+	return pages.OrderByCount(counts), ctx.Err()
 }
 
 // memories returns HostMemories in bytes.

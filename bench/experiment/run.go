@@ -572,45 +572,11 @@ func (r *run) open(ctx context.Context, codec, tier string) (c *cache.Cache, err
 func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify bool) (*measurement, error) {
 	m := &measurement{device: c.DeviceInfo(0), devices: c.Devices()}
 
-	whole := context.WithoutCancel(ctx) // a batch is measured or not
-	var out []byte
-	batches := 0
-	gather := func(rows []int64, verify bool) (took time.Duration, err error) {
-		m.ids += int64(len(rows))
-		for t, part := range r.parts(rows) {
-			table := r.all()[t]
-			n := len(part) * table.RowBytes
-			m.bytes += int64(n)
-			if r.cfg.Pooled {
-				if took, err = r.gatherPooled(whole, c, part, &out, verify); err != nil {
-					return 0, err
-				}
-				continue
-			}
-			if n > cap(out) {
-				out = make([]byte, n+n/4)
-			}
-			out = out[:n]
-			start := time.Now()
-			if err := c.Gather(whole, cache.Request{Table: t, Rows: part, Out: out}); err != nil {
-				return 0, err
-			}
-			took += time.Since(start)
-			if verify {
-				if err := r.verify(table, part, out, r.bound(t)); err != nil {
-					return 0, err
-				}
-			}
-		}
-		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
-			err = c.Refresh(whole)
-		}
-		return took, err
-	}
-	if err := r.warmUp(ctx, func(rows []int64) error { _, err := gather(rows, false); return err }); err != nil {
+	read := r.reader(ctx, c)
+	if err := r.warmUp(ctx, read.batch); err != nil {
 		return nil, err
 	}
-	m.ids, m.bytes = 0, 0
+	read.ids, read.bytes = 0, 0
 	before, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -630,7 +596,7 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 		if err := ahead(i); err != nil {
 			return nil, err
 		}
-		took, err := gather(rows, verify)
+		took, err := read.gather(rows, verify)
 		if err != nil {
 			return nil, err
 		}
@@ -652,12 +618,66 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 	if r.cfg.Closing != nil {
 		r.cfg.Closing()
 	}
-	m.batches = len(times)
+	m.batches, m.ids, m.bytes = len(times), read.ids, read.bytes
 	m.speed = newSpeed(times, m.ids, m.bytes)
 	if m.batches < r.last-r.first {
 		return m, ctx.Err()
 	}
 	return m, nil
+}
+
+// reader reads batches through a cache, and refreshes it as often as the config says.
+type reader struct {
+	*run
+	ctx     context.Context // not canceled within a batch, which is read or not
+	c       *cache.Cache
+	out     []byte
+	batches int
+	ids     int64
+	bytes   int64 // of output
+}
+
+func (r *run) reader(ctx context.Context, c *cache.Cache) *reader {
+	return &reader{run: r, ctx: context.WithoutCancel(ctx), c: c}
+}
+
+func (r *reader) batch(rows []int64) error {
+	_, err := r.gather(rows, false)
+	return err
+}
+
+// gather reads a batch, and returns how long that took.
+func (r *reader) gather(rows []int64, verify bool) (took time.Duration, err error) {
+	r.ids += int64(len(rows))
+	for t, part := range r.parts(rows) {
+		table := r.all()[t]
+		n := len(part) * table.RowBytes
+		r.bytes += int64(n)
+		if r.cfg.Pooled {
+			if took, err = r.gatherPooled(r.ctx, r.c, part, &r.out, verify); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if n > cap(r.out) {
+			r.out = make([]byte, n+n/4)
+		}
+		r.out = r.out[:n]
+		start := time.Now()
+		if err := r.c.Gather(r.ctx, cache.Request{Table: t, Rows: part, Out: r.out}); err != nil {
+			return 0, err
+		}
+		took += time.Since(start)
+		if verify {
+			if err := r.verify(table, part, r.out, r.bound(t)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if r.batches++; r.cfg.every() != 0 && r.batches%r.cfg.every() == 0 {
+		err = r.c.Refresh(r.ctx)
+	}
+	return took, err
 }
 
 // prefetcher returns what is called before batch i: it prefetches those that follow, as a loader that samples ahead does.

@@ -95,7 +95,7 @@ func (c *Config) Several() bool {
 // oneTable is the error of several names where one table is taken.
 func (c *Config) oneTable() error {
 	if c.Several() {
-		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+		return fmt.Errorf("--features (%s) names several tables, which only run and plan take", c.Features)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // Planned is what plan --json printed.
@@ -19,7 +20,7 @@ func validPlan(p *experiment.PlanResult) error {
 	}
 	for i := range p.Plans {
 		one := &p.Plans[i]
-		err := experiment.CheckRanges(experiment.Positive("compression_ratio", one.CompressionRatio), experiment.Positive("budget_bytes", one.BudgetBytes), experiment.Share("predicted_hit_ratio", one.PredictedHitRatio))
+		err := experiment.CheckRanges(experiment.Positive("budget_bytes", one.BudgetBytes), experiment.Share("predicted_hit_ratio", one.PredictedHitRatio))
 		if err != nil {
 			return fmt.Errorf("plan %d: %w", i, err)
 		}
@@ -41,12 +42,13 @@ func planTables(r *Results) section {
 		ID: "plans", Title: "Plans", Missing: "Plans: there is no output of plan --json.",
 		Lead: "What a hit rate takes, and which layout a machine is to have: cached (a cache over host memory that holds every row), resident (all rows on the GPU), or tiers (a cache over host memory over pages). Times are predicted.",
 	}
+	var curves []curve
 	for i := range r.Plans {
 		p := &r.Plans[i]
 		for k := range p.Placements {
 			s.Tables = append(s.Tables, placementTable(p.File, &p.Placements[k]))
 		}
-		t := newTableView(fmt.Sprintf("%s: %s rows of %s B, hit rate %s", p.File, count(p.Table.Rows), count(int64(p.Table.RowBytes)), percent(p.Target)), "policy", planColumns)
+		t := newTableView(fmt.Sprintf("%s: %s rows%s. %s", p.File, count(p.Table.Rows), tableForm(&p.Table), p.Verdict), "policy", planColumns)
 		t.Header = append(t.Header[:1], append([]string{"codec"}, t.Header[1:]...)...)
 		t.Texts = 2
 		for j := range p.Plans {
@@ -55,10 +57,18 @@ func planTables(r *Results) section {
 			t.Rows = append(t.Rows, append([]entry{row[0], {Text: one.ChosenCodec}}, row[1:]...))
 		}
 		s.Tables = append(s.Tables, t)
+		if len(p.Answers) > 0 {
+			c := curve{id: "plan-curve", chart: p.File, name: p.Answers[0].Policy, file: p.File, size: byBytes.named("GPU memory")}
+			for _, point := range p.Curve {
+				c.points = append(c.points, sim.CurvePoint{CacheBytes: point.BudgetBytes, MissRatio: 1 - point.HitRatio})
+			}
+			curves = append(curves, c)
+		}
 		if tiers := tierTable(p); len(tiers.Rows) > 0 {
 			s.Tables = append(s.Tables, tiers)
 		}
 	}
+	s.Charts = curveCharts(curves)
 	return s
 }
 
@@ -90,11 +100,14 @@ func tierTable(p *Planned) tableView {
 }
 
 var planColumns = []column[experiment.Plan]{
+	{"target", func(x *experiment.Plan) float64 { return x.TargetHit }, percent},
 	{"ratio", func(x *experiment.Plan) float64 { return x.CompressionRatio }, decimals},
 	{"rows", func(x *experiment.Plan) float64 { return float64(x.Rows) }, wholeCount},
 	{"budget", func(x *experiment.Plan) float64 { return float64(x.BudgetBytes) }, wholeBytes},
 	{"total", func(x *experiment.Plan) float64 { return float64(x.TotalBytes) }, wholeBytes},
-	{"predicted hits", func(x *experiment.Plan) float64 { return x.PredictedHitRatio }, percent},
+	{"planned hits", func(x *experiment.Plan) float64 { return x.PredictedHitRatio }, percent},
+	{"low", func(x *experiment.Plan) float64 { return x.HitLow }, percent},
+	{"high", func(x *experiment.Plan) float64 { return x.HitHigh }, percent},
 	{"ns/row", func(x *experiment.Plan) float64 { return x.PredictedRowNS }, decimals},
 }
 

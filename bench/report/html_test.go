@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/sim"
@@ -52,11 +53,14 @@ func examplePlan() *experiment.PlanResult {
 	var p experiment.PlanResult
 	p.Table.Name, p.Table.Rows, p.Table.RowBytes, p.Target, p.Devices, p.GPUMemory = "generated", 96e6, 264, 0.45, 1, 5<<30
 	p.Workload.Kind, p.Workload.Batches, p.Workload.Lookups, p.SampledRows = "ngram", 362, 2964576, 16384
+	p.Verdict = "1.1 GB gives 45 % (44 to 46 %); more than 9 GB buys nothing"
+	p.Answers = []experiment.Answer{{TargetHit: 0.45, Reached: true, Policy: "static-freq", PlanPoint: experiment.PlanPoint{BudgetBytes: 11e8, Codec: "ibp4", HitRatio: 0.45, HitLow: 0.44, HitHigh: 0.46}}}
+	p.Curve = []experiment.PlanPoint{{BudgetBytes: 1e8, Codec: "ibp4", HitRatio: 0.2}, p.Answers[0].PlanPoint, {BudgetBytes: 9e9, Codec: "none", HitRatio: 0.81}}
 	p.Batch = &experiment.BatchTimes{Device: "a GPU", Phase: "decode", Rows: 8189, UncachedMS: 0.241, UnsortedMS: 0.244, ResidentMS: 0.012}
 	p.Phases = []experiment.BatchTimes{*p.Batch, {Device: "a GPU", Phase: "prefill", Rows: 247048, UncachedMS: 5.35, UnsortedMS: 7.23, ResidentMS: 0.059}}
 	decode := 0.145
 	p.Plans = []experiment.Plan{{
-		Policy: "static-freq", Codec: "ibp4", ChosenCodec: "ibp4", CompressionRatio: 1.109, Method: experiment.Exact, Reached: true, Rows: 4395776, BudgetBytes: 11e8, TotalBytes: 12e8, PredictedHitRatio: 0.45,
+		Policy: "static-freq", Codec: "ibp4", ChosenCodec: "ibp4", CompressionRatio: 1.109, TargetHit: 0.45, HitLow: 0.44, HitHigh: 0.46, Reached: true, Rows: 4395776, BudgetBytes: 11e8, TotalBytes: 12e8, PredictedHitRatio: 0.45,
 		PredictedRowNS: 5.3, PredictedBatchMS: &decode, PhaseMS: []float64{decode, 1.005}, GPU: &experiment.GPUPlan{Fits: true, HitRatio: 0.546},
 		Tiers: []experiment.PlannedTiers{
 			{HostMemory: 16 << 30, Phase: "decode", HostRows: 57405874, SlabRatio: 0.4526, HostRatio: 0.3646, ColdRatio: 0.1829, PagesRead: 1496, BytesRead: 6.1e6, SlabBytesRead: 1.7e6, HostBytesRead: 1.3e6, ResidentMS: 0.099, ColdMS: 18.1, BatchMS: 18.2, PrefetchedMS: 18.1},
@@ -85,11 +89,18 @@ func TestPlan_Text(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{
-		"lengths    of 16,384 rows", "ms/decode", "ms/prefill", "1.005", "cached: least time: decode 0.122 ms, prefill 0.869 ms", "ms/prefill of 247,048", "takes 24 GB of each device", "54.60 % hit",
-		"ms/decode: predicted for 8,189 rows on an a GPU; without a cache 0.244, 0.241 with the rows in the order of their addresses; with the whole table on the GPU 0.012", "pages/batch", "42,494",
+		"in small   16,384 of the rows", "1.1 GB gives 45 % (44 to 46 %); more than 9 GB buys nothing", "████████████████████████████████████████ ", "ms/decode", "ms/prefill", "1.005", "cached: least time: decode 0.122 ms, prefill 0.869 ms", "ms/prefill of 247,048", "takes 24 GB of each device", "54.60 % hit",
+		"ms/decode: predicted for 8,189 rows on an a GPU;", "without a cache 0.244, 0.241 in the order of addresses; whole table on the GPU 0.012", "pages/batch", "42,494",
 	} {
 		if !strings.Contains(b.String(), text) {
 			t.Errorf("no %q in\n%s", text, &b)
+		}
+	}
+	answers, curve, _ := strings.Cut(b.String(), "hit rate by GPU memory")
+	curve, _, _ = strings.Cut(curve, "\n\n") // the tables of tiers and layouts are wider
+	for line := range strings.Lines(answers + curve) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func packedLines(out *printer, p *experiment.Packed) {
 	out.line("table", "%s: %s rows of %s B (%s), %s", p.Name, count(p.Rows), count(int64(p.RowBytes)), p.DType, bytesOf(p.Rows*int64(p.RowBytes)))
 	codec := p.Codec
 	if p.Choice != nil {
-		codec += ", picked by auto: " + p.Choice.Reason
+		codec += ", picked by auto for " + p.Choice.Machine + ": " + p.Choice.Reason
 	}
 	out.line("codec", "%s", codec)
 	out.line("stored", "%s, %s rows raw", bytesOf(p.StoredBytes), count(p.RawRows))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -12,63 +13,120 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
-// Plan prints how many bytes each policy and codec need.
+// Plan prints the verdict, then what each policy and codec needs, and what budgets hit.
 func Plan(w io.Writer, p *experiment.PlanResult) error {
 	out := &printer{w: w}
-	out.line("table", "%s: %s rows of %s B, %s", p.Table.Name, count(p.Table.Rows), count(int64(p.Table.RowBytes)), bytesOf(p.Table.Rows*int64(p.Table.RowBytes)))
-	out.line("workload", "%s, %s, %s lookups of %s rows; trained on %s", p.Workload.Kind, plural(p.Workload.Batches, "batch", "batches"),
-		count(p.Workload.Lookups), count(p.Workload.Rows), plural(p.Workload.TrainingBatches, "batch", "batches"))
-	if p.SampledRows > 0 {
-		out.line("lengths", "of %s rows", count(int64(p.SampledRows)))
+	out.printf("%s\n\n", p.Verdict)
+	out.line("table", "%s: %s rows%s", p.Table.Name, count(p.Table.Rows), tableForm(&p.Table))
+	for _, t := range p.Tables {
+		out.line("", "%s: %s rows%s", t.Name, count(t.Rows), tableForm(&t))
 	}
-	out.line("target", "hit rate %s\n", percent(p.Target))
+	if p.SampledRows > 0 {
+		out.line("in small", "%s of the rows, and a cache as much smaller, stand for all", count(p.SampledRows))
+	}
+	work := &p.Workload
+	out.line("lookups", "%s: learned from %s in %s, judged by %s of %s rows in %s", work.Kind, count(work.TrainingLookups), plural(work.TrainingBatches, "batch", "batches"),
+		count(work.Lookups), count(work.Rows), plural(work.Batches, "batch", "batches"))
+	if g := work.Generated; g != nil {
+		out.line("", "generated: %s", g.Distribution)
+	}
+	if work.RefreshBatches > 0 {
+		out.line("refresh", "every %s", plural(work.RefreshBatches, "batch", "batches"))
+	}
+	out.printf("\n")
+	out.planAnswers(p)
+	out.planMemory(p)
+	out.planCurve(p)
+	out.planResident(p)
+	if len(p.Plans) > 0 && len(p.Plans[0].Tiers) > 0 {
+		out.planTiers(p)
+	}
+	for i := range p.Placements {
+		out.placement(&p.Placements[i])
+	}
+	return out.err
+}
 
-	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "reserve", "total", "predicted", "ns/row"}
-	batches := p.Phases
+// tableForm says how long the rows of a table are, unless it is several.
+func tableForm(t *experiment.TableInfo) string {
+	if t.RowBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %s B (%s), %s", count(int64(t.RowBytes)), t.DType, bytesOf(t.Rows*int64(t.RowBytes)))
+}
+
+func (p *printer) planAnswers(r *experiment.PlanResult) {
+	header := []any{"policy", "codec", "ratio", "target", "GPU memory", "rows", "planned", "low", "high"}
+	checked := false
+	for i := range r.Plans {
+		checked = checked || r.Plans[i].MeasuredHitRatio != nil
+	}
+	if checked {
+		header = append(header, "seen")
+	}
+	t := newTable(header...)
+	alignLeft(t, 2)
+	unreached := false
+	for i := range r.Plans {
+		plan := &r.Plans[i]
+		target := wholePercent(plan.TargetHit)
+		if !plan.Reached {
+			target, unreached = "< "+target, true
+		}
+		row := table.Row{
+			plan.Policy, cut(plan.ChosenCodec, 12), fmt.Sprintf("%.2f", plan.CompressionRatio), target, bytesOf(plan.BudgetBytes), count(plan.Rows), percent(plan.PredictedHitRatio),
+			percent(plan.HitLow), percent(plan.HitHigh),
+		}
+		if m := plan.MeasuredHitRatio; m != nil {
+			row = append(row, percent(*m))
+		}
+		t.AppendRow(row)
+	}
+	p.printf("%s\n", t.Render())
+	p.printf("planned: of all the lookups judged by; low, high: of the worst and the best eighth of them\n")
+	if checked {
+		p.printf("seen: a cache of that budget was opened, over the whole table\n")
+	}
+	if unreached {
+		p.printf("<: no budget reaches the target; this one hits most\n")
+	}
+	if r.Devices > 1 {
+		p.printf("GPU memory is of each of %d devices\n", r.Devices)
+	}
+}
+
+// cut shortens a text to so many letters.
+func cut(text string, n int) string {
+	if len(text) > n {
+		return text[:n-1] + "…"
+	}
+	return text
+}
+
+func wholePercent(share float64) string { return fmt.Sprintf("%.4g %%", 100*share) }
+
+// planMemory prints what the caches take beside their budgets, and how long their batches take on a GPU.
+func (p *printer) planMemory(r *experiment.PlanResult) {
+	header := []any{"policy", "codec", "target", "in all", "ns/row"}
+	batches := r.Phases
 	for _, b := range batches {
 		header = append(header, "ms/"+b.Phase)
 	}
-	if len(batches) == 0 {
-		header = append(header, "ms/batch")
-		if p.Batch != nil {
-			batches = []experiment.BatchTimes{*p.Batch}
-		}
+	if len(batches) == 0 && r.Batch != nil {
+		header, batches = append(header, "ms/batch"), []experiment.BatchTimes{*r.Batch}
 	}
-	checked, unreached, simulated := false, false, false
-	for _, plan := range p.Plans {
-		checked = checked || plan.MeasuredHitRatio != nil
+	if r.GPUMemory > 0 {
+		header = append(header, "fits", "all of it")
 	}
-	if checked {
-		header = append(header, "measured", "difference")
-	}
-	if p.GPUMemory > 0 {
-		header = append(header, "fits", "all memory")
-	}
-	header = append(header, "")
 	t := newTable(header...)
 	alignLeft(t, 2)
-	for _, plan := range p.Plans {
-		codec := plan.Codec
-		if plan.ChosenCodec != codec {
-			codec += " (" + plan.ChosenCodec + ")"
-		}
-		note := ""
-		if plan.Method == experiment.Simulated {
-			note, simulated = "simulated", true
-		}
-		predicted := percent(plan.PredictedHitRatio)
-		if !plan.Reached {
-			predicted, unreached = "≤ "+predicted, true
-		}
+	for i := range r.Plans {
+		plan := &r.Plans[i]
 		row := table.Row{
-			plan.Policy, codec, fmt.Sprintf("%.3f", plan.CompressionRatio), count(plan.Rows), bytesOf(plan.BudgetBytes), bytesOf(plan.MetadataBytes),
-			bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), predicted, fmt.Sprintf("%.1f", plan.PredictedRowNS),
+			plan.Policy, cut(plan.ChosenCodec, 12), wholePercent(plan.TargetHit), bytesOf(plan.TotalBytes), fmt.Sprintf("%.1f", plan.PredictedRowNS),
 		}
-		for i := range max(1, len(p.Phases)) {
-			row = append(row, phaseMS(&plan, i))
-		}
-		if m := plan.MeasuredHitRatio; m != nil {
-			row = append(row, percent(*m), fmt.Sprintf("%+.2f", math.Round(1e4*(plan.PredictedHitRatio-*m))/100+0))
+		for i := range batches {
+			row = append(row, phaseMS(plan, i))
 		}
 		if g := plan.GPU; g != nil {
 			fits := "no"
@@ -77,35 +135,38 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 			}
 			row = append(row, fits, percent(g.HitRatio))
 		}
-		t.AppendRow(append(row, note))
+		t.AppendRow(row)
 	}
-	out.printf("%s\n", t.Render())
-	out.planResident(p)
-	if len(p.Plans) > 0 && len(p.Plans[0].Tiers) > 0 {
-		out.planTiers(p)
+	p.printf("\n%s\n", t.Render())
+	if len(r.Plans) > 0 {
+		p.printf("in all: GPU memory, codec tables and index (first: %s), and %s for batches under way\n", bytesOf(r.Plans[0].BesideBytes), bytesOf(r.Plans[0].ReserveBytes))
 	}
-	for i := range p.Placements {
-		out.placement(&p.Placements[i])
-	}
-	out.printf("total = budget + beside (codec tables, index) + reserve (for batches under way)\n")
-	out.printf("ns/row: predicted time of hits and misses on a GPU, which policies minimise\n")
+	p.printf("ns/row: predicted time of hits and misses on a GPU, which policies minimise\n")
 	for _, b := range batches {
-		out.printf("%s: predicted for %s rows on an %s; without a cache %.3f, %.3f with the rows in the order of their addresses; with the whole table on the GPU %.3f\n",
-			"ms/"+cmp.Or(b.Phase, "batch"), count(int64(b.Rows+0.5)), b.Device, b.UnsortedMS, b.UncachedMS, b.ResidentMS)
+		p.printf("%s: predicted for %s rows on an %s;\n", "ms/"+cmp.Or(b.Phase, "batch"), count(int64(b.Rows+0.5)), b.Device)
+		p.printf("  without a cache %.3f, %.3f in the order of addresses; whole table on the GPU %.3f\n", b.UnsortedMS, b.UncachedMS, b.ResidentMS)
 	}
-	if p.Devices > 1 {
-		out.printf("budget, beside and reserve are of each of %d devices, the others of all\n", p.Devices)
+	if r.GPUMemory > 0 {
+		p.printf("all of it: what a cache hits that takes what %s a device leave\n", humanize.IBytes(uint64(r.GPUMemory)))
 	}
-	if simulated {
-		out.printf("simulated: begins empty and follows the accesses, as run --cold\n")
+}
+
+// planCurve draws the hit rate over the budget.
+func (p *printer) planCurve(r *experiment.PlanResult) {
+	if len(r.Curve) < 2 {
+		return
 	}
-	if unreached {
-		out.printf("≤: no size reaches the target; this is the best\n")
+	const width = 50
+	p.printf("\nhit rate by GPU memory, %s\n", r.Answers[0].Policy)
+	last := int64(0)
+	for i, point := range r.Curve {
+		if point.BudgetBytes < last+last/8 && i < len(r.Curve)-1 {
+			continue
+		}
+		last = point.BudgetBytes
+		bar := strings.Repeat("█", int(math.Round(width*point.HitRatio)))
+		p.printf("%10s  %-*s %9s  %s\n", bytesOf(point.BudgetBytes), width, bar, percent(point.HitRatio), cut(point.Codec, 12))
 	}
-	if p.GPUMemory > 0 {
-		out.printf("all memory: predicted with what %s a device leave for the budget\n", humanize.IBytes(uint64(p.GPUMemory)))
-	}
-	return out.err
 }
 
 // phaseMS prints the time of a plan's batches in a phase.
@@ -119,46 +180,34 @@ func phaseMS(p *experiment.Plan, phase int) string {
 	return ""
 }
 
+// planResident prints the table as a resident one with each codec, beside a cache of the first policy.
+func (p *printer) planResident(r *experiment.PlanResult) {
+	t := newTable("resident", "slot", "longer", "gain", "budget", "host", "ns/row", "cached ns/row", "faster")
+	alignLeft(t, 1)
+	seen := map[string]bool{}
+	var why []string
+	for i := range r.Plans {
+		plan := &r.Plans[i]
+		one := plan.Resident
+		if one == nil || seen[plan.Codec] {
+			continue
+		}
+		seen[plan.Codec] = true
+		t.AppendRow(table.Row{
+			plan.Codec, fmt.Sprintf("%d B", one.TargetBytes), percent(one.OverflowRatio), fmt.Sprintf("%.2f", one.CapacityGain), bytesOf(one.BudgetBytes), bytesOf(one.BuddyBytes),
+			fmt.Sprintf("%.2f", one.PredictedRowNS), fmt.Sprintf("%.2f", one.CachedRowNS), one.Faster,
+		})
+		why = append(why, plan.Codec+": "+one.Why)
+	}
+	if len(seen) > 0 {
+		p.printf("\n%s\n%s\n", t.Render(), strings.Join(why, "\n"))
+	}
+}
+
 // slots names the length of slots, the mean of several.
 func slots(target, ranges int) string {
 	if ranges > 1 {
 		return fmt.Sprintf("%s B in %d ranges", count(int64(target)), ranges)
 	}
 	return count(int64(target)) + " B"
-}
-
-// skewOf prints the exponent from which on a cache is the faster one.
-func skewOf(border *float64) string {
-	switch {
-	case border == nil:
-		return "none"
-	case *border == 0:
-		return "any"
-	}
-	return fmt.Sprintf("%.2f", *border)
-}
-
-// planResident prints the table as a resident one with each codec, beside a cache of the first policy.
-func (p *printer) planResident(r *experiment.PlanResult) {
-	t := newTable("resident (run --layout buddy)", "slot", "longer", "gain", "budget", "host", "within", "ns/row", "cached ns/row", "faster", "cached from skew", "because")
-	alignLeft(t, 1)
-	seen := map[string]bool{}
-	for _, plan := range r.Plans {
-		one := plan.Resident
-		if one == nil || seen[plan.Codec] {
-			continue
-		}
-		seen[plan.Codec] = true
-		budget := bytesOf(one.BudgetBytes)
-		if !one.Fits {
-			budget += " (does not fit)"
-		}
-		t.AppendRow(table.Row{
-			plan.Codec, slots(one.TargetBytes, len(one.Ranges)), percent(one.OverflowRatio), fmt.Sprintf("%.2f", one.CapacityGain), budget, bytesOf(one.BuddyBytes), bytesOf(one.Within),
-			fmt.Sprintf("%.2f", one.PredictedRowNS), fmt.Sprintf("%.2f", one.CachedRowNS), one.Faster, skewOf(one.BorderSkew), one.Why,
-		})
-	}
-	if len(seen) > 0 {
-		p.printf("%s\n", t.Render())
-	}
 }

@@ -266,7 +266,11 @@ func reasons(r *experiment.Result) string {
 // chosen says which codec there is and, if it was picked, why.
 func chosen(r *experiment.Result) string {
 	if c := r.Cache.CodecChoice; c != nil {
-		return c.Codec + ", picked by auto: " + c.Reason
+		machine := c.Machine
+		if r.Device.Kind == "host" && machine != registry.ForProcessors {
+			machine += ", not for the processors that serve here"
+		}
+		return c.Codec + ", picked by auto for " + machine + ": " + c.Reason
 	}
 	return r.Cache.Codec
 }

@@ -7,8 +7,6 @@ package sim
 
 import (
 	"cmp"
-	"math"
-	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -26,17 +24,12 @@ type Stream struct {
 	Phase int
 	// Slot and Stored are the slot bytes and stored bytes of each row.
 	Slot, Stored []uint32
-	// Group is a number for rows that share a slot, of the same length, and 0 for others; nil if none do. Priced is then what policies see as the slot bytes of each row.
-	Group, Priced []uint32
 	// Cost is the time that lookups take. The zero value stands for that of admission.Problem.
 	Cost admission.Cost
 	// Capacity is the slot bytes of the cache.
 	Capacity int64
 	// MapBytes is that of admission.Problem: what policies count for the hashmap.
 	MapBytes int
-	// Entries is the number of rows that the cache's hashmap is made for. Rows that the policy does not rank are evicted in the
-	// order of that hashmap. Default 0: those of the highest numbers first.
-	Entries int64
 	// Graph is what was sampled; without one, policies that learn from it cannot run.
 	Graph *workload.Graph
 }
@@ -111,15 +104,7 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 	if err := p.Start(s.problem()); err != nil {
 		return nil, err
 	}
-	c := &cache{most: math.MaxInt, stream: s, admitted: make([]bool, len(s.Slot)), ranked: make([]uint32, len(s.Slot))}
-	if s.Group != nil {
-		groups := slices.Max(s.Group) + 1
-		c.members, c.wanted = make([]int, groups), make([]uint32, groups)
-	}
-	if s.Entries > 0 {
-		c.order = newMapOrder(s.Entries)
-		c.most = int(hashmap.Load * float64(hashmap.LayoutFor(s.Entries).Slots()))
-	}
+	c := &cache{stream: s, admitted: make([]bool, len(s.Slot)), ranked: make([]uint32, len(s.Slot))}
 	out := &Outcome{}
 	cursor := s.Batches.NewCursor()
 	sampled := uint64(o.Sampling * (1 << 32))
@@ -168,13 +153,9 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 
 func (s *Stream) problem() admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
-	priced := s.Slot
-	if s.Priced != nil {
-		priced = s.Priced
-	}
 	return admission.Problem{
 		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity, MapBytes: s.MapBytes, Costs: []admission.Cost{s.Cost},
-		SlotBytes:   func(key uint64) int { return int(priced[row(key)]) },
+		SlotBytes:   func(key uint64) int { return int(s.Slot[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.Stored[row(key)]) },
 	}
 }
@@ -184,151 +165,68 @@ type cache struct {
 	stream   *Stream
 	admitted []bool
 	count    int // of admitted rows
-	most     int // rows that the hashmap has room for
 	used     int64
 	cycle    uint32
-	ranked   []uint32  // the last cycle in which a row was ranked
-	order    *mapOrder // nil without Stream.Entries
-	members  []int     // admitted rows of each group
-	wanted   []uint32  // the last cycle in which a row of a group was to be cached
-}
-
-// group returns the group of a row, 0 if it has a slot of its own.
-func (c *cache) group(r int64) uint32 {
-	if c.stream.Group == nil {
-		return 0
-	}
-	return c.stream.Group[r]
-}
-
-// adds returns the slot bytes that the cache would have more with a row.
-func (c *cache) adds(r int64) int64 {
-	if g := c.group(r); g != 0 && c.members[g] > 0 {
-		return 0
-	}
-	return int64(c.stream.Slot[r])
-}
-
-// join notes that a row of a group, if it has one, is admitted, or with -1 is no more.
-func (c *cache) join(r int64, n int) {
-	if g := c.group(r); g != 0 {
-		c.members[g] += n
-	}
+	ranked   []uint32 // the last cycle in which a row was ranked
 }
 
 // refresh admits the prefix of the ranking that fits, as far as limit goes, best first, and evicts no more than that takes
 // and than evict allows: rows that are not ranked before rows that are, the worst first. It returns the slot bytes written.
 func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) {
 	c.cycle++
-	room, fits, entries := c.stream.Capacity, true, 0
+	room, fits := c.stream.Capacity, true
 	var newcomers, losers []int64 // losers: the last goes first
 	unseen := c.count             // admitted rows that the ranking has not come to
 	for key := range p.Rank() {
 		_, r := hashmap.SplitKey(key)
-		slot, g := int64(c.stream.Slot[r]), c.group(r)
-		shares := g != 0 && c.wanted[g] == c.cycle // it takes a place in the hashmap alone
-		if !fits && !c.admitted[r] && !shares {
+		slot := int64(c.stream.Slot[r])
+		if !fits && !c.admitted[r] {
 			continue
 		}
-		takes := shares && entries < c.most
-		if !shares {
-			if fits = fits && slot <= room; fits {
-				room -= slot
-				if g != 0 {
-					c.wanted[g] = c.cycle
-				}
-			}
-			takes = fits
-		}
-		if takes {
-			entries++
+		if fits = fits && slot <= room; fits {
+			room -= slot
 		}
 		switch {
 		case c.admitted[r]:
 			c.ranked[r] = c.cycle
 			unseen--
-			if !takes {
+			if !fits {
 				losers = append(losers, r)
 			}
-		case takes:
+		case fits:
 			newcomers = append(newcomers, r)
 		}
-		if !fits && unseen == 0 && c.members == nil {
+		if !fits && unseen == 0 {
 			break // the others do not matter
 		}
 	}
-	surplus := len(losers)
 	if unseen > 0 {
-		for r := range c.cached {
-			if c.ranked[r] != c.cycle {
-				losers = append(losers, r)
+		for r, in := range c.admitted {
+			if in && c.ranked[r] != c.cycle {
+				losers = append(losers, int64(r))
 			}
 		}
 	}
-	if c.order != nil {
-		slices.Reverse(losers[surplus:])
-	}
-	if c.members != nil { // the hashmap may have no room where the slots have
-		over := min(c.count+len(newcomers)-c.most, int(float64(evict)/float64(c.stream.Capacity)*float64(c.most)))
-		for ; over > 0 && len(losers) > 0; over-- {
-			c.evict(losers[len(losers)-1])
-			losers = losers[:len(losers)-1]
-		}
-	}
 	for _, r := range newcomers {
-		slot := c.adds(r)
+		slot := int64(c.stream.Slot[r])
 		if written+slot > limit {
 			break
 		}
 		for c.used+slot > c.stream.Capacity && len(losers) > 0 && evict > 0 {
 			l := losers[len(losers)-1]
 			losers = losers[:len(losers)-1]
-			if g := c.group(l); g != 0 && c.wanted[g] == c.cycle {
-				continue // its slot stays
-			}
-			evict -= c.evict(l)
-			slot = c.adds(r)
+			freed := int64(c.stream.Slot[l])
+			c.admitted[l] = false
+			c.count--
+			c.used, evict = c.used-freed, evict-freed
 		}
 		if c.used+slot > c.stream.Capacity {
-			if c.members != nil {
-				continue // others may find a slot of theirs
-			}
 			break
 		}
 		written += slot
-		if c.order != nil && !c.order.insert(r) {
-			continue
-		}
 		c.admitted[r] = true
-		c.join(r, 1)
 		c.count++
 		c.used += slot
 	}
 	return written
-}
-
-// evict evicts a row, and returns the slot bytes that it frees.
-func (c *cache) evict(r int64) (freed int64) {
-	c.admitted[r] = false
-	c.count--
-	c.join(r, -1)
-	if c.order != nil {
-		c.order.evict(r)
-	}
-	freed = c.adds(r)
-	c.used -= freed
-	return freed
-}
-
-// cached yields the admitted rows: in the hashmap's order, or by their numbers.
-func (c *cache) cached(yield func(int64) bool) {
-	if c.order != nil {
-		c.order.rows(yield)
-		return
-	}
-	for r, in := range c.admitted {
-		if in && !yield(int64(r)) {
-			return
-		}
-	}
 }

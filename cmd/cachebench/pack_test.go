@@ -221,7 +221,7 @@ func TestPack_SaysWhy(t *testing.T) {
 		t.Errorf("%+v", p.Choice)
 	}
 	text := succeed(t, "pack", file, "--out", filepath.Join(t.TempDir(), "t"))
-	if !strings.Contains(text, p.Codec+", picked by auto: "+p.Choice.Reason) || !strings.Contains(text, "ns a hit/a miss: ") {
+	if !strings.Contains(text, p.Codec+", picked by auto for "+p.Choice.Machine+": "+p.Choice.Reason) || !strings.Contains(text, "ns a hit/a miss: ") {
 		t.Errorf("%s", text)
 	}
 	if p := decode[experiment.Packed](t, succeed(t, "pack", file, "--out", filepath.Join(t.TempDir(), "t"), "--codec", "none", "--json")); p.Choice != nil {

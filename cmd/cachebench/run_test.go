@@ -25,7 +25,7 @@ device.kind s  device.name s  device.count i
 table.name s  table.rows i  table.row_bytes i  table.dtype s
 workload.kind s  workload.batches i  workload.ids i  workload.training_batches i  workload.training_measured b
 workload.generated.distribution s  workload.generated.seed i
-cache.policy s  cache.codec s  cache.codec_choice.codec s  cache.codec_choice.reason s  cache.codec_choice.basis s  cache.codec_choice.batch_rows f  cache.codec_choice.candidates a
+cache.policy s  cache.codec s  cache.codec_choice.codec s  cache.codec_choice.reason s  cache.codec_choice.machine s  cache.codec_choice.basis s  cache.codec_choice.batch_rows f  cache.codec_choice.candidates a
 cache.codec_choice.costs.batch f  cache.codec_choice.costs.lookup f  cache.codec_choice.costs.hit f  cache.codec_choice.costs.miss f  cache.codec_choice.costs.miss_byte f
 cache.compression_ratio f  cache.budget_bytes i  cache.metadata_bytes i
 cache.payload_bytes i  cache.codec_bytes i  cache.index_bytes i  cache.host_bytes i  cache.rows_cached i

@@ -139,7 +139,7 @@ func TestTables_BadInput(t *testing.T) {
 	files := threeTables(t)
 	all := strings.Join(files, ",")
 	few := write(t, "ids.txt", []byte("1\n"))
-	several := "cachebench: --features (" + all + ") names several tables, which only run takes\n"
+	several := "cachebench: --features (" + all + ") names several tables, which only run and plan take\n"
 	far := write(t, "far.txt", []byte("51\n"))
 	for _, c := range []struct{ flags, want string }{
 		{"run --features " + all + " --graph g.npz", "--graph takes one table, there are 3"},
@@ -156,7 +156,7 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + files[0] + ",", "--features (" + files[0] + ",) must have no empty name"},
 		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": row number (51) of get 0 must be below 50, the rows of the table"},
 		{"run --features " + all + " --budget 0", `--budget ("0") must be a positive percentage of the table or a size such as 64MiB`},
-		{"plan --features " + all, several},
+		{"plan --gpu-memory 1GB --features " + all, "--gpu-memory takes one table"},
 		{"explain --rows 0 --features " + all, several},
 		{"capture --out x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, there are 3"},
 		{"sweep " + t.TempDir() + " --features " + all, several},
@@ -169,11 +169,11 @@ func TestTables_BadInput(t *testing.T) {
 	}
 }
 
-// TestTables_Help: only run offers several tables.
+// TestTables_Help: run and plan offer several tables.
 func TestTables_Help(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"run", "plan", "sweep", "explain", "capture", "compress"} {
-		if offers := strings.Contains(succeed(t, command, "--help"), "several"); offers != (command == "run") {
+		if offers := strings.Contains(succeed(t, command, "--help"), "several"); offers != (command == "run" || command == "plan") {
 			t.Errorf("%s --help offers several tables: %v", command, offers)
 		}
 	}

@@ -263,14 +263,13 @@ func TestPlan_Tiers(t *testing.T) {
 	cold := float64(ran.Tiers.Cold.AbsentRows) / float64(ran.Results.Lookups)
 	read := float64(ran.Tiers.Cold.BytesRead) / float64(ran.Workload.Batches)
 	t.Logf("planned %+v, ran: cold %.4f, %.0f bytes a batch, host tier %+v", one, cold, read, ran.Tiers.Host)
-	if math.Abs(one.ColdRatio-cold) > 0.05 || one.BytesRead < 0.8*read || one.BytesRead > 1.25*read || cold < 0.1 {
+	if math.Abs(one.ColdRatio-cold) > 0.02 || one.BytesRead < 0.9*read || one.BytesRead > 1.1*read || cold < 0.1 {
 		t.Errorf("planned %+v; ran: cold %.4f, %.0f bytes a batch", one, cold, read)
 	}
 	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || math.Abs(one.ColdMS-one.BytesRead/1e6) > 1e-9 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
 		t.Errorf("%+v, %+v", one, all)
 	}
-	// The tier has the ring's rows, too: an eighth.
-	if has := float64(ran.Tiers.Host.HostBytes); float64(one.HostBytes) < 0.8*has || float64(one.HostBytes) > has || one.SlabRows <= 0 || one.SlabBytes <= 0 || one.SlabBytes > p.BudgetBytes {
+	if has := float64(ran.Tiers.Host.HostBytes); float64(one.HostBytes) < 0.95*has || float64(one.HostBytes) > 1.05*has || one.SlabRows <= 0 || one.SlabBytes <= 0 || one.SlabBytes > p.BudgetBytes {
 		t.Errorf("planned %+v; ran: %+v", one, ran.Tiers.Host)
 	}
 	if all := p.Tiers[1]; all.HostBytesRead <= one.HostBytesRead || all.SlabBytesRead != one.SlabBytesRead || math.Abs(all.SlabBytesRead/all.HostBytesRead/(all.SlabRatio/all.HostRatio)-1) > 0.2 {
@@ -288,7 +287,7 @@ func TestPlan_Tiers(t *testing.T) {
 	if len(asked.Tiers) != 4 || asked.Tiers[0].ColdRatio <= asked.Tiers[2].ColdRatio || asked.Tiers[3].BytesRead != 0 || asked.LeastHost == nil || *asked.LeastHost != *p.LeastHost {
 		t.Errorf("%+v, %+v; least %+v", asked.Tiers, asked.LeastHost, p.LeastHost)
 	}
-	refuseWith(t, "--host-memory (4096 B) must be at least 243", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
+	refuseWith(t, "--host-memory (4096 B) must be at least 2", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
 	for _, rate := range []string{"3", "3/s", "0GB/s", ""} {
 		refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", rate)
 	}
@@ -310,7 +309,7 @@ func TestPlan_Pages(t *testing.T) {
 	res := plan(dir)
 	p := &res.Plans[0]
 	m, err := pages.ReadManifest(dir)
-	if err != nil || len(res.Plans) != 1 || p.ChosenCodec != m.Codec || res.SampledRows == 0 {
+	if err != nil || len(res.Plans) != 1 || p.ChosenCodec != m.Codec || res.SampledRows != 0 {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	whole := plan(file, "--codec", m.Codec, "--page", strconv.Itoa(m.PageBytes))

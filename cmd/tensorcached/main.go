@@ -35,6 +35,7 @@ func main() {
 
 func newRoot() *cobra.Command {
 	var check, asJSON bool
+	var ids string
 	root := &cobra.Command{
 		Use:   "tensorcached",
 		Short: "A cache of tensor rows for all processes of a machine",
@@ -44,7 +45,8 @@ It loads the tables, prints one line when it is ready, and serves until SIGTERM.
 SIGHUP has it read its configuration again.`,
 		Example: `  tensorcached --features users.npy,items.npy --budget 4GiB --listen unix:/tmp/tc.sock
   tensorcached --features users.npy --budget 64MiB --device host --resp 127.0.0.1:6379 --http 127.0.0.1:8080
-  tensorcached --config tensorcached.yaml --check`,
+  tensorcached --config tensorcached.yaml --check
+  tensorcached --features users.npy --budget 64MiB --check --ids lookups.txt`,
 		Version:       fmt.Sprintf("%s, %s %s/%s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -60,6 +62,9 @@ SIGHUP has it read its configuration again.`,
 			if err != nil {
 				return err
 			}
+			if ids != "" && !check {
+				return errors.New("--ids means nothing without --check")
+			}
 			if !check {
 				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: version.Commit()})
 			}
@@ -67,10 +72,16 @@ SIGHUP has it read its configuration again.`,
 			if err != nil {
 				return err
 			}
+			of := checked{Plan: p}
+			if ids != "" {
+				if of.Hits, err = planHits(cmd.Context(), c, ids); err != nil {
+					return err
+				}
+			}
 			if asJSON {
-				err = printJSON(cmd, p)
-			} else {
-				err = p.Write(cmd.OutOrStdout())
+				err = printJSON(cmd, of)
+			} else if err = p.Write(cmd.OutOrStdout()); err == nil && of.Hits != nil {
+				err = writeHits(cmd.OutOrStdout(), of.Hits)
 			}
 			if err == nil && len(p.Problems) > 0 {
 				err = errPlan
@@ -84,6 +95,7 @@ SIGHUP has it read its configuration again.`,
 	f.SortFlags = false
 	f.String("config", "", "FILE.yaml or FILE.json with these flags as keys, underscores for dashes, and a list of tables; flags override it")
 	f.BoolVar(&check, "check", false, "say what would happen, with how much memory of which kind, and end: exit status 1 if it would not work")
+	f.StringVar(&ids, "ids", "", "with --check: row numbers as they will be looked up, FILE with one a line, FILE.npy or a trace, one FILE for each table: also say what they hit")
 	f.BoolVar(&asJSON, "json", false, "with --check: print one JSON object")
 	f.AddFlagSet(daemon.Flags(new(daemon.Config)))
 	root.AddCommand(remotes()...)

@@ -114,6 +114,8 @@ type Choice struct {
 	// Reason says why, in a sentence, and Basis what the predictions are made from.
 	Reason string `json:"reason"`
 	Basis  string `json:"basis"`
+	// Machine is what the choice is for: this machine's processors, its GPU, or one that others have measured.
+	Machine string `json:"machine"`
 	// BatchRows is the rows of the batches that the choice is for.
 	BatchRows float64 `json:"batch_rows"`
 	// Costs are what batches are predicted by with the codec that was chosen.
@@ -190,7 +192,7 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	}
 	best := choose(candidates, measured.Pick)
 	choice := Choice{
-		Codec: candidates[best].Codec, Reason: reason(candidates, best, rowBytes, measured.Pick, terms), Basis: basis(measured, terms), BatchRows: terms.Batch,
+		Codec: candidates[best].Codec, Reason: reason(candidates, best, rowBytes, measured.Pick, terms), Basis: basis(measured, terms), Machine: machine(measured, terms), BatchRows: terms.Batch,
 		Costs: all[best].costs, MeasuredSeconds: measured.Seconds, Kept: measured.Kept, Candidates: candidates,
 	}
 	slices.SortStableFunc(choice.Candidates, func(a, b Candidate) int {
@@ -599,6 +601,23 @@ func reason(candidates []Candidate, best, rowBytes int, before string, terms Ter
 		why = "decodes slower"
 	}
 	return s + fmt.Sprintf("; %s, predicted to take %.1f %% less, counts as equal and %s", n.Codec, -more, why)
+}
+
+// Machines that codecs are chosen for, in Choice.Machine.
+const (
+	ForProcessors = "this machine's processors"
+	ForGPU        = "this machine's GPU"
+)
+
+// machine says what the predictions are for.
+func machine(m Measured, terms Terms) string {
+	switch {
+	case terms.Link == NoLink:
+		return ForProcessors
+	case len(m.Costs) > 0:
+		return ForGPU
+	}
+	return fmt.Sprintf("a GPU like an H200 that reads misses at %.0f GB/s", terms.Link/1e9)
 }
 
 // basis says what the predictions are made from.

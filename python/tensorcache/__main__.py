@@ -22,11 +22,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     plan, bench = (
         commands.add_parser(name, allow_abbrev=False, help=says, epilog=f"All flags of cachebench {of} are taken too (docs/cachebench.md), such as {flags}.")
         for name, of, says, flags in (
-            ("plan", "plan", "how many bytes of GPU memory a hit rate takes, for each policy and codec", "--codec, --policy, --fanouts, --batch-size, --batches, --check"),
+            ("plan", "plan", "how many bytes of GPU memory a hit rate takes", "--codec, --policy, --fanouts, --batch-size, --batches, --check"),
             ("bench", "run", "runs a workload through a cache, and through an uncompressed one of the same budget", "--codec, --policy, --batches, --refresh-batches, --device"),
         )
     )
-    plan.add_argument("--target-hit", help="hit rate to reach: 90%% (default) or 0.9")
+    plan.add_argument("--target-hit", help="hit rate to reach: 90%% (default) or 0.9, or several: 50%%,90%%")
     plan.add_argument("--gpu-memory", help="memory of a GPU, such as 80GiB: says what fits")
     bench.add_argument("--budget", help="memory of the cache: 5%% of the table (default), 64MiB or bytes")
     bench.add_argument("--verify", action="store_true", help="compare every row with its source")

@@ -15,6 +15,7 @@ from ._checks import Size, choice, integer, number, parse_size, text
 from ._ids import in_memory, training_batches
 from ._library import check, library, log_level
 from ._opening import Progress, attach_cache, open_cache, tables_of
+from ._plan import opening
 from ._settings import Pages, Resident
 from ._sources import Description, Source, describe_all, is_cluster, mapped_file
 from .cache import Cache
@@ -251,6 +252,7 @@ def open(
         # What a plan can read as it is: commands take the last axis for the row.
         sources = {table.name: _absolute(table.path) for table in tables if table.path and len(table.shape) == 2}
         cache = Cache(handle, described, [table.owner for table in tables if adopt], sources)
+        cache._opening = opening(tables, arguments, residents, batches)
         if listen is not None:
             check(lib.tc_listen(handle, text(listen), None))
         return cache

@@ -13,9 +13,13 @@ import numpy as np
 from ._elements import NOT_IN_NUMPY
 from ._ids import host_ids
 from ._library import library, take_json
+from ._settings import Resident
 from .errors import ArgumentError, RowError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._sources import Description
     from .table import Table
 
 _PIECE = 64 << 20  # bytes of a table that are written to a temporary file at a time
@@ -47,15 +51,80 @@ def run(command: str, config: dict[str, Any]) -> dict[str, Any]:
     return found[0]
 
 
+def opening(tables: list[Description], arguments: dict[str, Any], residents: dict[str, Any], batches: list[tuple[int, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns, for each table, the arguments of ``open`` as a plan takes them: so it opens its caches in the same way."""
+    refresh = arguments["refresh"]
+    common: dict[str, Any] = {
+        "policy": arguments["policy"] or None,
+        "host_tier": arguments["host_tier"],
+        "no_equal_rows": not arguments["equal_rows"] or None,
+        "seed": arguments["seed"],
+        "cold": arguments["cold"] or None,
+        "workers": arguments["workers"] or None,
+    }
+    if refresh is not None:
+        settings = refresh if isinstance(refresh, dict) else {}
+        common["refresh_batches"] = _CYCLE
+        common.update({key: settings.get(of) for key, of in (("refresh_churn", "churn"), ("sample_rate", "accesses")) if settings.get(of)})
+        if settings.get("bytes"):
+            common["refresh_bytes"] = str(int(settings["bytes"]))
+    codec = arguments["codec"]
+    found = {}
+    for index, name in enumerate(table.name for table in tables):
+        trained = sum(numbers.size for table, numbers in batches if table == index)
+        own = {**common, "codec": codec if isinstance(codec, str) else codec.get(name, "auto"), "learn": trained or None}
+        if arguments["dtype"] is not None and tables[index].path:
+            own["dtype"] = tables[index].parts or tables[index].element.name
+        if refresh is not None and not trained:
+            own["serve"] = True
+        if (resident := residents[name]) is not None and resident is not False:
+            own = {key: own.get(key) for key in ("codec", "dtype", "policy", "seed", "host_tier", "workers", "learn")}
+            own["layout"] = "buddy"
+            if not isinstance(resident, Resident):
+                resident = Resident() if resident is True else Resident(int(resident))
+            own["target"], own["overflow"] = str(resident.target), resident.max_overflow
+        found[name] = own
+    return found
+
+
+# Batches between the refresh cycles of a planned cache, where the cache's own go by seconds.
+_CYCLE = 5
+
+
 def plan_table(table: Table, ids: Any, target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
     """``Table.plan``."""
-    config: dict[str, Any] = {"target_hit": str(target_hit), **options}
+    return plan_tables([table], {table.name: ids}, target_hit, gpu_memory, **options)
+
+
+def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
+    """``Table.plan`` and ``Cache.plan``: a plan of tables that share their memory."""
+    cache = tables[0].cache
+    openings = [cache._opening.get(table.name, {}) for table in tables]
+    if len({(str(own.get("codec")), str(own.get("layout"))) for own in openings}) > 1:
+        raise ArgumentError("tensorcache: a plan of several tables needs one codec, and all resident or none")
+    devices = len(cache.device_names)
+    config: dict[str, Any] = {"devices": devices if devices > 1 else None, "device": cache.backend, **openings[0]}
+    config["target_hit"] = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
+    config.update(options)
     if gpu_memory is not None:
         config["gpu_memory"] = str(gpu_memory)
+    learn, files, lists, lookups = config.get("learn"), [], [], 0
     with tempfile.TemporaryDirectory(prefix="tensorcache-") as folder:
-        config["features"] = table._source or _save(table, os.path.join(folder, f"{_file_name(table.name)}.npy"))
-        config["ids"] = os.fspath(ids) if isinstance(ids, (str, os.PathLike)) else _save_ids(ids, len(table), os.path.join(folder, "ids.txt"))
-        return run("plan", config)
+        for index, table in enumerate(tables):
+            files.append(table._source or _save(table, os.path.join(folder, f"{index}_{_file_name(table.name)}.npy")))
+            given = ids[table.name]
+            if isinstance(given, (str, os.PathLike)):
+                lists.append(os.fspath(given))
+                learn = options.get("learn")
+                continue
+            parts = given if isinstance(given, (list, tuple)) and given and np.ndim(given[0]) > 0 else [given]
+            lists.append(os.path.join(folder, f"{index}_ids.txt"))
+            lookups = _save_ids(parts, len(table), lists[-1])
+            if len(parts) > 1:
+                config.setdefault("batch_size", max(1, lookups // len(parts)))
+        if len(tables) > 1 or (learn and "learn" not in options and 10 * lookups < 11 * learn):
+            learn = None  # hardly any would be left to judge by: of such lookups the library takes three quarters
+        return run("plan", {**config, "learn": learn, "features": ",".join(files), "ids": ",".join(lists)})
 
 
 def _save(table: Table, path: str) -> str:
@@ -73,8 +142,9 @@ def _save(table: Table, path: str) -> str:
     return path
 
 
-def _save_ids(ids: Any, rows: int, path: str) -> str:
-    parts = ids if isinstance(ids, (list, tuple)) and ids and np.ndim(ids[0]) > 0 else [ids]
+def _save_ids(parts: Any, rows: int, path: str) -> int:
+    """Writes row numbers to a file, and returns how many there are."""
+    lookups = 0
     with open(path, "w") as f:
         for part in parts:
             numbers = host_ids(part, rows).reshape(-1)
@@ -82,7 +152,8 @@ def _save_ids(ids: Any, rows: int, path: str) -> str:
             if wrong.size:
                 raise RowError(f"tensorcache: ids ({wrong[0]}) must be 0 to {rows - 1}; {wrong.size} of {numbers.size} are out of range")
             f.write("\n".join(map(str, numbers.tolist())) + "\n" if numbers.size else "")
-    return path
+            lookups += numbers.size
+    return lookups
 
 
 def _file_name(name: str) -> str:

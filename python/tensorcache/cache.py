@@ -14,7 +14,8 @@ from . import _abi
 from ._elements import Element
 from ._library import check, forked, forward_logs, library, take_json
 from ._checks import Size, format_size, parse_size
-from .errors import ClosedError, Error
+from ._plan import plan_tables
+from .errors import ArgumentError, ClosedError, Error
 
 if TYPE_CHECKING:
     from .table import Table
@@ -31,6 +32,7 @@ class Cache(Mapping[str, "Table"]):
         self._handle = handle
         self._described = tables
         self._sources = sources
+        self._opening: dict[str, dict[str, Any]] = {}  # how open was called, for plans of each table; empty for the cache of another process
         self._lock = threading.RLock()  # of _tables, and of the tables' numbers of rows
         self._tables: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
         # adopted keeps the memory of adopted tables alive until the library has given it back.
@@ -75,6 +77,17 @@ class Cache(Mapping[str, "Table"]):
     def device_names(self) -> list[str]:
         """The names of the devices."""
         return [name for _, _, name in self._devices]
+
+    # ---- planning
+
+    def plan(self, ids: Mapping[str, Any], target_hit: "float | str | list[float | str]" = "90%", **options: Any) -> dict[str, Any]:
+        """Returns how much GPU memory a hit rate of all tables together takes, as ``Table.plan`` does for one.
+
+        ``ids`` has for each table its row numbers, or the path of a file with them. The first three quarters of each train the caches.
+        """
+        if set(ids) != set(self):
+            raise ArgumentError(f"tensorcache: ids ({', '.join(map(str, ids))}) must be of the tables {', '.join(self)}")
+        return plan_tables(list(self.values()), ids, target_hit, None, **options)
 
     # ---- changing
 

@@ -37,7 +37,7 @@ def test_plan(files: tuple[Path, Path, Path]) -> None:
     options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--warmup-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
     done = command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB")
     assert done.returncode == 0, done.stderr
-    assert "budget" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and "resident" in done.stdout, done.stdout
+    assert "in all" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and " gives 5" in done.stdout.splitlines()[0] and "resident" in done.stdout, done.stdout
     tiers = ("--host-memory", "8MiB,16MiB", "--page", "4KiB", "--cold-reads-per-second", 80000, "--cold-latency", "100us")
     found = json.loads(command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB", *tiers, "--json").stdout)
     assert [place["choice"] for place in found["placements"]] == ["resident", "resident"] and len(found["plans"][0]["tiers"]) == 2
@@ -90,6 +90,43 @@ def test_plan_of_a_table(files: tuple[Path, Path, Path], rows: Array) -> None:
         tensorcache.ArgumentError, match=r"^tensorcache: target_hit \(110 %\) must be above 0 % and at most 100 %$"
     ):
         x.plan(ids, target_hit="110%")
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_plan_comes_true(sparse: bool) -> None:
+    """A cache of the planned memory, opened with the arguments of the one that was asked, hits what was planned of rows that it did not learn from."""
+    rng = np.random.default_rng(1)
+    table = ((rng.random((4000, 200)) < 0.02) if sparse else rng.standard_normal((20000, 32)) * np.exp(rng.standard_normal(32))).astype(np.float32)
+    ids = [(len(table) * rng.random(2000) ** 3).astype(np.int64) for _ in range(60)]
+    with tensorcache.open(table, "10%", device="host", train=ids[:30]) as x:
+        found = x.plan(ids, target_hit=["50%", 0.8])
+    assert "gives 5" in found["verdict"] and found["workload"]["training_lookups"] == 60000 and len(found["answers"]) == 2
+    for answer in found["answers"]:
+        with tensorcache.open(table, answer["budget_bytes"], device="host", train=ids[:30]) as y:
+            for batch in ids[30:]:
+                y[batch]
+            stats = y.stats()
+        assert stats["codec"] == answer["codec"] and abs(stats["hit_ratio"] - answer["hit_ratio"]) < 0.001
+        assert answer["reached"] and answer["hit_low"] <= answer["hit_ratio"] <= answer["hit_high"]
+
+
+def test_plan_of_several_tables(rows: Array) -> None:
+    ids = {name: (len(rows) * np.random.default_rng(seed).random(20000) ** 3).astype(np.int64) for seed, name in enumerate(("a", "b"))}
+    with tensorcache.open({"a": rows, "b": rows * 2}, "10%", device="host") as x:
+        found = x.plan(ids, target_hit=0.6, check=True)
+        answer = found["answers"][0]
+        assert len(found["tables"]) == 2 and answer["reached"] and answer["seen_hit"] == answer["hit_ratio"]
+        with pytest.raises(tensorcache.ArgumentError, match=r"ids \(a\) must be of the tables a, b"):
+            x.plan({"a": ids["a"]})
+
+
+def test_plan_of_a_resident_table(rows: Array) -> None:
+    ids = (len(rows) * np.random.default_rng(3).random(20000) ** 3).astype(np.int64)
+    with tensorcache.open(rows, "200%", device="host", resident=True) as x:
+        answer = x.plan(ids, target_hit="70%")["answers"][0]
+        assert answer["reached"] and answer["hit_ratio"] >= 0.7
+    with tensorcache.open(rows, answer["budget_bytes"], device="host", resident=True) as x:
+        assert x.stats()["rows_cached"] >= 0
 
 
 def test_plan_after_chdir(files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

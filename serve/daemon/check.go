@@ -88,7 +88,7 @@ func (c *Config) Check() (p *Plan, err error) {
 	if len(p.Budgets) == 1 {
 		p.Budgets = slices.Repeat(p.Budgets, p.Devices)
 	}
-	if c.Device == "cuda" || c.Device == "auto" && cuda.Usable() == nil {
+	if !c.OnProcessors() {
 		p.Backend = "cuda"
 	}
 	rows := int64(0)

@@ -104,7 +104,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`[,name=N][,codec=C][,capacity=ROWS][,resident=auto|BYTES[,buddy=host|peer|auto]]; of pages also [,cold=redis://HOST:PORT[/TABLE]][,cold_cache=FOLDER[,cold_cache_bytes=BYTES]][,log=FOLDER][,durable=true], with file=redis://HOST:PORT/TABLE for those of a cluster alone; or, to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
 	f.StringVar(&c.Budget, "budget", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
-	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured on a GPU, else 55); none: pick for this machine's processors")
+	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured); none: pick for this machine's processors, as --device host does by default")
 	f.StringVar(&c.HostTier, "host-tier", "inplace", "layout of the rows in host memory: inplace or packed")
 	f.BoolVar(&c.NoEqualRows, "no-equal-rows", false, "equal rows of host tier inplace have slots of their own; otherwise they share them, if a sample finds enough of them")
 	f.StringVar(&c.Device, "device", "auto", "backend: auto, host or cuda")
@@ -188,6 +188,7 @@ func Load(args []string) (*Config, error) {
 	file := f.String("config", "", "")
 	f.Bool("check", false, "") // flags of the command that the program ignores when it reads them again
 	f.Bool("json", false, "")
+	f.String("ids", "", "")
 	f.SetOutput(new(strings.Builder))
 	if err := f.Parse(args); err != nil {
 		return nil, flagfile.ValueError(err)

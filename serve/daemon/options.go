@@ -14,6 +14,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/serve/resp"
@@ -153,6 +154,9 @@ func (c *Config) level() (l slog.Level, err error) {
 // options returns the options of the cache, apart from tables, budget, policy and telemetry.
 func (c *Config) options() (cache.Options, error) {
 	link, ok := setting.Link(c.Link)
+	if c.Link == "" && c.OnProcessors() {
+		link = cache.NoLink // what serves rows fastest here
+	}
 	var f faults.List
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
 	gpus, err := setting.GPUs(c.GPUs, c.Device)
@@ -186,6 +190,11 @@ func (c *Config) options() (cache.Options, error) {
 	return o, f.Err()
 }
 
+// OnProcessors says whether this machine's processors serve the rows.
+func (c *Config) OnProcessors() bool {
+	return c.Device == string(cache.BackendHost) || c.Device == string(cache.BackendAuto) && cuda.Usable() != nil
+}
+
 // sampled is the share of accesses that the policy observes by default, beside all misses (see cache.RefreshOptions). The service samples even where
 // it does not refresh, so that an interval can be set while it runs.
 const sampled = 1. / 8
@@ -193,11 +202,17 @@ const sampled = 1. / 8
 // refresh returns how the cache follows its workload.
 func (c *Config) refresh() (cache.RefreshOptions, error) {
 	bytes, err := setting.Bytes("--refresh-bytes", c.RefreshBytes)
-	o := cache.RefreshOptions{Interval: c.RefreshInterval, MaxChurn: c.RefreshChurn, MaxBytes: bytes, Accesses: c.SampleRate, Keys: c.SampleOf}
-	if o.Accesses == 0 {
-		o.Accesses, o.Misses = sampled, 1
-	}
+	o := cache.RefreshOptions{Interval: c.RefreshInterval, MaxChurn: c.RefreshChurn, MaxBytes: bytes, Keys: c.SampleOf}
+	o.Accesses, o.Misses = c.Sampled()
 	return o, err
+}
+
+// Sampled returns the shares of accesses and of misses that the policy observes.
+func (c *Config) Sampled() (accesses, misses float64) {
+	if c.SampleRate == 0 {
+		return sampled, 1
+	}
+	return c.SampleRate, 0
 }
 
 // budgets returns the budgets in bytes, for tables of so many raw bytes: one for all devices, or one for each.
