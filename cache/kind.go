@@ -61,7 +61,6 @@ type plainKind struct{}
 func (plainKind) check(*Table) error                                       { return nil }
 func (plainKind) checkAs(*Table, dtype.Type) error                         { return nil }
 func (plainKind) checkShared(*Table) error                                 { return nil }
-func (plainKind) checkResident(*Table) error                               { return nil }
 func (plainKind) absentRow(context.Context, *Cache, *Table) float64        { return 0 }
 func (plainKind) terms(*Table, *registry.Terms)                            {}
 func (plainKind) stats(*read.Table, read.TableTotals, *TableStats, *Stats) {}
