@@ -76,6 +76,8 @@ func (d *Device) poolsInScratch(table int, b *reduce.Batch) bool {
 	switch {
 	case !d.Device.NeedsStaging():
 		return false
+	case b.Begin != 0: // the kernels of several tables, which also serve single ones, take offsets that begin at 0
+		return true
 	case d.readsAbsent(table) || !t.fusable() || d.set.Tuning.WriteAlways:
 		return true
 	case b.Rows <= oneLaunchRows:
@@ -109,7 +111,7 @@ func (r *route) shrinkLists() bool {
 	switch {
 	case r.part == 0:
 		return false
-	case r.pool != nil && !r.absent && r.table.fusable():
+	case r.pool != nil && !r.absent && r.pool.Begin == 0 && r.table.fusable():
 		*r = route{table: r.table, launches: OneLaunch, sink: sink{pool: r.pool, partials: true}}
 	case r.part <= least:
 		return false
