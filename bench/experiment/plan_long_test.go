@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // cyclesOf are how the caches of the long tests follow their use: not, and by refreshes.
@@ -29,7 +30,7 @@ func TestLong_PlanGraphs(t *testing.T) {
 		for _, file := range []string{"cora.npz", "reddit.npz", "pubmed_graph.npz"} {
 			t.Run(file+" "+name, func(t *testing.T) {
 				c := longPlan(refresh)
-				if c.Graph = dataFile(t, file); file != "pubmed_graph.npz" { // which has no features
+				if c.Graph = realdata.Table(t, file); file != "pubmed_graph.npz" { // which has no features
 					c.Features = c.Graph
 				}
 				sampled(t, c)
@@ -42,7 +43,7 @@ func TestLong_PlanGraphs(t *testing.T) {
 		})
 		t.Run("text "+name, func(t *testing.T) {
 			c := longPlan(refresh)
-			c.Workload, c.Tokens, c.Rows, c.Policies = ngramKind, dataFile(t, "wikitext2_tokens.npy"), 200_000, c.Policies[:3]
+			c.Workload, c.Tokens, c.Rows, c.Policies = ngramKind, realdata.Table(t, "wikitext2_tokens.npy"), 200_000, c.Policies[:3]
 			c.Batches, c.WarmupBatches = 40, 160
 			sampled(t, c)
 		})
@@ -53,7 +54,7 @@ func TestLong_PlanTables(t *testing.T) {
 	for name, refresh := range cyclesOf {
 		for file, rows := range map[string]int{"ncf_user.npy": 6040, "sz_testfloat.npy": 128, "sz_testdouble.npy": 128, "pubmed_tx.npz": 1000} {
 			t.Run(file+" "+name, func(t *testing.T) {
-				path := dataFile(t, file)
+				path := realdata.Table(t, file)
 				rows := rows
 				if info, _, _, err := shape(path); err == nil {
 					rows = int(info)
@@ -68,15 +69,7 @@ func TestLong_PlanTables(t *testing.T) {
 // tracedIDs returns the IDs of the first gets of a trace, numbered in the order in which they come.
 func tracedIDs(t *testing.T, name string, most int) (ids []int64, rows int) {
 	t.Helper()
-	dir := os.Getenv("TENSORCACHE_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "traces")
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("real trace %s is absent; set TENSORCACHE_TRACES to its folder", path)
-	}
-	r, err := trace.Open(path, trace.Options{Default: "ids"})
+	r, err := trace.Open(realdata.Trace(t, name), trace.Options{Default: "ids"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,21 +16,8 @@ import (
 	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
-
-// dataFile returns the path of a real input, or skips the test.
-func dataFile(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("real input %s is absent; set TENSORCACHE_DATA to its folder", path)
-	}
-	return path
-}
 
 // fileOf writes an .npy file.
 func fileOf(t *testing.T, name, of string, shape string, data []byte) string {
@@ -253,7 +240,7 @@ func TestMakePlan_RealGraphs(t *testing.T) {
 	for _, name := range []string{"cora.npz", "reddit.npz"} {
 		t.Run(name, func(t *testing.T) {
 			c := NewPlanConfig()
-			c.Features = dataFile(t, name)
+			c.Features = realdata.Table(t, name)
 			c.Graph, c.Targets, c.Batches, c.WarmupBatches = c.Features, []float64{0.6}, 40, 20
 			sampled(t, c)
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // TestLong_PolicyTable prints the tables of docs/admission.md and fails unless the default policy is the best one on
@@ -127,8 +128,8 @@ func tableStreams(t *testing.T) []*Stream {
 	}
 	add(Generated(500_000, 50, 200, 1))
 	add(Generated(500_000, 50, 200, 3))
-	add(File(input(t, "cora.npz"), 0.01))
-	add(File(input(t, "reddit.npz"), 0.05))
+	add(File(realdata.Table(t, "cora.npz"), 0.01))
+	add(File(realdata.Table(t, "reddit.npz"), 0.05))
 	s := add(mooncake(t, 0.05), nil)
 	s.Warmup = s.Batches.Batches() / 4
 	return streams

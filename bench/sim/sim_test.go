@@ -16,24 +16,11 @@ import (
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
-// input returns a real input of ../shared/data, or of a folder beside it, or skips.
-func input(t testing.TB, name string) string {
-	t.Helper()
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = "../../../shared/data"
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("real input %s is absent; set TENSORCACHE_DATA to its folder", path)
-	}
-	return path
-}
-
 func mooncake(t testing.TB, share float64) *Stream {
-	s, err := Mooncake(input(t, "../traces/mooncake_conversation.jsonl.gz"), share)
+	s, err := Mooncake(realdata.Trace(t, "mooncake_conversation.jsonl.gz"), share)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +154,7 @@ func TestOptimal_BruteForce(t *testing.T) {
 // TestBelady_Reference: the misses are those published for the trace.
 func TestBelady_Reference(t *testing.T) {
 	s := mooncake(t, 0.05)
-	f, err := os.Open(input(t, "../traces/EXPECTED.csv"))
+	f, err := os.Open(realdata.Trace(t, "EXPECTED.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}

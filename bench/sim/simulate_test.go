@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // silent is a Progress.
@@ -24,7 +26,7 @@ func (silent) Step()             {}
 
 // traces of ../shared/traces.
 var traces = map[string]string{
-	"cloudphysics": "../traces/cloudphysics.oracleGeneral.bin", "oltp": "../traces/arc_oltp.gz", "mooncake": "../traces/mooncake_conversation.jsonl.gz",
+	"cloudphysics": "cloudphysics.oracleGeneral.bin", "oltp": "arc_oltp.gz", "mooncake": "mooncake_conversation.jsonl.gz",
 }
 
 func text(t testing.TB, lines ...string) string {
@@ -38,7 +40,7 @@ func text(t testing.TB, lines ...string) string {
 
 // TestSimulate_ManyAtOnce: results come in the order asked for, and do not depend on how many run at once.
 func TestSimulate_ManyAtOnce(t *testing.T) {
-	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"sieve", "belady", "freq", "static-freq", "lru", "admission/lru", "tinylfu", "admission/tinylfu", "static-optimal"}, Sizes: []string{"1%", "10%", "64MiB", "300%"}, Workers: 4, RefreshRequests: 8000}
+	c := Config{Trace: realdata.Trace(t, traces["cloudphysics"]), Policies: []string{"sieve", "belady", "freq", "static-freq", "lru", "admission/lru", "tinylfu", "admission/tinylfu", "static-optimal"}, Sizes: []string{"1%", "10%", "64MiB", "300%"}, Workers: 4, RefreshRequests: 8000}
 	wide, err := Simulate(t.Context(), c, silent{})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,7 @@ func TestSimulate_ManyAtOnce(t *testing.T) {
 
 // TestSimulate_BytesOfTiers: the bytes that cache and host tier serve, and those that miss both, are the bytes of all requests.
 func TestSimulate_BytesOfTiers(t *testing.T) {
-	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"lru", "static-freq"}, Sizes: []string{"1%", "10%"}, HostSizes: []string{"5%", "200%"}}
+	c := Config{Trace: realdata.Trace(t, traces["cloudphysics"]), Policies: []string{"lru", "static-freq"}, Sizes: []string{"1%", "10%"}, HostSizes: []string{"5%", "200%"}}
 	got, err := Simulate(t.Context(), c, silent{})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +106,7 @@ func TestSimulate_WhateverRunsBeside(t *testing.T) {
 		{Config{Trace: traces["cloudphysics"], UnitSize: true, Sizes: []string{"489"}}, []string{"250", "489", "2448", "10%"}},
 		{Config{Trace: traces["cloudphysics"], Sizes: []string{"64MiB"}}, []string{"1%", "64MiB", "10%", "50%"}},
 	} {
-		c.Trace, c.Policies = input(t, c.Trace), []string{"tinylfu"}
+		c.Trace, c.Policies = realdata.Trace(t, c.Trace), []string{"tinylfu"}
 		runtime.GOMAXPROCS(procs)
 		alone, err := Simulate(t.Context(), c.Config, silent{})
 		if err != nil {
@@ -148,7 +150,7 @@ func TestSimulate_WhateverRunsBeside(t *testing.T) {
 
 // TestSimulate_AdmissionPolicies: the default policy, refreshed, misses less than LRU that is refreshed alike.
 func TestSimulate_AdmissionPolicies(t *testing.T) {
-	c := Config{Trace: input(t, traces["mooncake"]), UnitSize: true, Policies: []string{"freq", "admission/lru"}, Sizes: []string{"5%", "9139"}}
+	c := Config{Trace: realdata.Trace(t, traces["mooncake"]), UnitSize: true, Policies: []string{"freq", "admission/lru"}, Sizes: []string{"5%", "9139"}}
 	s, err := Simulate(t.Context(), c, silent{})
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +189,7 @@ func TestSimulate_Bad(t *testing.T) {
 // TestMissRatios_Exact: the curve is what simulating LRU at each size says.
 func TestMissRatios_Exact(t *testing.T) {
 	for _, unit := range []bool{false, true} {
-		c := CurveConfig{Config: Config{Trace: input(t, traces["cloudphysics"]), UnitSize: unit}, Method: CurveExact, Points: 20}
+		c := CurveConfig{Config: Config{Trace: realdata.Trace(t, traces["cloudphysics"]), UnitSize: unit}, Method: CurveExact, Points: 20}
 		curve, err := MissRatios(t.Context(), c, silent{})
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +219,7 @@ func TestMissRatios_Exact(t *testing.T) {
 // estimate says of itself is within a factor of three of it.
 func TestMissRatios_ShardsErrors(t *testing.T) {
 	for name, most := range map[string][2]float64{"oltp": {0.01, 0.02}, "mooncake": {0.01, 0.02}, "cloudphysics": {0.03, 0.02}} {
-		c := CurveConfig{Config: Config{Trace: input(t, traces[name]), UnitSize: true}, Method: CurveExact}
+		c := CurveConfig{Config: Config{Trace: realdata.Trace(t, traces[name]), UnitSize: true}, Method: CurveExact}
 		tr, source, err := c.load()
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // generated returns a small workload of each kind that brings its own rows.
@@ -503,14 +505,7 @@ func TestPopularity_Buckets(t *testing.T) {
 }
 
 func TestLoadPopularity(t *testing.T) {
-	dir := os.Getenv("TENSORCACHE_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "traces")
-	}
-	config := filepath.Join(dir, "cachelib_graph_cache_leader_fbobj", "config.json")
-	if _, err := os.Stat(config); err != nil {
-		t.Skipf("traces are absent (%s); set TENSORCACHE_TRACES to their folder", config)
-	}
+	config := realdata.Trace(t, filepath.Join("cachelib_graph_cache_leader_fbobj", "config.json"))
 	o, err := LoadPopularity(config)
 	if err != nil || len(o.Buckets) != 296 || len(o.Weights) != 296 || len(o.Sizes) != 2674 || o.LoneShare != 0.2315436539873129 {
 		t.Errorf("%d buckets, %d weights, %d sizes, lone %v, %v", len(o.Buckets), len(o.Weights), len(o.Sizes), o.LoneShare, err)

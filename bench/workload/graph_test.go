@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 func TestGraph_ValidateNamesFirstOffender(t *testing.T) {
@@ -70,20 +72,6 @@ func TestGraph_Counts(t *testing.T) {
 	}
 }
 
-// dataFile returns a real input and skips the test where it is absent.
-func dataFile(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("real input not present, set TENSORCACHE_DATA to its folder: %v", err)
-	}
-	return path
-}
-
 func TestLoadGraph_RealInputs(t *testing.T) {
 	for _, c := range []struct {
 		file            string
@@ -94,7 +82,7 @@ func TestLoadGraph_RealInputs(t *testing.T) {
 		{"pubmed_graph.npz", 19717, 88651},
 	} {
 		t.Run(c.file, func(t *testing.T) {
-			g, err := LoadGraph(dataFile(t, c.file), false)
+			g, err := LoadGraph(realdata.Table(t, c.file), false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // TestLRU_Model compares with a list.
@@ -73,23 +73,10 @@ func TestRecency_Scan(t *testing.T) {
 	}
 }
 
-// traces returns a file of reference traces, or skips.
-func traces(t *testing.T, name string) string {
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = "../../../shared/data"
-	}
-	path := filepath.Join(dir, "../traces", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no reference trace (set TENSORCACHE_DATA to the folder beside traces): %v", err)
-	}
-	return path
-}
-
 // TestRecency_ReferenceMissRatios: as filled on demand, what the policies hold misses exactly as published for golang-lru's
 // caches on a public trace (gli, from the LIRS paper).
 func TestRecency_ReferenceMissRatios(t *testing.T) {
-	f, err := os.Open(traces(t, "lirs_gli.gz"))
+	f, err := os.Open(realdata.Trace(t, "lirs_gli.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +95,7 @@ func TestRecency_ReferenceMissRatios(t *testing.T) {
 			trace = append(trace, id)
 		}
 	}
-	expected, err := os.Open(traces(t, "EXPECTED.csv"))
+	expected, err := os.Open(realdata.Trace(t, "EXPECTED.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}

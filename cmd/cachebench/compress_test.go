@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 const compressKeys = `codec s  rows i  row_bytes i  raw_rows i  metadata_bytes i  ratio f  saving_percent f
@@ -72,7 +73,7 @@ func TestCompress_SavingOnRealFiles(t *testing.T) {
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			t.Parallel()
-			results := compress(t, "--features", data(t, c.file))
+			results := compress(t, "--features", realdata.Table(t, c.file))
 			if names := codecs(results); !strings.Contains(names, "ibp4 ibp8") || !strings.HasSuffix(names, "zstd lz4") {
 				t.Fatalf("codecs %s", names)
 			}
@@ -245,7 +246,7 @@ func TestCompress_Float8Tables(t *testing.T) {
 		rows        int
 		ratio, both float64 // at least
 	}{
-		{"--features " + data(t, "ncf_user.npy") + " --row-elements 256 --cast f8e4m3/e8m0:32", 755, 1.22, 1.14},
+		{"--features " + realdata.Table(t, "ncf_user.npy") + " --row-elements 256 --cast f8e4m3/e8m0:32", 755, 1.22, 1.14},
 	} {
 		for _, r := range compress(t, append(strings.Fields(c.flags), "--codec", "parts")...) {
 			if r.Rows != c.rows || r.RowBytes != 264 || r.Ratio < c.ratio || r.Held.Both < c.both || r.Held.Both > r.Held.Host || r.Held.Host > r.Ratio || r.Held.Slab > r.Ratio {

@@ -197,20 +197,6 @@ func timeless(r *experiment.Result) experiment.Result {
 	return c
 }
 
-// data returns the path of a real input, or skips the test.
-func data(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("real input %s is absent; set TENSORCACHE_DATA to its folder", path)
-	}
-	return path
-}
-
 // write writes a file into the test's folder and returns its path.
 func write(t testing.TB, name string, b []byte) string {
 	t.Helper()

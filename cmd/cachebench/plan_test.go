@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 func TestPlan_Output(t *testing.T) {
@@ -79,7 +80,7 @@ func TestPlan_Asked(t *testing.T) {
 // A resident table that plan says fits is served from that budget, and one that does not fit leaves the comparison to the cache.
 func TestPlan_Resident(t *testing.T) {
 	t.Parallel()
-	base := []string{"--features", data(t, "reddit.npz"), "--device", "host", "--batches", "5"}
+	base := []string{"--features", realdata.Table(t, "reddit.npz"), "--device", "host", "--batches", "5"}
 	plan := func(memory string, more ...string) *experiment.PlannedResident {
 		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "50%", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base, more)...))
 		return res.Plans[0].Resident
@@ -92,7 +93,7 @@ func TestPlan_Resident(t *testing.T) {
 	if got := ran.Resident; got.TargetBytes != r.TargetBytes || got.BuddyBytes != r.BuddyBytes {
 		t.Errorf("planned %+v, ran %+v", r, got)
 	}
-	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+data(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
+	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+realdata.Table(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
 		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
 		slices.Concat([]string{"run", "--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
 	// Shorter slots fit less memory where more rows may be longer, and other devices' memory is read sooner than the host's.

@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // runKeys are the keys of `run --json` and their types: s string, i integer, f number.
@@ -171,7 +172,7 @@ func TestRun_Relations(t *testing.T) {
 
 func TestRun_Cora(t *testing.T) {
 	t.Parallel()
-	cora := data(t, "cora.npz")
+	cora := realdata.Table(t, "cora.npz")
 	r := run(t, "--features", cora, "--graph", cora, "--budget", "1%", "--batches", "20")
 	if r.Table.Rows != 2708 || r.Table.RowBytes != 4*1433 || r.Table.Name != cora+":features" {
 		t.Errorf("table %+v", r.Table)
@@ -193,9 +194,9 @@ func TestRun_RealFiles(t *testing.T) {
 	for _, name := range []string{"pubmed_tx.npz", "reddit.npz", "ncf_user.npy", "sz_testdouble.npy", "sz_testfloat.npy"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := []string{"--features", data(t, name), "--batches", "10", "--warmup-batches", "5", "--budget", "10%"}
+			flags := []string{"--features", realdata.Table(t, name), "--batches", "10", "--warmup-batches", "5", "--budget", "10%"}
 			if name == "reddit.npz" {
-				flags = append(flags, "--graph", data(t, name))
+				flags = append(flags, "--graph", realdata.Table(t, name))
 			}
 			if r := run(t, flags...); r.Results.HostBytesMoved > r.Uncompressed.HostBytesMoved {
 				t.Errorf("host bytes moved: %d, uncompressed %d", r.Results.HostBytesMoved, r.Uncompressed.HostBytesMoved)
@@ -206,7 +207,7 @@ func TestRun_RealFiles(t *testing.T) {
 
 func TestRun_Cast(t *testing.T) {
 	t.Parallel()
-	features := data(t, "ncf_user.npy")
+	features := realdata.Table(t, "ncf_user.npy")
 	for cast, dtype := range map[string]string{"": "float32", "bf16": "bfloat16", "f16": "float16"} {
 		rowBytes := 128
 		if cast != "" {

@@ -119,20 +119,6 @@ func openAll(b []byte, c choice) ([]byte, error) {
 	return readRows(r, 1)
 }
 
-// dataFile finds one of the real inputs, or skips.
-func dataFile(t testing.TB, name string) string {
-	t.Helper()
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no real input %s (set TENSORCACHE_DATA): %v", name, err)
-	}
-	return path
-}
-
 func checkText(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 var everyDType = []dtype.Type{
@@ -557,7 +558,7 @@ func TestReader_RealFiles(t *testing.T) {
 		{"sz_testdouble.npy", "", dtype.Float64, []int{8, 8, 8, 128}},
 	} {
 		t.Run(c.file+":"+c.array, func(t *testing.T) {
-			path := dataFile(t, c.file)
+			path := realdata.Table(t, c.file)
 			name := path
 			if c.array != "" {
 				name += ":" + c.array
@@ -591,7 +592,7 @@ func TestReader_RealFiles(t *testing.T) {
 			}
 		})
 	}
-	r, err := Open(dataFile(t, "cora.npz"), 2)
+	r, err := Open(realdata.Table(t, "cora.npz"), 2)
 	if err != nil {
 		t.Fatal(err)
 	}

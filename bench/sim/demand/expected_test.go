@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/trace"
+	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
 // traceFiles are the traces that reference miss ratios exist of.
@@ -20,20 +20,6 @@ var traceFiles = map[string]string{
 	"oltp":                  "arc_oltp.gz",
 	"gli":                   "lirs_gli.gz",
 	"mooncake_conversation": "mooncake_conversation.jsonl.gz",
-}
-
-// file returns a file of ../shared/traces, or of TENSORCACHE_TRACES, or skips.
-func file(t testing.TB, name string) string {
-	t.Helper()
-	dir := os.Getenv("TENSORCACHE_TRACES")
-	if dir == "" {
-		dir = "../../../../shared/traces"
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("trace %s is absent; set TENSORCACHE_TRACES to its folder", path)
-	}
-	return path
 }
 
 var loaded struct {
@@ -49,7 +35,7 @@ func load(t testing.TB, name string) *Trace {
 	if tr := loaded.traces[name]; tr != nil {
 		return tr
 	}
-	r, err := trace.Open(file(t, traceFiles[name]), trace.Options{})
+	r, err := trace.Open(realdata.Trace(t, traceFiles[name]), trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +55,7 @@ func load(t testing.TB, name string) *Trace {
 // figures returns the rows of a file of reference figures, without its head.
 func figures(t testing.TB, name string) [][]string {
 	t.Helper()
-	f, err := os.Open(file(t, name))
+	f, err := os.Open(realdata.Trace(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}

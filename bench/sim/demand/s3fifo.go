@@ -49,15 +49,7 @@ func (c *s3fifo) access(id uint32) bool {
 
 func (c *s3fifo) evict() {
 	if c.main.used > c.mainMost || c.small.live == 0 {
-		for c.main.live > 0 {
-			id := c.main.pop(&c.rows)
-			p := &c.place[id]
-			if p.note == 0 {
-				return
-			}
-			p.note--
-			c.main.push(&c.rows, id)
-		}
+		reinsert(&c.main, &c.rows)
 		return
 	}
 	for c.small.live > 0 {
@@ -72,3 +64,16 @@ func (c *s3fifo) evict() {
 }
 
 func (c *s3fifo) remove(id uint32) { takeFrom(&c.rows, id, &c.small, &c.main, &c.ghost) }
+
+// reinsert removes the first row of a FIFO without accesses. Rows before it lose one access each, and enter again.
+func reinsert(q *queue, r *rows) {
+	for q.live > 0 {
+		id := q.pop(r)
+		p := &r.place[id]
+		if p.note == 0 {
+			return
+		}
+		p.note--
+		q.push(r, id)
+	}
+}

@@ -122,15 +122,7 @@ func (c *s4fifo) access(id uint32) bool {
 func (c *s4fifo) evict() {
 	c.evicted = true
 	if c.main.used > c.mainMost || c.small.live == 0 {
-		for c.main.live > 0 {
-			id := c.main.pop(&c.rows)
-			p := &c.place[id]
-			if p.note == 0 {
-				return
-			}
-			p.note--
-			c.main.push(&c.rows, id)
-		}
+		reinsert(&c.main, &c.rows)
 		return
 	}
 	for c.small.live > 0 {
