@@ -111,9 +111,7 @@ func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) 
 	}
 }
 
-func (a *answer) gaveUp() bool {
-	return atomic.LoadUint64(&a.rounds.batch.HostView().GaveUp) == uint64(a.number)
-}
+func (a *answer) gaveUp() bool { return a.rounds.gaveUpOn(a.number) }
 
 // room returns the number of rounds that may be staged: two, and one more for each round that the GPU has read. over
 // says that the GPU reads no more of them.

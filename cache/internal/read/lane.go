@@ -52,12 +52,12 @@ type lane struct {
 	add    kernels.SumRows
 	tables laneTables // for batches of several tables
 
-	ctx     context.Context // of the batch, if it may have absent rows; else nil
-	from    RowFetcher      // reads the absent rows
-	absent  *kernels.Absent // on the host backend; nil until a batch may have absent rows
-	rounds  *rounds         // on a GPU; nil until a batch may have absent rows
-	mayWait bool            // counted in Device.surplus
-	waits   bool            // counted in Device.waiting
+	ctx            context.Context // of the batch, if it may have absent rows; else nil
+	from           RowFetcher      // reads the absent rows
+	absent         *kernels.Absent // on the host backend; nil until a batch may have absent rows
+	rounds         *rounds         // on a GPU; nil until a batch may have absent rows
+	countedSurplus bool            // in Device.surplus
+	waits          bool            // counted in Device.waiting
 
 	trace  *Trace // of the running batch; nil if it is not traced
 	timers [NumPoints]device.Timer
@@ -434,7 +434,7 @@ func (d *Device) release(l *lane, b *Batch) {
 		d.mu.scratch.give(l)
 		d.mu.Unlock()
 	}
-	l.shrink()
+	l.endWait()
 	l.busy.Store(false)
 	d.progress.notify()
 }

@@ -215,3 +215,36 @@ func TestLane_NothingIsFreedWhileABatchWaits(t *testing.T) {
 		t.Errorf("%d of %d bytes are left when none waits", left, both)
 	}
 }
+
+// TestLane_SurplusIsUsedAgain: while some batch always waits, spare lanes take the memory that others gave up.
+func TestLane_SurplusIsUsedAgain(t *testing.T) {
+	d := &Device{Device: host.Open(1, 1)[0], set: &Set{Tuning: DefaultTuning()}, lanes: make([]atomic.Pointer[lane], 2), spare: 2}
+	d.waiting.Store(2)
+	begin := func(rows int) *lane {
+		t.Helper()
+		l, err := d.acquire(context.Background(), route{table: &TableView{Rows: kernels.HostRows{RowBytes: 64}}, launches: OneLaunch, absent: true}, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.beginWait()
+		return l
+	}
+	last := begin(100)
+	both := int64(0)
+	for i := range 50 {
+		next := begin(100 - i)
+		if i == 0 {
+			both = d.PageLockedBytes()
+		}
+		d.release(last, nil)
+		last = next
+	}
+	if held := d.PageLockedBytes(); held != both {
+		t.Errorf("%d bytes after 50 batches, of which two at most ran at once, want %d", held, both)
+	}
+	d.release(last, nil)
+	d.freeing.Wait()
+	if left := d.PageLockedBytes(); left != 0 {
+		t.Errorf("%d bytes are left when none waits", left)
+	}
+}

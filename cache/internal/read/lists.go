@@ -146,17 +146,19 @@ func (r *rounds) listed() (number uint32, n int) {
 	return uint32(word >> 32), int(uint32(word))
 }
 
-// gaveUp says whether the GPU has given up waiting for the rows of a list. Then the memory may already hold a later
-// list.
-func (r *rounds) gaveUp(number uint32) bool {
-	host := r.batch.HostView()
-	gaveUp, later := uint32(atomic.LoadUint64(&host.GaveUp)), uint32(0)
+// gaveUpOn says whether the GPU has given up waiting for the rows of a list, or of a later one.
+func (r *rounds) gaveUpOn(number uint32) bool {
+	later := uint32(1 << 6) // replays: each gives up after a timeout only, so more have not given up since
 	if r.lists.lane != nil {
 		later = r.lists.last - number
-	} else if int32(uint32(atomic.LoadUint64(&host.Replayed))-number) >= 0 {
-		return true
 	}
-	return gaveUp-number <= later
+	return uint32(atomic.LoadUint64(&r.batch.HostView().GaveUp))-number <= later
+}
+
+// replaced says whether the memory of a list may hold a later one: the GPU has given up on it, or its replay has ended.
+func (r *rounds) replaced(number uint32) bool {
+	replayed := r.lists.lane == nil && int32(uint32(atomic.LoadUint64(&r.batch.HostView().Replayed))-number) >= 0
+	return replayed || r.gaveUpOn(number)
 }
 
 // take begins to read the rows of the GPU's latest list, unless it was taken before. last says that it was the last
@@ -208,8 +210,8 @@ func (r *rounds) reply(number uint32, n int) {
 		at = int(number-uint32(l.firstPart)) * s.step
 	}
 	rows, positions := r.list(n)
-	o := cold.Outcome{Rows: int64(n), Failed: int64(n), Err: errGaveUp}
-	if !r.gaveUp(number) {
+	o := cold.Outcome{Rows: int64(n), Failed: int64(n), At: int(positions[0]), Err: errGaveUp}
+	if !r.replaced(number) {
 		o = r.answer(ctx, number, rows, positions, tierRead)
 	}
 	o.At += at
@@ -302,8 +304,12 @@ func (l *lane) answered() cold.Outcome {
 	s := &r.lists
 	s.Lock()
 	if s.lane != nil && !s.closed { // a last list that was not taken will not be read any more
-		if number, n := r.listed(); number != s.taken && number-s.taken <= s.last-s.taken && n > 0 {
+		number, n := r.listed()
+		untaken := number != s.taken && number-s.taken <= s.last-s.taken
+		if untaken {
 			r.useAhead()
+		}
+		if untaken && n > 0 {
 			at := int(number-uint32(l.firstPart))*s.step + int(kernels.FoundView(r.batch.Rows)[0].Position)
 			s.outcome.Add(&cold.Outcome{Rows: int64(n), Failed: int64(n), At: at, Err: errGaveUp})
 		}

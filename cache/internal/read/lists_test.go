@@ -246,7 +246,7 @@ func TestLists_LaneLosesLists(t *testing.T) {
 	h.free <- struct{}{}
 	waitUntil(t, "the last list is not taken", func() bool { l.rounds.lists.Lock(); defer l.rounds.lists.Unlock(); return l.rounds.lists.taken == 7 })
 	waitUntil(t, "no answer", func() bool { return atomic.LoadUint64(&words.Ready)>>32 == 7 })
-	if o := l.answered(); o.Rows != 4 || o.Failed != 1 || !errors.Is(o.Err, errGaveUp) {
+	if o := l.answered(); o.Rows != 4 || o.Failed != 2 || o.At != 0 || !errors.Is(o.Err, errGaveUp) {
 		t.Errorf("%+v", o)
 	}
 	l.batch, l.firstPart = 8, 8
@@ -255,5 +255,41 @@ func TestLists_LaneLosesLists(t *testing.T) {
 	l.rounds.listFor(9, 7, 8, 9)
 	if o := l.answered(); o.Rows != 3 || o.Failed != 3 || o.At != 4 || !errors.Is(o.Err, errGaveUp) {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestLists_LateRowsEnd: rows that no half has room for are given up with their list, also if the GPU has given up a later one since.
+func TestLists_LateRowsEnd(t *testing.T) {
+	l, h, _ := inParts(t)
+	l.batch, l.firstPart = 5, 5
+	if err := l.rounds.reserve(l.owner, 16, 4, 16); err != nil || l.rounds.count != 4 { // of which two have room
+		t.Fatal(l.rounds.count, err)
+	}
+	words := l.rounds.batch.HostView()
+	l.rounds.expect(l)
+	l.rounds.listFor(5, 1, 2, 3, 4)
+	waitUntil(t, "no read", func() bool { return h.calls.Load() == 1 })
+	atomic.StoreUint64(&words.GaveUp, 6)
+	h.free <- struct{}{}
+	if o := l.answered(); o.Rows != 4 || o.Failed == 0 || !errors.Is(o.Err, errGaveUp) {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestLists_AnsweredUsesAhead: rows that were read ahead are noted for a list that was not taken.
+func TestLists_AnsweredUsesAhead(t *testing.T) {
+	l, _, words := inParts(t)
+	unused := []uint64{1<<10 - 1}
+	l.route.table = &TableView{Rows: kernels.HostRows{RowBytes: 16, ReadAhead: &kernels.Ahead{Unused: unused}}}
+	l.batch, l.firstPart, l.route.part, l.route.rows = 5, 5, 0, 0
+	l.rounds.expect(l)
+	l.owner.lists.remove(l.rounds) // as if the reader were late
+	rows := kernels.FoundView(l.rounds.batch.Rows)
+	rows[len(rows)-1] = kernels.Found{Word: 3}
+	atomic.StoreUint64(&words.Ahead, 5<<32|1)
+	l.rounds.listFor(5)
+	l.answered()
+	if unused[0] != 1<<10-1-1<<3 {
+		t.Errorf("unused: %b", unused[0])
 	}
 }

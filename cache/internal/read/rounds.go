@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -138,9 +139,12 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 	if r.memory.Size() >= bytes {
 		return nil
 	}
-	d.staged.Add(-r.memory.Size())
-	d.Device.Free(r.memory)
+	old := r.memory
 	r.memory = device.Buffer{}
+	d.surplus.give(d, old)
+	if r.memory = d.surplus.take(bytes); r.memory.Size() > 0 {
+		return nil
+	}
 	if r.memory, err = d.allocNear(bytes+bytes/4, "staging of absent rows"); err != nil {
 		return err
 	}
@@ -148,63 +152,103 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 	return nil
 }
 
-// surplus is staging memory of spare lanes that is to be freed. Freeing page-locked memory waits for the GPU, and the
-// driver makes other calls wait meanwhile. So nothing is freed while a batch waits on the GPU for the host, which may
-// take as long as a page takes to read; and such a batch is not enqueued while something is freed.
+// surplus is the staging memory that no lane has now. A lane that needs memory takes it from here first. The rest is
+// freed while no batch may wait on the GPU for the host: freeing page-locked memory waits for the GPU, and the driver
+// makes other calls wait meanwhile, so they would wait for a page. Replays of captured batches are not known to the
+// host, and may still hold up freeing.
 type surplus struct {
-	sync.Mutex
-	memory []device.Buffer
-	waits  int // batches that are under way and may wait for the host
+	mu      sync.Mutex
+	freed   sync.Cond // freeing has become false
+	memory  []device.Buffer
+	waits   int  // batches that are under way and may wait for the host
+	freeing bool // a goroutine frees memory, without the lock
 }
 
-// shrink gives up the staging memory of a spare lane. Otherwise, after a burst of batches that wait for absent rows,
-// many lanes would keep such memory. Another goroutine frees it, as the caller may be about to enqueue. REQUIRES: the
-// lane's last batch has ended.
-func (l *lane) shrink() {
-	d := l.owner
-	if l.rounds == nil {
-		return
-	}
-	s := &d.surplus
-	s.Lock()
-	defer s.Unlock()
-	if l.mayWait {
-		l.mayWait = false
-		s.waits--
-	}
-	if memory := l.rounds.memory; memory.Size() > 0 && l.index >= len(d.lanes)-d.spare {
-		l.rounds.memory = device.Buffer{}
+// give adds memory, if there is any, and has what is surplus freed if no batch may wait.
+func (s *surplus) give(d *Device, memory device.Buffer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if memory.Size() > 0 {
 		s.memory = append(s.memory, memory)
 	}
-	if len(s.memory) > 0 && s.waits == 0 {
+	if len(s.memory) > 0 && s.waits == 0 && !s.freeing {
+		s.freeing = true
 		d.freeing.Go(d.freeSurplus)
 	}
 }
 
-// beginWait announces that the lane's batch may wait on the GPU for the host.
-func (l *lane) beginWait() {
-	s := &l.owner.surplus
-	s.Lock()
-	defer s.Unlock()
-	if !l.mayWait {
-		l.mayWait = true
-		s.waits++
+// take returns the smallest memory of at least so many bytes, an empty buffer if there is none.
+func (s *surplus) take(bytes int64) (memory device.Buffer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	best := -1
+	for i, m := range s.memory {
+		if m.Size() >= bytes && (best < 0 || m.Size() < s.memory[best].Size()) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		memory = s.memory[best]
+		s.memory = slices.Delete(s.memory, best, best+1)
+	}
+	return memory
+}
+
+// freeSurplus frees surplus memory until there is none, or a batch may wait for the host.
+func (d *Device) freeSurplus() {
+	s := &d.surplus
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waits == 0 && len(s.memory) > 0 {
+		memory := s.memory
+		s.memory = nil
+		s.mu.Unlock()
+		for _, m := range memory {
+			d.Device.Free(m)
+			d.staged.Add(-m.Size())
+		}
+		s.mu.Lock()
+	}
+	s.freeing = false
+	if s.freed.L != nil {
+		s.freed.Broadcast()
 	}
 }
 
-// freeSurplus frees surplus memory, unless a batch may wait for the host.
-func (d *Device) freeSurplus() {
-	s := &d.surplus
-	s.Lock()
-	defer s.Unlock()
-	if s.waits > 0 {
+// beginWait announces that the lane's batch may wait on the GPU for the host. It waits for memory that is being freed.
+func (l *lane) beginWait() {
+	s := &l.owner.surplus
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.countedSurplus {
 		return
 	}
-	for _, memory := range s.memory {
-		d.Device.Free(memory)
-		d.staged.Add(-memory.Size())
+	s.freed.L = &s.mu
+	for s.freeing {
+		s.freed.Wait()
 	}
-	s.memory = nil
+	l.countedSurplus = true
+	s.waits++
+}
+
+// endWait takes beginWait back. A spare lane also gives up its staging memory. Otherwise, after a burst of batches that
+// wait for absent rows, many lanes would keep such memory. REQUIRES: the lane's last batch has ended.
+func (l *lane) endWait() {
+	d := l.owner
+	if l.rounds == nil {
+		return
+	}
+	if l.countedSurplus {
+		l.countedSurplus = false
+		d.surplus.mu.Lock()
+		d.surplus.waits--
+		d.surplus.mu.Unlock()
+	}
+	var memory device.Buffer
+	if l.index >= len(d.lanes)-d.spare {
+		memory, l.rounds.memory = l.rounds.memory, device.Buffer{}
+	}
+	d.surplus.give(d, memory)
 }
 
 // close frees the memory. It ignores nil. REQUIRES: no batch runs or will run.
