@@ -138,9 +138,9 @@ func (k *SumRows) partial(run int, last bool) (*uint32, []float32) {
 }
 
 // Counts returns the kernel that adds up nothing but what a part of a batch of so many rows has counted: for rows that are used by other means. Of k, Base, End, Mem, RowBytes, Round,
-// Counters, Added and Ending are used.
-func (k *SumRows) Counts(rows int) device.Kernel {
-	k.Pool = &reduce.Batch{Mode: reduce.Sum, Row: dtype.Float32, Out: dtype.Float32, Rows: rows, Size: 1, Padding: reduce.NoPadding}
-	k.From, k.Next = k.End, k.End
+// Counters, Added and Ending are used. b is memory for what says that no bag is summed.
+func (k *SumRows) Counts(b *reduce.Batch, rows int) device.Kernel {
+	*b = reduce.Batch{Mode: reduce.Sum, Row: dtype.Float32, Out: dtype.Float32, Rows: rows, Size: 1, Padding: reduce.NoPadding}
+	k.Pool, k.From, k.Next = b, k.End, k.End
 	return k
 }

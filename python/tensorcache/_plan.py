@@ -102,13 +102,15 @@ def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gp
     openings = [cache._opening.get(table.name, {}) for table in tables]
     if len({(str(own.get("codec")), str(own.get("layout"))) for own in openings}) > 1:
         raise ArgumentError("tensorcache: a plan of several tables needs one codec, and all resident or none")
+    if len({bool(own.get("serve")) for own in openings}) > 1:
+        raise ArgumentError("tensorcache: a plan of several tables needs training batches of all of them, or of none")
     devices = len(cache.device_names)
     config: dict[str, Any] = {"devices": devices if devices > 1 else None, "device": cache.backend, **openings[0]}
     config["target_hit"] = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
     config.update(options)
     if gpu_memory is not None:
         config["gpu_memory"] = str(gpu_memory)
-    learn, files, lists, lookups = config.get("learn"), [], [], 0
+    learn, files, lists, lookups, longest = config.get("learn"), [], [], 0, 0
     with tempfile.TemporaryDirectory(prefix="tensorcache-") as folder:
         for index, table in enumerate(tables):
             files.append(table._source or _save(table, os.path.join(folder, f"{index}_{_file_name(table.name)}.npy")))
@@ -120,8 +122,9 @@ def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gp
             parts = given if isinstance(given, (list, tuple)) and given and np.ndim(given[0]) > 0 else [given]
             lists.append(os.path.join(folder, f"{index}_ids.txt"))
             lookups = _save_ids(parts, len(table), lists[-1])
-            if len(parts) > 1:
-                config.setdefault("batch_size", max(1, lookups // len(parts)))
+            if len(parts) > 1 and "batch_size" not in options and lookups > longest:
+                # The lookups of the table with the most are divided into batches, those of the others into as many.
+                longest, config["batch_size"] = lookups, max(1, lookups // len(parts))
         if len(tables) > 1 or (learn and "learn" not in options and 10 * lookups < 11 * learn):
             learn = None  # hardly any would be left to judge by: of such lookups the library takes three quarters
         return run("plan", {**config, "learn": learn, "features": ",".join(files), "ids": ",".join(lists)})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -44,13 +45,14 @@ type lane struct {
 	limit int64 // length of the table, the same for all parts of a batch
 
 	// Arguments of launches, kept so that a batch allocates nothing.
-	serve  kernels.Serve
-	find   kernels.Find
-	lookup kernels.Lookup
-	decode kernels.Decode
-	plan   transfer.Plan
-	add    kernels.SumRows
-	tables laneTables // for batches of several tables
+	serve    kernels.Serve
+	find     kernels.Find
+	lookup   kernels.Lookup
+	decode   kernels.Decode
+	plan     transfer.Plan
+	add      kernels.SumRows
+	unpooled reduce.Batch // of add, where rows are copied
+	tables   laneTables   // for batches of several tables
 
 	ctx            context.Context // of the batch, if it may have absent rows; else nil
 	from           RowFetcher      // reads the absent rows

@@ -213,7 +213,7 @@ func (l *lane) usePart(s device.Stream, w scratchLayout, at, n int, rows RowNumb
 		if err := copyRows(s, to, r.stride, l.lists.Slice(w.rows, w.rows+int64(n*rowBytes)), int64(rowBytes)); err != nil || !r.countsParts() {
 			return err
 		}
-		return s.Launch(l.add.Counts(r.rows))
+		return s.Launch(l.add.Counts(&l.unpooled, r.rows))
 	}
 	if at > 0 {
 		l.add.Base, l.add.From, l.add.Mem = at-keptRows, at-keptRows, l.lists.Slice(w.rows-int64(keptRows*rowBytes), w.partials)

@@ -54,20 +54,21 @@ func pack(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(to, "../entries_cuda.go"), entries(bundles), 0o644); err != nil {
-		return err
-	}
 	for name, modules := range bundles {
 		if err := renew(filepath.Join(to, name+bundle.Ext), modules); err != nil {
 			return err
 		}
 	}
-	return each(to, bundle.Ext, func(name string, _ []byte) error {
+	err = each(to, bundle.Ext, func(name string, _ []byte) error {
 		if bundles[name] != nil {
 			return nil
 		}
 		return os.Remove(filepath.Join(to, name+bundle.Ext))
 	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, "../entries_cuda.go"), entries(bundles), 0o644) // last: it lists what the bundles have
 }
 
 var entry = regexp.MustCompile(`\.entry (\w+)`)
