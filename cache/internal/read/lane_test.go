@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -227,6 +228,11 @@ func TestLane_SurplusIsUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.beginWait()
+		words := l.rounds.batch.HostView()
+		if l.rounds.memory.Size() == 0 || *words != (abi.AbsentHost{}) {
+			t.Errorf("the words name batches of another lane: %+v", *words)
+		}
+		*words = abi.AbsentHost{Listed: 1<<32 | 3, Ready: 1<<32 | 1}
 		return l
 	}
 	last := begin(100)

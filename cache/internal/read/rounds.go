@@ -143,6 +143,8 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 	r.memory = device.Buffer{}
 	d.surplus.give(d, old)
 	if r.memory = d.surplus.take(bytes); r.memory.Size() > 0 {
+		// The words in front name batches of the lane that had the memory, and each lane numbers its own.
+		clear(r.memory.Bytes()[:abi.AbsentHostBytes])
 		return nil
 	}
 	if r.memory, err = d.allocNear(bytes+bytes/4, "staging of absent rows"); err != nil {
