@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -23,7 +24,8 @@ type bounce struct {
 	device  device.Device // nil until it is needed
 	closed  bool
 	areas   []area
-	takings int // calls of take
+	spent   []device.Buffer // memory that areas had before they grew, to be freed
+	takings int             // calls of take
 }
 
 // area is memory with an event that passes when its last user is done with it.
@@ -106,8 +108,9 @@ func (b *bounce) pass(s *served, r shape, on device.Stream, stream uintptr, ids 
 	return batch, errors.Join(err, on.Record(a.done))
 }
 
-// take returns the area for the next batch, of so many bytes of row numbers, which has to wait for the area's event: one that nobody uses, or a new one; or, if batches of
-// its kind use as many areas as they may, the one of these that was taken first. REQUIRES: b.mu is locked.
+// take returns the area for the next batch, of so many bytes of row numbers. The caller waits for the area's event. It is
+// an area that nobody uses, or a new one. If batches of its kind use as many areas as they may, it is the one of these
+// that was taken first. REQUIRES: b.mu is locked.
 func (b *bounce) take(paged bool, bytes int64) (*area, error) {
 	b.takings++
 	var first, idle *area
@@ -160,21 +163,43 @@ func (b *bounce) stream(gpu int, handle uintptr) (device.Stream, error) {
 	return on, as(C.TC_ERROR_DEVICE, err)
 }
 
-// fit gives an area that nobody uses memory of at least that many bytes. Other areas that nobody uses then give theirs back, so that memory for long batches does not
-// come on top of that for earlier ones. REQUIRES: b.mu is locked.
+// fit gives an area that nobody uses memory of at least that many bytes. The memory that it had, and that of other areas
+// that nobody uses, is freed, so that memory for long batches does not come on top of that for earlier ones. It is kept
+// while a batch of a table of pages may be under way: freeing page-locked memory waits for the GPU, and so for the pages.
+// REQUIRES: b.mu is locked.
 func (b *bounce) fit(a *area, bytes int64) (err error) {
-	if a.memory.Size() >= bytes {
-		return nil
+	grows := a.memory.Size() < bytes
+	if grows && a.memory.Size() > 0 {
+		b.spent = append(b.spent, a.memory)
+		a.memory = device.Buffer{}
 	}
-	for i := range b.areas {
-		other := &b.areas[i]
-		if passed, err := other.done.Passed(); other == a || err == nil && passed {
-			b.device.Free(other.memory)
-			other.memory = device.Buffer{}
+	if (grows || len(b.spent) > 0) && !b.mayWait() {
+		for i := range b.areas {
+			if other := &b.areas[i]; grows && other != a && other.memory.Size() > 0 && other.idle() {
+				b.spent = append(b.spent, other.memory)
+				other.memory = device.Buffer{}
+			}
 		}
+		for _, memory := range b.spent {
+			b.device.Free(memory)
+		}
+		b.spent = b.spent[:0]
 	}
-	a.memory, err = b.device.AllocHost(areaBytes(bytes), "gathers with row numbers in host memory")
+	if grows {
+		a.memory, err = b.device.AllocHost(areaBytes(bytes), "gathers with row numbers in host memory")
+	}
 	return err
+}
+
+// mayWait says whether a batch of a table of pages is under way.
+func (b *bounce) mayWait() bool {
+	return slices.ContainsFunc(b.areas, func(a area) bool { return a.paged && !a.idle() })
+}
+
+// idle says whether nobody uses the area's memory.
+func (a *area) idle() bool {
+	passed, err := a.done.Passed()
+	return err == nil && passed
 }
 
 // areaBytes returns the memory of an area for so many bytes: at least 64 KiB, and a power of two.
@@ -193,6 +218,9 @@ func (b *bounce) close() {
 		a.done.Close()
 		b.device.Free(a.memory)
 	}
+	for _, memory := range b.spent {
+		b.device.Free(memory)
+	}
 	b.device.Close()
 }
 
@@ -203,6 +231,9 @@ func (s *served) bounceBytes() (n int64) {
 		b.mu.Lock()
 		for _, a := range b.areas {
 			n += a.memory.Size()
+		}
+		for _, memory := range b.spent {
+			n += memory.Size()
 		}
 		b.mu.Unlock()
 	}

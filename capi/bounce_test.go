@@ -122,3 +122,39 @@ func TestBounce_Memory(t *testing.T) {
 		b.device.Free(b.areas[i].memory)
 	}
 }
+
+// TestBounce_NothingIsFreedWhileABatchWaits: memory of areas that grow is freed when no batch of a table of pages is under way.
+func TestBounce_NothingIsFreedWhileABatchWaits(t *testing.T) {
+	b := &bounce{device: slowDevice{host.Open(1, 1)[0]}}
+	gather := func(paged bool, bytes int64) *slowEvent {
+		t.Helper()
+		a, err := b.take(paged, bytes)
+		if err == nil {
+			err = b.fit(a, bytes)
+		}
+		if err != nil || a.memory.Size() < bytes {
+			t.Fatal(a.memory.Size(), err)
+		}
+		return a.done.(*slowEvent)
+	}
+	s := &served{bounces: make([]bounce, 1)}
+	held := func() int64 { s.bounces[0].areas, s.bounces[0].spent = b.areas, b.spent; return s.bounceBytes() }
+	waits := gather(true, 8)
+	waits.running = true
+	gather(false, 8)
+	gather(false, 1<<20) // the second area again
+	if want := int64(2*64<<10 + 1<<20); held() != want {
+		t.Errorf("%d bytes while a batch may wait, want %d", held(), want)
+	}
+	waits.running = false
+	gather(false, 8)
+	if want := int64(64<<10 + 1<<20); held() != want {
+		t.Errorf("%d bytes afterwards, want %d", held(), want)
+	}
+	gather(true, 4<<20)
+	if want := int64(4 << 20); held() != want {
+		t.Errorf("%d bytes when all areas had been idle, want %d", held(), want)
+	}
+	b.device.Free(b.areas[0].memory)
+	b.device.Free(b.areas[1].memory)
+}

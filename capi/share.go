@@ -91,7 +91,7 @@ func (s *served) listen(address *C.char, config *C.tc_listen_config) error {
 	return err
 }
 
-// end has no further process attach. Those that are attached read on.
+// end lets no further process attach. Those that are attached go on reading.
 func (l *listening) end() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,11 +31,12 @@ type AbsentBatch struct {
 	Host, Rows, State device.Buffer
 	// Timeout is how long the device waits for a round.
 	Timeout time.Duration
-	// Replay is the State of the captured batch's Replay, which does the work of Lookup, List and the rest; empty for others. Then the first replay's number
-	// is Batch, and its Result is not used. Host says which replays have ended.
+	// Replay is the State of a captured batch's Replay; empty for other batches. The Replay then looks rows up and lists
+	// absent ones, and only Wait and End of an AbsentBatch are used. Batch is the number of the first replay, and
+	// AbsentHost.Replayed that of the last one that has ended. Result is not used.
 	Replay device.Buffer
-	// Ahead, of a captured batch, is page-locked memory of 8 bytes a row: replays write to it, in turns, the numbers of the rows that they find in the
-	// tier's ReadAhead, and AbsentHost.Read is how many they were.
+	// Ahead, of a captured batch, is page-locked memory of 8 bytes a row. Replays write to it, in turns, the numbers of
+	// the rows that they find in the tier's ReadAhead. AbsentHost.Read is how many they were.
 	Ahead device.Buffer
 	// Ending is the batch's number, and how End publishes it.
 	Ending

@@ -39,7 +39,7 @@ class BagRequest:
     dtype: Any = None
     each: bool = False  # ids of any shape: each row is a bag of its own
     row: Optional[RowFormat] = None  # of rows of bytes
-    # If bags is given: of the bags that offsets describe, so many from first on. ids and weights are those of all.
+    # Where the offsets of several tables are one tensor: this table has ``bags`` bags from bag ``first`` on. ids and weights are still those of all tables.
     first: int = 0
     bags: Optional[int] = None
 

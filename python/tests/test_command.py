@@ -46,6 +46,17 @@ def test_plan(files: tuple[Path, Path, Path]) -> None:
     assert {plan["codec"] for plan in found["plans"]} == {"none", "ibp4"} and all(plan["budget_bytes"] > 0 for plan in found["plans"])
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_plan_of_tables_in_any_order(order: str, rows: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are looked up together, so the longest lists say how long a batch is."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("tensorcache._plan.run", lambda command, config: given.update(config) or {"plans": []})
+    ids = {"a": [np.arange(5)] * 10, "b": [np.arange(50)] * 10}
+    with tensorcache.open({name: rows for name in order}, "10%", device="host") as cache:
+        cache.plan({name: ids[name] for name in order}, target_hit=0.5)
+    assert given["batch_size"] == 50
+
+
 def test_bench(files: tuple[Path, Path, Path]) -> None:
     features, _, ids = files
     done = command("bench", features, "--ids", ids, "--budget", "10%", "--codec", "ibp4", "--device", "host", "--verify")

@@ -33,12 +33,13 @@ type lane struct {
 	fetchBegun, decoded, done device.Event
 
 	counters, buckets device.Buffer
-	result            device.Buffer // counters of the last batch, in memory that the host reads
-	sums, part        device.Buffer // of a batch in parts: counters added up so far, and the result of one part (sink.go)
-	lists             *lists        // for hits and misses, from the device's scratch; nil where the route needs none
-	after             device.Event  // the batch waits for this before it uses the lists; nil: it need not wait
-	batch             uint64        // number of the last batch; of a batch in parts, of its last part
-	firstPart         uint64        // number of the batch's first part
+	result            device.Buffer  // counters of the last batch, in memory that the host reads
+	sums              device.Buffer  // of a batch in parts: counters added up so far
+	partCounters      device.Buffer  // of a batch in parts: the result of one part (sink.go)
+	scratch           *scratchBuffer // for hits, misses and partial sums; nil where the route needs none
+	after             device.Event   // the batch waits for this before it uses scratch; nil: it need not wait
+	batch             uint64         // number of the last batch; of a batch in parts, of its last part
+	firstPart         uint64         // number of the batch's first part
 	route             route
 	view              *View
 
@@ -59,7 +60,7 @@ type lane struct {
 	absent         *kernels.Absent // on the host backend; nil until a batch may have absent rows
 	rounds         *rounds         // on a GPU; nil until a batch may have absent rows
 	countedSurplus bool            // in Device.surplus
-	waits          bool            // counted in Device.waiting
+	countedWaiting bool            // in Device.waiting
 
 	trace  *Trace // of the running batch; nil if it is not traced
 	timers [NumPoints]device.Timer
@@ -123,7 +124,7 @@ func (l *lane) open() (err error) {
 	if l.sums, err = d.Alloc(kernels.CountersBytes, "batch counters"); err != nil {
 		return err
 	}
-	if l.part, err = d.Alloc(kernels.CountersBytes, "batch counters"); err != nil {
+	if l.partCounters, err = d.Alloc(kernels.CountersBytes, "batch counters"); err != nil {
 		return err
 	}
 	l.result, err = d.AllocHost(kernels.CountersBytes, "batch counters")
@@ -136,7 +137,7 @@ func (d *Device) laneLimit() int {
 	return len(d.lanes) - d.spare + min(d.spare, int(d.waiting.Load()))
 }
 
-// acquire returns a lane for a batch of at most n rows, with the lists that its route needs. It waits for both if
+// acquire returns a lane for a batch of at most n rows, with the scratch memory that its route needs. It waits for both if
 // necessary.
 func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	// Callers of GatherDevice may never wait for their batches, which keep their lanes until they are settled.
@@ -172,8 +173,8 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	}
 	l.route = r
 	var err error
-	if want := r.lists(n); want > 0 {
-		err = l.acquireLists(ctx, want)
+	if want := r.scratchBytes(n); want > 0 {
+		err = l.acquireScratch(ctx, want)
 	}
 	if err == nil && r.absent {
 		if l.route.part > 0 {
@@ -188,10 +189,10 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 	return l, nil
 }
 
-// acquireLists gives a lane lists of at least the given bytes, and waits for them if necessary. If the device has no
-// memory for them and no other lists to wait for, the route changes to one that needs less. That is one launch, or
-// shorter parts. If there is no such route, acquireLists returns an error.
-func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
+// acquireScratch gives a lane scratch memory of at least the given bytes, and waits for it if necessary. If the device
+// has none left and there is no other to wait for, the route changes to one that needs less. That is one launch, or
+// shorter parts. If there is no such route, acquireScratch returns an error.
+func (l *lane) acquireScratch(ctx context.Context, bytes int64) error {
 	d := l.owner
 	for {
 		changed := d.progress.wait()
@@ -215,7 +216,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 		d.mu.Lock()
 		others := true
 		if err == nil {
-			l.lists.Buffer = b
+			l.scratch.Buffer = b
 		} else {
 			others = d.mu.scratch.refused(l, size)
 		}
@@ -227,8 +228,8 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			d.progress.notify()
 		case l.route.tables != nil:
 			return fmt.Errorf("cache: %w", err)
-		case l.route.shrinkLists():
-			if bytes = l.route.lists(0); bytes == 0 {
+		case l.route.shrinkScratch():
+			if bytes = l.route.scratchBytes(0); bytes == 0 {
 				return nil
 			}
 		case l.route.table.long(), l.route.pool != nil, l.route.absent, l.route.part > 0:
@@ -385,7 +386,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 func (l *lane) ending(n int) kernels.Ending {
 	result := l.result
 	if l.route.countsParts() {
-		result = l.part
+		result = l.partCounters
 	}
 	return kernels.Ending{Result: result, Batch: l.batch, Kernels: n}
 }
@@ -419,9 +420,9 @@ func (l *lane) published() bool {
 // release makes a lane idle. If b is not nil, it also removes b from the batches in flight.
 func (d *Device) release(l *lane, b *Batch) {
 	l.answered()
-	if l.waits {
+	if l.countedWaiting {
 		d.waiting.Add(-1)
-		l.waits = false
+		l.countedWaiting = false
 	}
 	l.end()
 	l.trace, l.route, l.ctx, l.from, l.tables.parts = nil, route{}, nil, nil, nil
@@ -430,7 +431,7 @@ func (d *Device) release(l *lane, b *Batch) {
 		l.after.Synchronize()
 		l.after = nil
 	}
-	if b != nil || l.lists != nil {
+	if b != nil || l.scratch != nil {
 		d.mu.Lock()
 		d.forgetLocked(b)
 		d.mu.scratch.give(l)
@@ -459,7 +460,7 @@ func (l *lane) close() {
 	}
 	l.rounds.close(l.owner)
 	l.tables.free(l.owner)
-	for _, b := range []device.Buffer{l.counters, l.buckets, l.sums, l.part, l.result} {
+	for _, b := range []device.Buffer{l.counters, l.buckets, l.sums, l.partCounters, l.result} {
 		l.owner.Device.Free(b)
 	}
 }

@@ -286,8 +286,8 @@ func (r *rounds) outcomeOfReplays() cold.Outcome {
 // countAbsentWait counts the lane's batch as one that waits for absent rows, until the lane is released. It allows the
 // other batches one more lane.
 func (l *lane) countAbsentWait() {
-	if !l.waits {
-		l.waits = true
+	if !l.countedWaiting {
+		l.countedWaiting = true
 		l.owner.waiting.Add(1)
 		l.owner.progress.notify()
 	}

@@ -226,7 +226,7 @@ func TestLists_LaneReadsAllParts(t *testing.T) {
 		l.batch += 3
 		l.firstPart = l.batch
 	}
-	if d := l.owner; d.waiting.Load() != 1 || !l.waits {
+	if d := l.owner; d.waiting.Load() != 1 || !l.countedWaiting {
 		t.Errorf("%d batches wait for absent rows, want the one of the lane", d.waiting.Load())
 	}
 }

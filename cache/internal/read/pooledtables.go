@@ -319,8 +319,8 @@ func (l *lane) enqueueTablesOn(s device.Stream) error {
 	k.Tables, k.Batch, k.Partials = t.all[:n], l.batch, device.Buffer{}
 	k.Counters, k.Results = t.counters.Slice(0, results), t.host.Slice(0, results)
 	k.Args = t.host.Slice(results, results+int64(n)*kernels.PooledTableBytes)
-	if l.lists != nil {
-		k.Partials = l.lists.Buffer
+	if l.scratch != nil {
+		k.Partials = l.scratch.Buffer
 	}
 	if err := s.Launch(k); err != nil {
 		return err

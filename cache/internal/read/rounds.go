@@ -272,7 +272,7 @@ func (r *rounds) close(d *Device) {
 // enqueueRounds is enqueue for a GPU batch that may have absent rows.
 func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	n, g := rows*kernels.FoundBytes, l.rounds
-	found, resolved, ordered, words := l.lists.Slice(0, n), l.lists.Slice(n, 2*n), l.lists.Slice(2*n, 3*n), l.lists.Slice(3*n, 3*n+8*rows)
+	found, resolved, ordered, words := l.scratch.Slice(0, n), l.scratch.Slice(n, 2*n), l.scratch.Slice(2*n, 3*n), l.scratch.Slice(3*n, 3*n+8*rows)
 	lookup.Found = found
 	l.lookup = lookup
 	b, always := &g.batch, l.owner.set.Tuning.OrderMisses

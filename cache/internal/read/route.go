@@ -57,7 +57,7 @@ const partialBytes = 3*kernels.FoundBytes + 8
 const listBytes = 2 * kernels.FoundBytes
 
 // route says how one batch is served. It is decided before the batch takes a lane. It changes only if the device
-// lacks memory for its lists (acquireLists).
+// lacks scratch memory (acquireScratch).
 type route struct {
 	table    *TableView
 	launches Launches
@@ -115,8 +115,8 @@ func (d *Device) decide(table int, n int64, traced bool) (r route, planned Launc
 // by. Host threads that share the misses must read the same memory.
 func (r *route) setTable(t *TableView) { r.table, r.misses.Share = t, t.Share }
 
-// lists returns the bytes of the lists of a batch of n rows, 0 for none.
-func (r *route) lists(n int) int64 {
+// scratchBytes returns the scratch memory of a batch of n rows, 0 for none.
+func (r *route) scratchBytes(n int) int64 {
 	switch {
 	case r.tables != nil && !r.partials:
 		return 0
@@ -155,12 +155,12 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 		if r.pool == nil || r.part > 0 {
 			return s.Launch(&l.serve)
 		}
-		if l.lists != nil {
-			l.serve.Partials = l.lists.Slice(0, r.pool.PartialBytes())
+		if l.scratch != nil {
+			l.serve.Partials = l.scratch.Slice(0, r.pool.PartialBytes())
 		}
 		return s.Launch(l.serve.Pooled())
 	case r.launches == HitsFirst:
-		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
+		lookup.Found = l.scratch.Slice(0, rows*kernels.FoundBytes)
 		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1), Absent: l.listed()}
 		return s.Launch(&l.find)
 	}
@@ -170,7 +170,7 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	n := rows * kernels.FoundBytes
 	batch := transfer.Batch{
-		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
+		Found: l.scratch.Slice(0, n), Ordered: l.scratch.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
 		Reading: r.misses, End: l.ending(2), Counted: true, Absent: l.listed(),
 	}
 	l.lookup = lookup

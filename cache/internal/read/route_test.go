@@ -31,7 +31,7 @@ func TestDecide_Launches(t *testing.T) {
 		if r.launches != c.want || planned != c.want {
 			t.Errorf("%+v: %v, planned %v", c, r.launches, planned)
 		}
-		if lists := r.lists(int(c.n)); (lists == 0) != (c.want == OneLaunch) {
+		if lists := r.scratchBytes(int(c.n)); (lists == 0) != (c.want == OneLaunch) {
 			t.Errorf("%+v: %d bytes of lists", c, lists)
 		}
 		if r, planned := decide(table, c.n, true, 0); r.launches != SideBySide || planned != c.want {

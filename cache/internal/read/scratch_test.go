@@ -18,14 +18,14 @@ type numberedEvent struct {
 	number int
 }
 
-// TestScratch_Bounded makes lanes take and give back lists of random sizes; some batches are enqueued in between.
-// Lists must be large enough, and stay within the bound in all. Two batches have the same lists only if the later one
+// TestScratch_Bounded makes lanes take and give back buffers of random sizes; some batches are enqueued in between.
+// Buffers must be large enough, and stay within the bound in all. Two batches have the same buffer only if the later one
 // waits for the earlier one. A batch that is alone always gets lists.
 func TestScratch_Bounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var s scratch
 	var out []*lane // lanes that hold lists
-	last := map[*lists]*lane{}
+	last := map[*scratchBuffer]*lane{}
 	all, largest, refused, reused, passed := int64(0), int64(0), 0, 0, 0
 	for number := range 20_000 {
 		if len(out) > 0 && r.IntN(2) == 0 {
@@ -54,19 +54,19 @@ func TestScratch_Bounded(t *testing.T) {
 		}
 		switch {
 		case size > 0:
-			l.lists.Buffer = device.DeviceBuffer(1, size)
+			l.scratch.Buffer = device.DeviceBuffer(1, size)
 			all += size
 		case l.after != nil:
 			passed++
 		default:
 			reused++
 		}
-		if before := last[l.lists]; slices.Contains(out, before) && l.after != before.done {
-			t.Fatal("lists of two batches at once, and the later one does not wait")
+		if before := last[l.scratch]; slices.Contains(out, before) && l.after != before.done {
+			t.Fatal("a buffer of two batches at once, and the later one does not wait")
 		}
-		last[l.lists] = l
-		if l.lists.Size() < bytes {
-			t.Fatalf("%d bytes for %d", l.lists.Size(), bytes)
+		last[l.scratch] = l
+		if l.scratch.Size() < bytes {
+			t.Fatalf("%d bytes for %d", l.scratch.Size(), bytes)
 		}
 		if all != s.bytes || all > scratchSpare+largest {
 			t.Fatalf("%d bytes in all, %d counted, at most %d allowed", all, s.bytes, scratchSpare+largest)
@@ -92,23 +92,23 @@ func TestScratch_InOrder(t *testing.T) {
 			t.Fatalf("batch %d has to wait for the host", i)
 		}
 		if size > 0 {
-			l.lists.Buffer = device.DeviceBuffer(1, size)
+			l.scratch.Buffer = device.DeviceBuffer(1, size)
 			fresh++
-		} else if want := lanes[i-fresh]; l.lists != want.lists || l.after != want.done {
+		} else if want := lanes[i-fresh]; l.scratch != want.scratch || l.after != want.done {
 			t.Fatalf("batch %d waits for %v, not for batch %d", i, l.after, i-fresh)
 		}
 		s.pass(l)
 		lanes = append(lanes, l)
 	}
 	if fresh < 4 || s.bytes > scratchSpare+bytes {
-		t.Errorf("%d lists of %d bytes", fresh, s.bytes)
+		t.Errorf("%d buffers of %d bytes", fresh, s.bytes)
 	}
 	for _, l := range lanes {
 		s.give(l)
 	}
 	for _, m := range s.all {
 		if m.user != nil {
-			t.Error("lists are in use after their last batch")
+			t.Error("buffers are in use after their last batch")
 		}
 	}
 }
@@ -118,13 +118,13 @@ func TestScratch_NoMemory(t *testing.T) {
 	var s scratch
 	first, second := &lane{done: numberedEvent{number: 1}}, &lane{}
 	size, _, _ := s.take(first, 1000)
-	first.lists.Buffer = device.DeviceBuffer(1, size)
+	first.scratch.Buffer = device.DeviceBuffer(1, size)
 	size, _, _ = s.take(second, 1000)
 	if !s.refused(second, size) {
-		t.Fatal("there are no lists to wait for")
+		t.Fatal("there is no buffer to wait for")
 	}
 	if _, _, ok := s.take(second, 1000); ok {
-		t.Fatal("lists were taken from a batch that is not enqueued yet")
+		t.Fatal("a buffer was taken from a batch that is not enqueued yet")
 	}
 	s.pass(first)
 	if size, _, ok := s.take(second, 1000); !ok || size != 0 || second.after != first.done {
@@ -139,14 +139,14 @@ func TestScratch_NoMemory(t *testing.T) {
 	}
 }
 
-// TestScratch_ReleasedMeanwhile: a released lane clears its route before it gives its lists back. Another lane may
+// TestScratch_ReleasedMeanwhile: a released lane clears its route before it gives its buffer back. Another lane may
 // take them over in between. It must wait for the right event without reading that route.
 func TestScratch_ReleasedMeanwhile(t *testing.T) {
 	tierEnd := numberedEvent{number: 1}
 	var s scratch
 	first, second := &lane{done: numberedEvent{number: 2}, route: route{absent: true}, rounds: &rounds{tierEnd: tierEnd}}, &lane{done: numberedEvent{number: 3}}
 	size, _, _ := s.take(first, 1000)
-	first.lists.Buffer = device.DeviceBuffer(1, size)
+	first.scratch.Buffer = device.DeviceBuffer(1, size)
 	s.most = size // no room for others
 	s.pass(first)
 	cleared := make(chan struct{})
@@ -194,7 +194,7 @@ func TestScratch_PooledInOneLaunch(t *testing.T) {
 				b.Size, b.Bags = 0, 8
 			}
 			l := &lane{owner: d, route: route{table: of, launches: SideBySide, sink: sink{pool: b, part: 64, rows: b.Rows, partials: true}}}
-			err := l.acquireLists(context.Background(), 1<<20)
+			err := l.acquireScratch(context.Background(), 1<<20)
 			if what != "short" {
 				if !errors.Is(err, device.ErrOutOfMemory) {
 					t.Errorf("%s rows: %v", what, err)
@@ -202,11 +202,11 @@ func TestScratch_PooledInOneLaunch(t *testing.T) {
 				continue
 			}
 			has := int64(0)
-			if l.lists != nil {
-				has = l.lists.Size()
+			if l.scratch != nil {
+				has = l.scratch.Size()
 			}
 			if err != nil || l.route.part != 0 || l.route.launches != OneLaunch || l.route.pool != b || has < b.PartialBytes() {
-				t.Errorf("%s rows: %v, %+v, %d bytes of lists for %d", what, err, l.route, has, b.PartialBytes())
+				t.Errorf("%s rows: %v, %+v, %d bytes of scratch memory for %d", what, err, l.route, has, b.PartialBytes())
 			}
 		}
 	}
@@ -218,13 +218,13 @@ func TestScratch_ShorterParts(t *testing.T) {
 	of.Rows.RowBytes = 64
 	for _, k := range []sink{{stride: 100, part: 4096, rows: 4096}, {pool: &reduce.Batch{Rows: 4096, Bags: 1}, part: 4096, rows: 4096}} {
 		l := &lane{owner: &Device{Device: &smallDevice{left: 64 << 10}}, route: route{table: of, launches: OneLaunch, sink: k, absent: true}}
-		err := l.acquireLists(context.Background(), l.route.lists(0))
-		if need := l.route.lists(0); err != nil || l.route.part != 512 || l.route.parts() != 8 || l.lists.Size() < need || need > 64<<10 {
+		err := l.acquireScratch(context.Background(), l.route.scratchBytes(0))
+		if need := l.route.scratchBytes(0); err != nil || l.route.part != 512 || l.route.parts() != 8 || l.scratch.Size() < need || need > 64<<10 {
 			t.Errorf("%v: parts of %d rows, %d bytes", err, l.route.part, need)
 		}
 		l.route.part = 1
 		l.owner = &Device{Device: &smallDevice{}}
-		if err := l.acquireLists(context.Background(), l.route.lists(0)); !errors.Is(err, device.ErrOutOfMemory) {
+		if err := l.acquireScratch(context.Background(), l.route.scratchBytes(0)); !errors.Is(err, device.ErrOutOfMemory) {
 			t.Errorf("without memory: %v", err)
 		}
 	}

@@ -101,9 +101,9 @@ func (k *sink) parts() int {
 // countsParts says whether a kernel adds up the counters of the batch's parts.
 func (k *sink) countsParts() bool { return k.part > 0 && (k.pool != nil || k.parts() > 1) }
 
-// shrinkLists changes the route to one that needs less memory for lists. A pooled batch takes one launch, if that can
+// shrinkScratch changes the route to one that needs less memory for lists. A pooled batch takes one launch, if that can
 // serve it. Others get shorter parts. It returns false if the route cannot need less.
-func (r *route) shrinkLists() bool {
+func (r *route) shrinkScratch() bool {
 	least := 1
 	if r.pool != nil {
 		least = minPooledRows
@@ -134,7 +134,7 @@ func (r *route) scratchLayout() (w scratchLayout) {
 	rowBytes := int64(r.table.Rows.RowBytes)
 	part := *r
 	part.sink = sink{}
-	w.rows = up(part.lists(r.part))
+	w.rows = up(part.scratchBytes(r.part))
 	if r.pool != nil && r.part < r.rows {
 		w.rows += up(keptRows * rowBytes)
 	}
@@ -164,7 +164,7 @@ func (l *lane) enqueueParts(s device.Stream, table int, rows RowNumbers, out dev
 	r, w := &l.route, l.route.scratchLayout()
 	rowBytes, width := r.table.Rows.RowBytes, rows.bytes()
 	mem := func(from, to int) device.Buffer { // positions in the part; kept rows have negative ones
-		return l.lists.Slice(w.rows+int64(from*rowBytes), w.rows+int64(to*rowBytes))
+		return l.scratch.Slice(w.rows+int64(from*rowBytes), w.rows+int64(to*rowBytes))
 	}
 	if r.rows == 0 { // only offsets to check, and empty bags
 		l.batch++
@@ -198,25 +198,25 @@ func (l *lane) enqueueParts(s device.Stream, table int, rows RowNumbers, out dev
 // batch at which the part begins.
 func (l *lane) usePart(s device.Stream, w scratchLayout, at, n int, rows RowNumbers, out device.Buffer) error {
 	r, rowBytes := &l.route, l.route.table.Rows.RowBytes
-	round := l.part
+	round := l.partCounters
 	if n == 0 {
 		round = l.counters // all zero
 	}
 	l.add = kernels.SumRows{
 		Pool: r.pool, Rows: rows.Buffer, Int32: rows.Int32, Limit: l.limit, RowBytes: rowBytes, Base: at, End: at + n, From: at, Next: at + n,
-		Mem: l.lists.Slice(w.rows, w.partials), Partials: l.lists.Slice(w.partials, w.bytes), Out: out,
+		Mem: l.scratch.Slice(w.rows, w.partials), Partials: l.scratch.Slice(w.partials, w.bytes), Out: out,
 		Round: round, Counters: l.sums, Added: at, Ending: kernels.Ending{Result: l.result, Batch: l.batch, Kernels: 1},
 	}
 	if r.pool == nil {
 		first := int64(at) * r.stride
 		to := out.Slice(first, first+int64(n-1)*r.stride+int64(rowBytes))
-		if err := copyRows(s, to, r.stride, l.lists.Slice(w.rows, w.rows+int64(n*rowBytes)), int64(rowBytes)); err != nil || !r.countsParts() {
+		if err := copyRows(s, to, r.stride, l.scratch.Slice(w.rows, w.rows+int64(n*rowBytes)), int64(rowBytes)); err != nil || !r.countsParts() {
 			return err
 		}
 		return s.Launch(l.add.Counts(&l.unpooled, r.rows))
 	}
 	if at > 0 {
-		l.add.Base, l.add.From, l.add.Mem = at-keptRows, at-keptRows, l.lists.Slice(w.rows-int64(keptRows*rowBytes), w.partials)
+		l.add.Base, l.add.From, l.add.Mem = at-keptRows, at-keptRows, l.scratch.Slice(w.rows-int64(keptRows*rowBytes), w.partials)
 	}
 	if at+n < r.rows {
 		l.add.Next -= keptRows

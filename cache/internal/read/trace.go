@@ -121,7 +121,7 @@ const missWindow = 1024
 func (l *lane) takeMisses(t *Trace) {
 	room := t.MaxMisses - len(t.Misses)
 	misses := int64(kernels.CountersView(l.result).Misses)
-	if room <= 0 || misses == 0 || l.lists == nil || l.route.pool != nil || l.route.parts() > 1 {
+	if room <= 0 || misses == 0 || l.scratch == nil || l.route.pool != nil || l.route.parts() > 1 {
 		return
 	}
 	// The list has an entry for each row of the part. Misses are at its end.
