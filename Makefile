@@ -83,7 +83,8 @@ LONG = $(sort $(dir $(shell grep -rl --include=*_test.go '^func TestLong_' .)))
 test-long: ## the exhaustive runs, at most 40 minutes on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
-	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoIsFast$$' -v $(LONG) && \
+	   { $(MAKE) --no-print-directory check-kernels && \
+	     $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoIsFast$$' -v $(LONG) && \
 	     $(GO) test -tags long -timeout 60m -run '^TestLong_AutoIsFast$$' -v ./bench/experiment && \
 	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap$$' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
 

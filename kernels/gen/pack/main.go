@@ -1,14 +1,16 @@
 // Command pack compresses PTX for the repository and the binary, and lists compressed PTX:
 //
-//	pack FROM TO   writes the bundles TO/CODEC.ptx.zst of the modules FROM/x.ptx (package bundle), without comments and indentation, and removes other PTX
-//	               from TO; and beside TO the names of the kernels, entries_cuda.go
-//	pack FOLDER    prints the 64-bit FNV-1a hash of the PTX of each module in the bundles of FOLDER, by which the emulated GPU knows modules, and its name
+//	pack FROM TO            writes the bundles TO/CODEC.ptx.zst of the modules FROM/x.ptx (package bundle), without comments and indentation, and removes
+//	                        other PTX from TO; and beside TO the names of the kernels, entries_cuda.go
+//	pack -compare FROM TO   fails if a module FROM/x.ptx is not like the one in the bundles of TO
+//	pack FOLDER             prints the 64-bit FNV-1a hash of the PTX of each module in the bundles of FOLDER, by which the emulated GPU knows modules, and its name
 //
 // A bundle that has the same modules already stays as it is, so only changed PTX needs the zstd program, whose versions compress differently.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/format"
 	"hash/fnv"
@@ -33,8 +35,10 @@ func main() {
 		err = list(os.Args[1])
 	case 3:
 		err = pack(os.Args[1], os.Args[2])
+	case 4:
+		err = compare(os.Args[2], os.Args[3])
 	default:
-		log.Fatal("usage: pack FROM TO, or pack FOLDER")
+		log.Fatal("usage: pack FROM TO, pack -compare FROM TO, or pack FOLDER")
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -131,6 +135,35 @@ func renew(path string, modules map[string][]byte) error {
 		return fmt.Errorf("%s: zstd: %w", path, err)
 	}
 	return os.WriteFile(path, packed, 0o644)
+}
+
+// compare returns an error that names the modules of a folder that are not like the packed ones, and the list of kernels if it is not that of the packed ones.
+func compare(from, to string) error {
+	bundles := map[string]map[string][]byte{}
+	err := each(to, bundle.Ext, func(name string, packed []byte) error {
+		modules, err := bundle.Unpack(packed)
+		bundles[name] = map[string][]byte{}
+		for module, text := range modules {
+			bundles[name][module] = text.Text()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var differ []error
+	if list, err := os.ReadFile(filepath.Join(to, "../entries_cuda.go")); err != nil || !bytes.Equal(list, entries(bundles)) {
+		differ = append(differ, errors.Join(err, errors.New("entries_cuda.go does not list the kernels of the PTX: run make kernels")))
+	}
+	n := 0
+	err = each(from, ".ptx", func(name string, text []byte) error {
+		if n++; !bytes.Equal(bundles[bundle.Of(name)][name], strip(text)) {
+			differ = append(differ, fmt.Errorf("module %s is not what its sources compile to: run make kernels", name))
+		}
+		return nil
+	})
+	fmt.Println(n, "modules compiled")
+	return errors.Join(append(differ, err)...)
 }
 
 func list(folder string) error {
