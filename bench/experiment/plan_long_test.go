@@ -25,6 +25,10 @@ func longPlan(refresh int) PlanConfig {
 	return c
 }
 
+func TestLong_PlanGenerated(t *testing.T) {
+	generatedComeTrue(t, 4, []string{"freq", "lru", "glru-arc"})
+}
+
 func TestLong_PlanGraphs(t *testing.T) {
 	for name, refresh := range cyclesOf {
 		for _, file := range []string{"cora.npz", "reddit.npz", "pubmed_graph.npz"} {

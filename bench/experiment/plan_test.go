@@ -173,78 +173,81 @@ func replayed(t *testing.T, c PlanConfig, files []string, ids ...[]int64) *PlanR
 }
 
 func TestMakePlan_ComesTrue(t *testing.T) {
+	generatedComeTrue(t, 1, []string{"freq", "lru"}, "skewed", "drifting and refreshed", "tables", "in small", "later lookups", "resident")
+}
+
+// generatedComeTrue makes plans of generated lookups come true: of the named ones, all if none is named, so many times as large as the smallest.
+func generatedComeTrue(t *testing.T, scale int, recency []string, names ...string) {
 	c := NewPlanConfig()
 	c.Targets = []float64{0.6}
-	dense, sparse := floats(t, 20_000, 32, false), floats(t, 5_000, 300, true)
-	recency := []string{"freq", "lru", "glru-arc"}
-	t.Run("skewed", func(t *testing.T) {
-		c := c
-		c.Policies = recency
-		res := replayed(t, c, []string{dense}, skewed(20_000, 200_000, 3, 0))
-		if res.Workload.TrainingLookups != 150_000 || res.Workload.Lookups != 50_000 || res.EnoughBytes < res.Answers[0].BudgetBytes || len(res.Curve) < 5 || res.Answers[0].Codec != res.Plans[0].ChosenCodec {
-			t.Errorf("%+v", res)
-		}
-		for i := range res.Curve[1:] {
-			if a, b := res.Curve[i], res.Curve[i+1]; a.BudgetBytes >= b.BudgetBytes || a.HitRatio > b.HitRatio+0.02 {
-				t.Errorf("%+v, then %+v", a, b)
+	rows, few, lookups := 5_000*scale, 2_500*scale, 50_000*scale
+	dense, sparse, wide := floats(t, rows, 32, false), floats(t, few, 300, true), floats(t, 5*rows, 16, false)
+	for _, of := range []struct {
+		name string
+		run  func(t *testing.T, c PlanConfig)
+	}{
+		{"skewed", func(t *testing.T, c PlanConfig) {
+			c.Policies = recency
+			res := replayed(t, c, []string{dense}, skewed(rows, lookups, 3, 0))
+			if res.Workload.TrainingLookups != int64(lookups*3/4) || res.Workload.Lookups != int64(lookups/4) || res.EnoughBytes < res.Answers[0].BudgetBytes || len(res.Curve) < 5 ||
+				res.Answers[0].Codec != res.Plans[0].ChosenCodec {
+				t.Errorf("%+v", res)
 			}
+			for i := range res.Curve[1:] {
+				if a, b := res.Curve[i], res.Curve[i+1]; a.BudgetBytes >= b.BudgetBytes || a.HitRatio > b.HitRatio+0.02 {
+					t.Errorf("%+v, then %+v", a, b)
+				}
+			}
+		}},
+		{"sparse", func(t *testing.T, c PlanConfig) { replayed(t, c, []string{sparse}, skewed(few, lookups/2, 2, 0)) }},
+		{"drifting and refreshed", func(t *testing.T, c PlanConfig) {
+			c.Policies, c.RefreshBatches = recency, 5
+			replayed(t, c, []string{dense}, skewed(rows, lookups, 4, 20))
+		}},
+		{"drifting", func(t *testing.T, c PlanConfig) { replayed(t, c, []string{dense}, skewed(rows, lookups, 4, 20)) }},
+		{"tables", func(t *testing.T, c PlanConfig) {
+			replayed(t, c, []string{dense, sparse}, skewed(rows, lookups/2, 3, 0), skewed(few, lookups/4, 2, 0))
+		}},
+		{"devices", func(t *testing.T, c PlanConfig) {
+			c.Devices = 2
+			replayed(t, c, []string{dense}, skewed(rows, lookups, 3, 0))
+		}},
+		{"resident", func(t *testing.T, c PlanConfig) {
+			c.Layout, c.Targets = BuddyLayout, []float64{0.9}
+			if res := replayed(t, c, []string{sparse}, skewed(few, lookups/4, 2, 0)); !res.Answers[0].Reached {
+				t.Errorf("%+v", res.Answers)
+			}
+		}},
+		// A miniature has a quarter of the rows.
+		{"in small", func(t *testing.T, c PlanConfig) {
+			c.planned, c.Targets = 5*rows/4, []float64{0.4, 0.7}
+			if res := replayed(t, c, []string{wide}, skewed(5*rows, 3*lookups, 3, 0)); res.SampledRows != int64(c.planned) || res.Workload.Lookups != int64(lookups*3/4) {
+				t.Errorf("%+v", res)
+			}
+		}},
+		{"in small and refreshed", func(t *testing.T, c PlanConfig) {
+			c.planned, c.RefreshBatches, c.Policies = 5*rows/4, 5, []string{"freq", "lru"}
+			replayed(t, c, []string{wide}, skewed(5*rows, 3*lookups, 4, 20))
+		}},
+		// Whoever gives all row numbers that there are trains on them all later, and serves others.
+		{"later lookups", func(t *testing.T, c PlanConfig) {
+			all := skewed(few, lookups*3/4, 2, 0)
+			c.Features, c.IDs = sparse, idFile(t, all[:lookups/2])
+			comesTrue(t, c, func(p *Plan) float64 { return practice(t, &c, p, [][]int64{all}, lookups/2, 2000) })
+		}},
+	} {
+		if len(names) == 0 || slices.Contains(names, of.name) {
+			t.Run(of.name, func(t *testing.T) { of.run(t, c) })
 		}
-	})
-	t.Run("sparse", func(t *testing.T) { replayed(t, c, []string{sparse}, skewed(5_000, 100_000, 2, 0)) })
-	t.Run("drifting and refreshed", func(t *testing.T) {
-		c := c
-		c.Policies, c.RefreshBatches = recency, 5
-		replayed(t, c, []string{dense}, skewed(20_000, 200_000, 4, 20))
-	})
-	t.Run("drifting", func(t *testing.T) { replayed(t, c, []string{dense}, skewed(20_000, 200_000, 4, 20)) })
-	t.Run("tables", func(t *testing.T) {
-		replayed(t, c, []string{dense, sparse}, skewed(20_000, 120_000, 3, 0), skewed(5_000, 60_000, 2, 0))
-	})
-	t.Run("devices", func(t *testing.T) {
-		c := c
-		c.Devices = 2
-		replayed(t, c, []string{dense}, skewed(20_000, 200_000, 3, 0))
-	})
-	t.Run("resident", func(t *testing.T) {
-		c := c
-		c.Layout, c.Targets = BuddyLayout, []float64{0.9}
-		if res := replayed(t, c, []string{sparse}, skewed(5_000, 40_000, 2, 0)); !res.Answers[0].Reached {
-			t.Errorf("%+v", res.Answers)
-		}
-	})
-	// A miniature has a quarter of the rows.
-	wide := floats(t, 100_000, 16, false)
-	t.Run("in small", func(t *testing.T) {
-		c := c
-		c.planned, c.Targets = 25_000, []float64{0.4, 0.7}
-		if res := replayed(t, c, []string{wide}, skewed(100_000, 600_000, 3, 0)); res.SampledRows != 25_000 || res.Workload.Lookups != 150_000 {
-			t.Errorf("%+v", res)
-		}
-	})
-	t.Run("in small and refreshed", func(t *testing.T) {
-		c := c
-		c.planned, c.RefreshBatches, c.Policies = 25_000, 5, []string{"freq", "lru"}
-		replayed(t, c, []string{wide}, skewed(100_000, 600_000, 4, 20))
-	})
-	// Whoever gives all row numbers that there are trains on them all later, and serves others.
-	t.Run("later lookups", func(t *testing.T) {
-		c := c
-		all := skewed(5_000, 150_000, 2, 0)
-		c.Features, c.IDs = sparse, idFile(t, all[:100_000])
-		comesTrue(t, c, func(p *Plan) float64 { return practice(t, &c, p, [][]int64{all}, 100_000, 2000) })
-	})
+	}
 }
 
 // Batches that are sampled from graphs are those of run, which trains on others.
 func TestMakePlan_RealGraphs(t *testing.T) {
-	for _, name := range []string{"cora.npz", "reddit.npz"} {
-		t.Run(name, func(t *testing.T) {
-			c := NewPlanConfig()
-			c.Features = realdata.Table(t, name)
-			c.Graph, c.Targets, c.Batches, c.WarmupBatches = c.Features, []float64{0.6}, 40, 20
-			sampled(t, c)
-		})
-	}
+	c := NewPlanConfig()
+	c.Features = realdata.Table(t, "reddit.npz")
+	c.Graph, c.Targets, c.Batches, c.WarmupBatches = c.Features, []float64{0.6}, 40, 20
+	sampled(t, c)
 }
 
 // sampled makes a plan of a workload of run come true.
