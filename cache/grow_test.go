@@ -17,7 +17,7 @@ import (
 
 // TestSetBudget_GrowsBeyondTheFirst: a budget above Options.Budget takes more memory, while batches, updates and withdrawals go on.
 func TestSetBudget_GrowsBeyondTheFirst(t *testing.T) {
-	for _, devices := range []int{1, 2, 3, slab.MaxSlabs} {
+	for _, devices := range []int{1, 3, slab.MaxSlabs} {
 		for _, placement := range []cache.PlacementMode{cache.PlacementPartition, cache.PlacementReplicate} {
 			if devices > 1 || placement == cache.PlacementPartition {
 				if testing.Short() && devices == 3 {

@@ -160,16 +160,16 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 	}
 }
 
-// TestPageFiles_EqualVersionedMap: of tables of page files a Gather returns for each row a version that was current during the call, in a million operations or, with -short,
+// TestPageFiles_EqualVersionedMap: of tables of page files a Gather returns for each row a version that was current during the call, in 250,000 operations or, with -short,
 // 100,000.
 func TestPageFiles_EqualVersionedMap(t *testing.T) {
-	runPagesModel(t, int64(gputest.Few(1_000_000, 100_000)), gputest.Few(6, 3))
+	runPagesModel(t, int64(gputest.Few(250_000, 100_000)), gputest.Few(6, 3))
 }
 
-// TestGPU_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap on a GPU, with all operations also on the emulated one.
+// TestGPU_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap on a GPU, with a million operations.
 func TestGPU_PageFilesEqualVersionedMap(t *testing.T) {
 	onGPU(t)
-	runPagesModel(t, 1_000_000, 6)
+	runPagesModel(t, int64(gputest.Few(1_000_000, 150_000)), gputest.Few(6, 3))
 }
 
 // TestMergeUpdates_ChangedByOther: a cache does not update a directory whose pages another process has written since: its own merge would undo the other's.
