@@ -11,7 +11,7 @@ struct AbsentHost {
 	u64 ahead;
 	// Consumed names a batch and the rounds of it whose rows have been written to the output.
 	u64 consumed;
-	// GaveUp is the number of the last batch for which the GPU waited too long.
+	// GaveUp is the number of the last batch for which the GPU waited too long. The host sets it to an earlier number before each batch of a lane.
 	u64 gaveUp;
 	// Replayed is the number of the last replay of a captured batch that has ended, and read how many rows its replays have found where the host tier
 	// has rows that were read ahead.

@@ -14,6 +14,7 @@
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 typedef u64 u64x2 __attribute__((ext_vector_type(2)));
+typedef u64x2 u64x2At8 __attribute__((aligned(8)));
 
 INLINE u32 threadID() { return emulatedLane()->thread; }
 INLINE u32 blockID() { return emulatedLane()->block; }

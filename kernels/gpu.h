@@ -19,6 +19,7 @@
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 typedef u64 u64x2 __attribute__((ext_vector_type(2)));
+typedef u64x2 u64x2At8; // in a thread's own variables, which are registers here, and memory aligned to 8 bytes on the emulated GPU
 
 INLINE u32 threadID() { return __nvvm_read_ptx_sreg_tid_x(); }
 INLINE u32 blockID() { return __nvvm_read_ptx_sreg_ctaid_x(); }

@@ -7,7 +7,7 @@
 INLINE void publish(Counters *count, const Counters &c, u64 result, u64 batch)
 {
 	u64x2 *to = (u64x2 *)result, *zero = (u64x2 *)count;
-	const u64x2 *from = (const u64x2 *)&c;
+	const u64x2At8 *from = (const u64x2At8 *)&c;
 #pragma unroll
 	for (u32 i = 0; i < 4; i++)
 		zero[i] = u64x2{0, 0};
@@ -23,7 +23,7 @@ INLINE Counters countersNow(const Counters *count)
 	Counters c;
 #pragma unroll
 	for (u32 i = 0; i < 4; i++)
-		((u64x2 *)&c)[i] = loadShared((const u64x2 *)count + i);
+		((u64x2At8 *)&c)[i] = loadShared((const u64x2 *)count + i);
 	return c;
 }
 

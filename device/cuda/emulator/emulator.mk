@@ -6,11 +6,11 @@
 EMULATOR     := build/emulator
 EMULATOR_DIR := device/cuda/emulator
 EMULATOR_SRC := $(EMULATOR)/src
-EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Werror -ffile-prefix-map=$(EMULATOR_SRC)/=
+EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -g1 -fPIC -fvisibility=hidden -Wall -Werror -ffile-prefix-map=$(EMULATOR_SRC)/=
 
 # In kernels, shared variables are thread-local ones to the compiler, which calls the emulator for their addresses (-femulated-tls). Accesses that are not
-# aligned trap.
-EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
+# aligned trap. Kernels are not optimized, unless races are looked for: optimizing takes twice as long as compiling, and the tests' small batches hardly run faster.
+EMULATOR_KERNEL = $(EMULATOR_CXX) $(if $(EMULATOR_RACES),-O2,-O0) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
 	-fno-strict-aliasing -fsanitize=alignment -fsanitize-trap=alignment -Wno-unknown-pragmas -Wno-pass-failed -MMD -MP
 
 # Where EMULATOR_RACES is not empty, modules report their accesses, and races in shared memory are found (lib/races.cc). EMULATOR_ONLY is a regular
@@ -53,7 +53,7 @@ emulator-built: $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.so)
 $(EMULATOR_LIB) $(EMULATOR_EACH) $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.o): $(EMULATOR)/flags
 
 $(EMULATOR)/lib/%.o: $(EMULATOR_SRC)/$(EMULATOR_DIR)/lib/%.cc
-	@$(EMULATOR_CXX) -MMD -MP -Wextra -I$(EMULATOR_SRC)/device/cuda/internal/driver/include -c -o $@ $<
+	@$(EMULATOR_CXX) -O2 -MMD -MP -Wextra -I$(EMULATOR_SRC)/device/cuda/internal/driver/include -c -o $@ $<
 
 $(EMULATOR)/lib/%.o: $(EMULATOR_SRC)/$(EMULATOR_DIR)/lib/%.S
 	@$(CLANG) -c -o $@ $<
