@@ -61,15 +61,39 @@ func (a *Allocator) Alloc(slotBytes int) (offset int64, ok bool) {
 		panic(fmt.Sprintf("slab: slot bytes (%d) must be a positive multiple of %d", slotBytes, Align))
 	}
 	n := int64(slotBytes / Align)
+	start, ok := a.alloc(n)
+	if !ok {
+		return 0, false
+	}
+	a.check.alloc(start, n)
+	return start * Align, true
+}
+
+// AllocRun allocates slots that follow each other, and returns the byte offset of the first; ok is false when no free
+// extent holds all of them. bytes is their sum, and slots yields the bytes of each in turn. Only the invariants tag's
+// checks call slots. Each slot is freed on its own.
+func (a *Allocator) AllocRun(bytes int64, slots iter.Seq[int]) (offset int64, ok bool) {
+	if bytes <= 0 || bytes%Align != 0 {
+		panic(fmt.Sprintf("slab: bytes of a run (%d) must be a positive multiple of %d", bytes, Align))
+	}
+	start, ok := a.alloc(bytes / Align)
+	if !ok {
+		return 0, false
+	}
+	a.check.allocRun(start, bytes/Align, slots)
+	return start * Align, true
+}
+
+// alloc takes n units of one free extent.
+func (a *Allocator) alloc(n int64) (start int64, ok bool) {
 	if a.onlyUnits != 0 {
 		if n > a.onlyUnits {
 			return 0, false
 		}
-		start := a.only
+		start = a.only
 		a.only, a.onlyUnits = a.only+n, a.onlyUnits-n
 		a.used += n
-		a.check.alloc(start, n)
-		return start * Align, true
+		return start, true
 	}
 	start, length, ok := a.take(n)
 	if !ok {
@@ -79,8 +103,7 @@ func (a *Allocator) Alloc(slotBytes int) (offset int64, ok bool) {
 		a.insert(start+n, length-n)
 	}
 	a.used += n
-	a.check.alloc(start, n)
-	return start * Align, true
+	return start, true
 }
 
 // Free frees the slot at offset. The slot must have been allocated with the same slotBytes. The caller must have removed its

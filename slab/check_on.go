@@ -2,7 +2,10 @@
 
 package slab
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+)
 
 // slotCheck panics on slots freed twice, freed with another size, or handed out while in use.
 type slotCheck struct{ live map[int64]int64 }
@@ -15,6 +18,21 @@ func (c *slotCheck) alloc(start, n int64) {
 		panic(fmt.Sprintf("slab: slot at %d handed out twice", start*Align))
 	}
 	c.live[start] = n
+}
+
+// allocRun is alloc of slots that follow each other, n units in all.
+func (c *slotCheck) allocRun(start, n int64, slots iter.Seq[int]) {
+	end := start + n
+	for bytes := range slots {
+		if bytes <= 0 || bytes%Align != 0 {
+			panic(fmt.Sprintf("slab: slot bytes (%d) in a run must be a positive multiple of %d", bytes, Align))
+		}
+		c.alloc(start, int64(bytes/Align))
+		start += int64(bytes / Align)
+	}
+	if start != end {
+		panic(fmt.Sprintf("slab: slots of a run end at %d, not at %d", start*Align, end*Align))
+	}
 }
 
 func (c *slotCheck) free(start, n int64) {

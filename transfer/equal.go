@@ -173,8 +173,11 @@ func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
 	if rows = t.capacity - t.owned; row < t.owned {
 		rows = t.sharers.of(l)
 	}
-	return Place(uint64(t.packs)<<packShift | uint64(l.Offset()/align)), rows, true
+	return t.placeAt(l.Offset()), rows, true
 }
+
+// placeAt returns the place at an offset of a packed tier.
+func (t *Tier) placeAt(offset int64) Place { return Place(uint64(t.packs)<<packShift | uint64(offset/align)) }
 
 // Shares says whether Shared may be true for any row.
 func (t *Tier) Shares() bool { return t.shares.Load() }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/dtype"
@@ -328,29 +329,33 @@ func TestEqualSearch_ComparesOnce(t *testing.T) {
 	}
 }
 
-// TestTier_Groups: rows have the number of their group or place, from the one behind the given number on, and others none.
+// TestTier_Groups: rows have the number of their group or place, from the given number on, and others none. Each number has the place and the size that Shared has.
 func TestTier_Groups(t *testing.T) {
 	const rows, rowBytes = 20_000, 256
 	data := repeated(rows, rowBytes, 4)
 	for _, mode := range modes {
 		tier := load(t, data, rowBytes, Options{Codec: "ibp4", DType: dtype.Uint8, Mode: mode, EqualRows: true})
 		numbers := make([]uint32, rows)
-		last := tier.Groups(t.Context(), 7, numbers)
-		places := map[uint32]Place{}
+		before := []uint32{0, 1, 2, 3}
+		sizes := tier.Groups(t.Context(), numbers, before)
+		if len(sizes) != 7 || !slices.Equal(sizes[:4], before) {
+			t.Fatalf("%v: sizes %v, want 3 behind those given", mode, sizes)
+		}
+		found := map[uint32]bool{}
 		for row, number := range numbers {
-			p, _, shared := tier.Shared(int64(row))
-			if shared != (number != 0) || shared && (number <= 7 || number > last) {
-				t.Fatalf("%v: row %d has number %d of 8 to %d, shared %t", mode, row, number, last, shared)
+			p, size, shared := tier.Shared(int64(row))
+			if shared != (number != 0) || shared && (number < 4 || number >= 7) {
+				t.Fatalf("%v: row %d has number %d of 4 to 6, shared %t", mode, row, number, shared)
 			}
-			if was, ok := places[number]; shared && ok && was != p {
-				t.Fatalf("%v: row %d: number %d is of %v and %v", mode, row, number, was, p)
+			if !shared {
+				continue
 			}
-			if shared {
-				places[number] = p
+			if found[number] = true; tier.GroupPlace(number-4) != p || int64(sizes[number]) != size {
+				t.Fatalf("%v: row %d: number %d is %v of %d rows, want %v, %d", mode, row, number, tier.GroupPlace(number-4), sizes[number], p, size)
 			}
 		}
-		if len(places) != 3 || last != 10 {
-			t.Errorf("%v: %d groups, the last is %d, want 3, 10", mode, len(places), last)
+		if len(found) != 3 {
+			t.Errorf("%v: %d groups, want 3", mode, len(found))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -162,11 +163,13 @@ func (a *duplicates) groups(workers device.Workers, least int64) (found grouped)
 		of[number-1], g.group[g.at(row)], slots[i] = row, uint32(number), uint64(number)
 	})
 	eachFound(func(row int64, entry uint32, _ int) { g.group[g.at(row)] = uint32(slots[entry]) })
-	for _, rows := range later {
-		for _, m := range rows {
-			g.group[g.at(m.row)] = uint32(slots[m.entry])
+	workers.For(len(later), 1, func(from, to int) {
+		for part := from; part < to; part++ {
+			for _, m := range later[part] {
+				g.group[g.at(m.row)] = uint32(slots[m.entry])
+			}
 		}
-	}
+	})
 	g.sizes = make([]uint32, len(of)+1)
 	for _, number := range g.group {
 		g.sizes[number]++
@@ -177,11 +180,11 @@ func (a *duplicates) groups(workers device.Workers, least int64) (found grouped)
 	return found
 }
 
-// Groups numbers the rows that share slots with others, from first + 1 on: it sets numbers[row] to one number for all
-// rows of one place or group. It leaves other rows' numbers unchanged, and returns the last number used. It works on
-// all processors. REQUIRES: no Write or Repack runs.
-func (t *Tier) Groups(ctx context.Context, first uint32, numbers []uint32) (last uint32) {
-	workers := interruptible{host.Workers(0), ctx}
+// Groups numbers the places and groups of rows that share slots, from len(sizes) on: it sets numbers[row] to one number
+// for all rows of one place or group, and appends to sizes how many rows that has. It leaves other rows' numbers
+// unchanged. It works on all processors. REQUIRES: no Write or Repack runs.
+func (t *Tier) Groups(ctx context.Context, numbers, sizes []uint32) []uint32 {
+	workers, first := interruptible{host.Workers(0), ctx}, uint32(len(sizes))
 	if t.mode == InPlace && t.groups != nil {
 		g := t.groups
 		workers.For(len(g.rows), setGrain, func(from, to int) {
@@ -189,20 +192,32 @@ func (t *Tier) Groups(ctx context.Context, first uint32, numbers []uint32) (last
 			for w := from; w < to; w++ {
 				for word := g.rows[w]; word != 0; word &= word - 1 {
 					if id := g.group[at]; id != 0 {
-						numbers[w<<6+bits.TrailingZeros64(word)] = first + id
+						numbers[w<<6+bits.TrailingZeros64(word)] = first + id - 1
 					}
 					at++
 				}
 			}
 		})
-		return first + uint32(len(g.sizes)-1)
+		return append(sizes, g.sizes[1:]...)
 	}
 	if t.mode == Packed && t.several != nil {
 		locations := t.locations()
-		eachRow(workers, t.several, func(row int64) { numbers[row] = first + 1 + uint32(t.sharers.number(locations[row])) })
-		return first + uint32(len(t.sharers.rows))
+		eachRow(workers, t.several, func(row int64) { numbers[row] = first + uint32(t.sharers.number(locations[row])) })
+		sizes = slices.Grow(sizes, len(t.sharers.rows))
+		for _, rows := range t.sharers.rows {
+			sizes = append(sizes, uint32(rows))
+		}
 	}
-	return first
+	return sizes
+}
+
+// GroupPlace returns the place that Shared names for the rows of a place or group that Groups has numbered. n is 0 for
+// the first one of the tier. REQUIRES: no Write or Repack runs.
+func (t *Tier) GroupPlace(n uint32) Place {
+	if t.mode == InPlace {
+		return Place(n + 1)
+	}
+	return t.placeAt(t.sharers.offsets[n])
 }
 
 // group makes the rows that were found the tier's groups. If they are too few for sharing to pay, only frequent

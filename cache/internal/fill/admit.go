@@ -2,7 +2,9 @@ package fill
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/internal/change"
@@ -139,7 +141,6 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 
 // admitHeld places rows that host tiers hold, and writes them to the slabs.
 func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) error {
-	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
 	slots := make([][]hashmap.Entry, len(writers)) // by device, each once, where there are several devices or words
 	apart := len(slots) > 1 || slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Shares() })
 	if apart {
@@ -149,6 +150,35 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 			slots[i] = all[:0]
 		}
 	}
+	if !f.addAll(keys, a, slots, apart) {
+		if err := f.addEach(keys, a, slots, apart); err != nil {
+			return err
+		}
+	}
+	if err := f.o.Context.Err(); err != nil {
+		return err
+	}
+	if !apart {
+		slots[0] = a.entries
+	}
+	f.store.SharedSlots.Load(host.Workers(0), a.shared)
+	for i, w := range writers {
+		entries := slots[i]
+		// Every row was read before, when its length was.
+		if err := w.write(f.o.Context, entries, func(k int) []byte {
+			table, row := hashmap.SplitKey(entries[k].Key)
+			stored, _, _ := f.set.Tables[table].Tier.Stored(row)
+			return stored
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addEach adds keys one by one. If apart is set, it appends each slot to those of its device.
+func (f *filler) addEach(keys []uint64, a *admitted, slots [][]hashmap.Entry, apart bool) error {
+	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
 	for k, key := range keys {
 		if k%ahead == 0 {
 			if err := f.o.Context.Err(); err != nil {
@@ -156,7 +186,7 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 			}
 			part := keys[k:min(k+ahead, len(keys))]
 			f.fetch(part)
-			fetchGroups(f, part, a.slots, len(f.set.Devices))
+			a.fetchSlots(f, part)
 		}
 		table, _ := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
@@ -180,22 +210,159 @@ func (f *filler) admitHeld(keys []uint64, a *admitted, writers []*slabWriter) er
 			}
 		}
 	}
-	if !apart {
-		slots[0] = a.entries
+	return nil
+}
+
+// admitGrain is how many keys a goroutine of addAll takes at a time.
+const admitGrain = 1 << 12
+
+// addAll does what addEach does, on all processors, for one device whose slab has room for all rows. Otherwise, and if a row does not read back or the context
+// has ended, it returns false, and has changed nothing. The slots follow each other in the order of the keys that take them: keys without equal rows, and the
+// first one of each group.
+func (f *filler) addAll(keys []uint64, a *admitted, slots [][]hashmap.Entry, apart bool) (done bool) {
+	if f.oneByOne || len(slots) > 1 || len(keys) == 0 || int64(len(keys)) >= math.MaxUint32 {
+		return false
 	}
-	f.store.SharedSlots.Load(host.Workers(0), a.shared)
-	for i, w := range writers {
-		entries := slots[i]
-		// Every row was read before, when its length was.
-		if err := w.write(f.o.Context, entries, func(k int) []byte {
-			table, row := hashmap.SplitKey(entries[k].Key)
-			stored, _, _ := f.set.Tables[table].Tier.Stored(row)
-			return stored
-		}); err != nil {
-			return err
+	defer func() {
+		if !done {
+			clear(a.slots)
+		}
+	}()
+	each := func(body func(from, to int)) {
+		host.Workers(0).For(len(keys), admitGrain, func(from, to int) {
+			if f.o.Context.Err() == nil {
+				body(from, to)
+			}
+		})
+	}
+	// First, an element of a.slots is 1 + the index of the first key of its group. words counts the keys of each group.
+	grouped := len(f.groupRows) > 1
+	words, memory := numa.Make[uint32](int64(len(f.groupRows)))
+	defer memory.Free()
+	if grouped {
+		each(func(from, to int) {
+			var count tally
+			for k := from; k < to; k++ {
+				if group := f.group(keys[k]); group != 0 {
+					lower(&a.slots[group], uint32(k+1))
+					count.add(words, group)
+				}
+			}
+			count.flush(words)
+		})
+	}
+	takes := func(k int, group uint32) bool { return group == 0 || atomic.LoadUint32(&a.slots[group]) == uint32(k+1) } // a slot
+	type sums struct {
+		slots, shared int // how many, and how many of groups
+		bytes         int64
+	}
+	before := make([]sums, (len(keys)+admitGrain-1)/admitGrain+1) // of the slots before each range of admitGrain keys
+	var unread atomic.Bool
+	each(func(from, to int) {
+		s := sums{}
+		for k, key := range keys[from:to] {
+			if group := f.group(key); takes(from+k, group) {
+				stored := f.stored(key)
+				if stored < 0 {
+					unread.Store(true)
+				}
+				s.slots++
+				s.shared += int(min(group, 1))
+				s.bytes += int64(slab.SlotBytes(stored))
+			}
+		}
+		before[from/admitGrain+1] = s
+	})
+	for i := range before[1:] {
+		last := before[i]
+		s := &before[i+1]
+		*s = sums{last.slots + s.slots, last.shared + s.shared, last.bytes + s.bytes}
+	}
+	all := before[len(before)-1]
+	if unread.Load() || f.o.Context.Err() != nil {
+		return false
+	}
+	start, ok := f.store.Slabs[0].Slots.AllocRun(all.bytes, func(yield func(int) bool) {
+		for k, key := range keys {
+			if takes(k, f.group(key)) && !yield(slab.SlotBytes(f.stored(key))) {
+				return
+			}
+		}
+	})
+	if !ok {
+		return false
+	}
+	a.entries, a.shared = a.entries[:len(keys)], make([]place.SharedSlot, all.shared)
+	if apart {
+		slots[0] = slots[0][:all.slots]
+	}
+	each(func(from, to int) {
+		at := before[from/admitGrain]
+		for k, key := range keys[from:to] {
+			group := f.group(key)
+			if !takes(from+k, group) {
+				continue
+			}
+			table, _ := hashmap.SplitKey(key)
+			stored := f.stored(key)
+			l := place.Location(0, start+at.bytes, stored, stored < f.set.Tables[table].Tier.RowBytes())
+			a.entries[from+k] = hashmap.Entry{Key: key, Location: l}
+			if apart {
+				slots[0][at.slots] = a.entries[from+k]
+			}
+			if group != 0 {
+				p := f.set.Tables[table].Tier.GroupPlace(group - f.firstGroup[table])
+				a.shared[at.shared] = place.SharedSlot{Group: place.GroupAt(table, p), Location: l, Words: int64(words[group])}
+				at.shared++
+				// This is at most k+1, so takes is false for all later keys of the group still.
+				atomic.StoreUint32(&a.slots[group], uint32(at.shared))
+			}
+			at.slots++
+			at.bytes += int64(slab.SlotBytes(stored))
+		}
+	})
+	if grouped {
+		each(func(from, to int) {
+			for k, key := range keys[from:to] {
+				if group := f.group(key); group != 0 {
+					a.entries[from+k] = hashmap.Entry{Key: key, Location: a.shared[a.slots[group]-1].Location}
+				}
+			}
+		})
+	}
+	return true
+}
+
+// lower sets n to least if it is 0 or more than that, while others do so, too.
+func lower(n *uint32, least uint32) {
+	for {
+		now := atomic.LoadUint32(n)
+		if now != 0 && now <= least || atomic.CompareAndSwapUint32(n, now, least) {
+			return
 		}
 	}
-	return nil
+}
+
+// tally counts keys of groups. It adds to counters that others add to only now and then, because they would wait for each other if all rows were of few groups.
+type tally [64]struct{ group, n uint32 }
+
+func (t *tally) add(counters []uint32, group uint32) {
+	last := &t[group%uint32(len(t))]
+	if last.group != group {
+		if last.n > 0 {
+			atomic.AddUint32(&counters[last.group], last.n)
+		}
+		last.group, last.n = group, 0
+	}
+	last.n++
+}
+
+func (t *tally) flush(counters []uint32) {
+	for _, last := range t {
+		if last.n > 0 {
+			atomic.AddUint32(&counters[last.group], last.n)
+		}
+	}
 }
 
 // upload puts a set of rows in the device's memory. An empty one takes none.

@@ -4,161 +4,319 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/learn"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
+const (
+	// partKeys is how many keys of a ranking are taken at a time.
+	partKeys = 1 << 16
+	// chooseGrain is how many of them a goroutine takes at a time.
+	chooseGrain = 1 << 10
+)
+
+// chooser is what choose has chosen so far, best first.
+type chooser struct {
+	*filler
+	topology *place.Topology
+	space    *place.Space
+	whole    bool          // parts may be taken on all processors: there is one device, and host tiers hold all rows
+	part     []uint64      // memory for a part of a ranking
+	keys     []uint64      // rows chosen of tables whose host tiers hold all rows
+	rows     []int64       // by table, how many slabs may hold
+	offered  []read.Bitset // by table
+	full     bool
+	// entries counts the rows chosen, of which there can be most. used is what their slots take in each clique's slabs. placed are,
+	// by clique, the groups of equal rows that it counts a slot for.
+	entries, most int64
+	used          []int64
+	placed        []read.Bitset
+	// bytes is what the slots take, were no row copied. As long as it is at most hot, rows are.
+	bytes, hot int64
+}
+
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
 // size. It appends the chosen rows to keys. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
 func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
-	topology, s := f.store.Topology.Load(), f.store.Space.Load()
-	offered := make([]read.Bitset, len(f.set.Tables))
-	for i, t := range f.set.Tables {
-		_, most := t.Cacheable()
-		offered[i], t.Rejected = read.NewBitset(most), read.NewBitset(most)
+	part, memory := numa.Make[uint64](partKeys)
+	defer memory.Free()
+	c := &chooser{
+		filler: f, topology: f.store.Topology.Load(), space: f.store.Space.Load(), part: part, keys: keys,
+		offered: make([]read.Bitset, len(f.set.Tables)), hot: f.store.Hot.Bytes.Load(),
 	}
-	// What the rows take in each clique's slabs, and of that by rows that are copied.
-	used, full, entries := make([]int64, len(topology.Cliques)), false, int64(0)
+	for i, t := range f.set.Tables {
+		now, most := t.Cacheable()
+		c.rows = append(c.rows, now)
+		c.offered[i], t.Rejected = read.NewBitset(most), read.NewBitset(most)
+	}
+	c.used, c.placed = make([]int64, len(c.topology.Cliques)), make([]read.Bitset, len(c.topology.Cliques))
+	for q := range c.placed {
+		c.placed[q] = read.NewBitset(int64(len(f.groupRows)))
+	}
 	f.room, f.ringRoom, f.fits = make([]int64, len(f.set.Tables)), make([]int64, len(f.set.Tables)), make([]bool, len(f.set.Tables))
+	c.whole = !f.oneByOne && len(f.set.Devices) == 1
 	for i, t := range f.set.Tables {
 		if t.Tier.Partial() {
+			c.whole = false
 			f.room[i], _ = t.Tier.MainBytes()
 			f.ringRoom[i] = t.Tier.FillAheadBytes()
 			f.fits[i] = f.room[i] >= t.Tier.Totals().SlotBytes
 		}
 	}
-	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
-	placed, memory := numa.Make[uint8](int64(len(f.groupRows))) // for each group of equal rows, bits of the cliques that a slot is counted for
-	defer memory.Free()
-	if err := f.markOversize(offered); err != nil {
+	if err := f.markOversize(c.offered); err != nil {
 		return nil, err
 	}
 	for _, t := range f.set.Tables { // seldom any
 		if len(t.Oversize) != 0 {
-			s.Fixed += read.BitsetBytes(t.Tier.Capacity())
-			if s.Entries > 0 { // the map is the smaller for it
-				_, s.Entries = s.Estimate(f.set.Tables)
+			c.space.Fixed += read.BitsetBytes(t.Tier.Capacity())
+			if c.space.Entries > 0 { // the map is the smaller for it
+				_, c.space.Entries = c.space.Estimate(f.set.Tables)
 			}
 		}
 	}
-	most := s.MostEntries()
-	// takeOne says whether the ranking goes on.
-	takeOne := func(key uint64, offer bool) (bool, error) {
-		table, row := hashmap.SplitKey(key)
-		if table >= len(f.set.Tables) {
-			return true, nil
-		}
-		if now, _ := f.set.Tables[table].Cacheable(); row >= now || offered[table].Has(row) {
-			return true, nil
-		}
-		t := f.set.Tables[table]
-		offered[table].Add(row)
-		if full = full || entries == most; !full {
-			n, err := f.slotBytes(key)
-			if err != nil {
-				return false, err
-			}
-			full = true
-			group := f.group(key)
-			shared := group != 0
-			counted := shared && placed[group] != 0
-			for q, members := range topology.Cliques {
-				room, takes := int64(0), int64(n)
-				for _, i := range members {
-					room += max(0, s.PayloadFor(i, entries+1))
-				}
-				if bytes+int64(n) <= hot {
-					takes *= int64(len(members))
-				}
-				if shared && placed[group]>>q&1 != 0 {
-					takes = 0
-				}
-				if used[q]+takes <= room {
-					used[q] += takes
-					full = false
-					if shared {
-						placed[group] |= 1 << q
-					}
-				}
-			}
-			if !full {
-				if !counted {
-					bytes += int64(n)
-				}
-				entries++
-				if !t.Tier.Partial() {
-					keys = append(keys, key)
-					return true, nil
-				}
-				f.chosen = append(f.chosen, key)
-				if f.o.Inclusive || f.fits[table] {
-					f.host(table, key)
-				}
-				return true, nil
-			}
-		}
-		f.host(table, key)
-		if offer {
-			t.Rejected.Add(row)
-		}
-		return offer, nil
-	}
-	take := func(ranking iter.Seq[uint64], offer bool) error {
-		for part := range f.inParts(ranking) {
-			if err := f.o.Context.Err(); err != nil {
-				return err
-			}
-			fetchGroups(f, part, placed, 1)
-			for _, key := range part {
-				if on, err := takeOne(key, offer); !on {
-					return err
-				}
-			}
-		}
-		return nil
-	}
+	c.most = c.space.MostEntries()
 	restored, err := f.observeRestored()
 	if err != nil {
 		return nil, err
 	}
-	if err := take(slices.Values(restored), false); err != nil {
+	if err := c.take(slices.Values(restored), false); err != nil {
 		return nil, err
 	}
-	f.restored = len(keys)
+	f.restored = len(c.keys)
 	if !f.o.Cold {
-		panicked := f.o.Learner.Call(func(policy admission.Policy) { err = take(policy.Rank(), true) })
+		panicked := f.o.Learner.Call(func(policy admission.Policy) { err = c.take(policy.Rank(), true) })
 		if err := errors.Join(panicked, err); err != nil {
 			return nil, err
 		}
 	}
-	for i, t := range f.set.Tables {
-		if full || f.o.Cold {
+	for i := range f.set.Tables {
+		if c.full || f.o.Cold {
 			break
 		}
-		now, _ := t.Cacheable()
-		if err := take(allRows(i, now), false); err != nil {
+		if err := c.take(allRows(i, c.rows[i]), false); err != nil {
 			return nil, err
 		}
 	}
-	for i, t := range f.set.Tables {
-		now, _ := t.Cacheable()
+	for i, now := range c.rows {
 		for row := range now {
 			if f.room[i] <= 0 && f.ringRoom[i] <= 0 {
 				break
 			}
-			if !offered[i].Has(row) {
+			if !c.offered[i].Has(row) {
 				f.host(i, hashmap.Key(i, row))
 			}
 		}
 	}
-	f.divide(entries)
-	return keys, nil
+	f.divide(c.entries)
+	return c.keys, nil
+}
+
+// take takes the keys of a ranking. offer says that they are offered by the policy: those that do not fit are noted as rejected. Other rankings end where
+// the first key does not fit.
+func (c *chooser) take(ranking iter.Seq[uint64], offer bool) error {
+	part := c.part[:0]
+	for key := range ranking {
+		if part = append(part, key); len(part)%ahead == 0 {
+			if err := c.o.Context.Err(); err != nil {
+				return err
+			}
+		}
+		if len(part) == cap(part) {
+			if on, err := c.takePart(part, offer); !on {
+				return err
+			}
+			part = part[:0]
+		}
+	}
+	_, err := c.takePart(part, offer)
+	return err
+}
+
+// takePart takes some keys of a ranking, and says whether it goes on.
+func (c *chooser) takePart(part []uint64, offer bool) (bool, error) {
+	if c.whole && !c.full && c.takeAll(part) {
+		return true, nil
+	}
+	if c.whole && c.full && offer {
+		c.rejectAll(part)
+		return true, nil
+	}
+	for some := range slices.Chunk(part, ahead) {
+		if err := c.o.Context.Err(); err != nil {
+			return false, err
+		}
+		c.fetch(some)
+		for _, key := range some {
+			if on, err := c.takeOne(key, offer); !on {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
+
+// takeOne takes a key of a ranking, and says whether it goes on.
+func (c *chooser) takeOne(key uint64, offer bool) (bool, error) {
+	if !c.isRow(key) {
+		return true, nil
+	}
+	table, row := hashmap.SplitKey(key)
+	if c.offered[table].Has(row) {
+		return true, nil
+	}
+	t := c.set.Tables[table]
+	c.offered[table].Add(row)
+	if c.full = c.full || c.entries == c.most; !c.full {
+		n, err := c.slotBytes(key)
+		if err != nil {
+			return false, err
+		}
+		c.full = true
+		group := int64(c.group(key))
+		counted := group != 0 && slices.ContainsFunc(c.placed, func(placed read.Bitset) bool { return placed.Has(group) })
+		for q, members := range c.topology.Cliques {
+			room, takes := int64(0), int64(n)
+			for _, i := range members {
+				room += max(0, c.space.PayloadFor(i, c.entries+1))
+			}
+			if c.bytes+int64(n) <= c.hot {
+				takes *= int64(len(members))
+			}
+			if group != 0 && c.placed[q].Has(group) {
+				takes = 0
+			}
+			if c.used[q]+takes <= room {
+				c.used[q] += takes
+				c.full = false
+				if group != 0 {
+					c.placed[q].Add(group)
+				}
+			}
+		}
+		if !c.full {
+			if !counted {
+				c.bytes += int64(n)
+			}
+			c.entries++
+			if !t.Tier.Partial() {
+				c.keys = append(c.keys, key)
+				return true, nil
+			}
+			c.chosen = append(c.chosen, key)
+			if c.o.Inclusive || c.fits[table] {
+				c.host(table, key)
+			}
+			return true, nil
+		}
+	}
+	c.host(table, key)
+	if offer {
+		t.Rejected.Add(row)
+	}
+	return offer, nil
+}
+
+// isRow says whether a key is that of a row that slabs may hold.
+func (c *chooser) isRow(key uint64) bool {
+	table, row := hashmap.SplitKey(key)
+	return table < len(c.rows) && row < c.rows[table]
+}
+
+// rejectAll notes all keys that are new as rejected.
+func (c *chooser) rejectAll(part []uint64) {
+	host.Workers(0).For(len(part), chooseGrain, func(from, to int) {
+		for _, key := range part[from:to] {
+			if table, row := hashmap.SplitKey(key); c.isRow(key) && c.offered[table].AddOnce(row) {
+				c.set.Tables[table].Rejected.AddOnce(row)
+			}
+		}
+	})
+}
+
+// takeAll takes all keys that are new. It returns false, and has changed nothing, if they may not all fit, if a key is there twice, or if a row does not read
+// back. No row is copied on one device, and all rows of a group have one length, so what rows take does not depend on their order.
+func (c *chooser) takeAll(part []uint64) bool {
+	workers := host.Workers(0)
+	var bytes atomic.Int64 // that the part takes at most: rows of a group that is not placed are counted each
+	var unread, twice atomic.Bool
+	counts := make([]int, (len(part)+chooseGrain-1)/chooseGrain+1) // of new keys: all before each range of chooseGrain
+	workers.For(len(part), chooseGrain, func(from, to int) {
+		n, sum := 0, int64(0)
+		for some := range slices.Chunk(part[from:to], ahead) {
+			c.fetch(some)
+			for _, key := range some {
+				table, row := hashmap.SplitKey(key)
+				if !c.isRow(key) || c.offered[table].Has(row) {
+					continue
+				}
+				length := c.lengths[table][row]
+				if length < 0 {
+					unread.Store(true)
+				}
+				if group := c.group(key); group == 0 || !c.placed[0].Has(int64(group)) {
+					sum += int64(slab.SlotBytes(int(length)))
+				}
+				n++
+			}
+		}
+		bytes.Add(sum)
+		counts[from/chooseGrain+1] = n
+	})
+	for i := range counts[1:] {
+		counts[i+1] += counts[i]
+	}
+	n, first := counts[len(counts)-1], len(c.keys)
+	entries := c.entries + int64(n)
+	if unread.Load() || entries > c.most || first+n > cap(c.keys) || c.used[0]+bytes.Load() > max(0, c.space.PayloadFor(0, entries)) {
+		return false
+	}
+	chosen := c.keys[first : first+n]
+	ends := make([]int, len(counts)-1) // of the keys that each range has written to chosen
+	workers.For(len(part), chooseGrain, func(from, to int) {
+		at := counts[from/chooseGrain]
+		for _, key := range part[from:to] {
+			if table, row := hashmap.SplitKey(key); c.isRow(key) && c.offered[table].AddOnce(row) {
+				chosen[at] = key
+				at++
+			}
+		}
+		if ends[from/chooseGrain] = at; at != counts[from/chooseGrain+1] {
+			twice.Store(true)
+		}
+	})
+	if twice.Load() { // which of the keys came first is not known
+		for i, end := range ends {
+			for _, key := range chosen[counts[i]:end] {
+				table, row := hashmap.SplitKey(key)
+				c.offered[table].Remove(row)
+			}
+		}
+		return false
+	}
+	if len(c.groupRows) > 1 { // count each group once
+		bytes.Store(0)
+		workers.For(n, chooseGrain, func(from, to int) {
+			sum := int64(0)
+			for _, key := range chosen[from:to] {
+				if group := int64(c.group(key)); group == 0 || !c.placed[0].HasShared(group) && c.placed[0].AddOnce(group) {
+					sum += int64(slab.SlotBytes(c.stored(key)))
+				}
+			}
+			bytes.Add(sum)
+		})
+	}
+	c.keys, c.entries = c.keys[:first+n], entries
+	c.used[0] += bytes.Load()
+	return true
 }
 
 // divide fixes the size of the hashmaps, for this number of rows, and of the slabs.

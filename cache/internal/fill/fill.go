@@ -67,9 +67,10 @@ type filler struct {
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
 	// groups are, while Fill runs, the numbers of the groups of equal rows in each table, from 1 on in all tables together, 0 for rows without; nil for tables
-	// without. groupRows says how many rows each group has. Fill asks for them as for lengths.
-	groups    [][]uint32
-	groupRows []uint32
+	// without. groupRows says how many rows each group has, from element 1 on, and firstGroup the first number of each table. Fill asks for them as for lengths.
+	groups                [][]uint32
+	groupRows, firstGroup []uint32
+	oneByOne bool // for tests: neither choose nor admit takes several keys at a time
 	// locks guard lengths and groups against policies that go on in the background when Fill returns: one for each range of hashes, because policies rank
 	// ranges of hashes at the same time.
 	locks [lengthLocks]lengthLock

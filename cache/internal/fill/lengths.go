@@ -1,7 +1,6 @@
 package fill
 
 import (
-	"iter"
 	"sync"
 	"unsafe"
 
@@ -45,25 +44,6 @@ func (f *filler) group(key uint64) uint32 {
 // ahead is how many keys' lengths are fetched from memory at a time. In the order of a ranking each is a cache miss.
 const ahead = 64
 
-// inParts yields the keys of a ranking in parts, once their lengths are in the processor's caches. A part is valid until the next one.
-func (f *filler) inParts(ranking iter.Seq[uint64]) iter.Seq[[]uint64] {
-	return func(yield func([]uint64) bool) {
-		var buffer [ahead]uint64
-		part := buffer[:0]
-		for key := range ranking {
-			if part = append(part, key); len(part) == ahead {
-				f.fetch(part)
-				if !yield(part) {
-					return
-				}
-				part = part[:0]
-			}
-		}
-		f.fetch(part)
-		yield(part)
-	}
-}
-
 // fetch loads the lengths and groups of rows, which may be of no table.
 func (f *filler) fetch(keys []uint64) {
 	sum := int32(0)
@@ -75,16 +55,14 @@ func (f *filler) fetch(keys []uint64) {
 	touch(sum)
 }
 
-// fetchGroups loads what of is known of the groups of rows, whose numbers have been fetched: n elements of each.
-func fetchGroups[T uint8 | uint32](f *filler, keys []uint64, of []T, n int) {
+// fetchSlots loads what is known of the slots of the rows' groups, whose numbers have been fetched.
+func (a *admitted) fetchSlots(f *filler, keys []uint64) {
 	if len(f.groupRows) == 1 { // no groups
 		return
 	}
-	sum := T(0)
+	sum := uint32(0)
 	for _, key := range keys {
-		if table, row := hashmap.SplitKey(key); table < len(f.groups) && uint64(row) < uint64(len(f.groups[table])) {
-			sum += of[int(f.groups[table][row])*n]
-		}
+		sum += *a.slot(f, f.group(key), 0)
 	}
 	touch(int32(sum))
 }
@@ -97,7 +75,7 @@ func touch(int32) {}
 // measure reads the stored lengths and groups of all rows. free gives their memory back.
 func (f *filler) measure() (free func()) {
 	var all []*numa.Memory
-	last := uint32(0) // number of a group
+	f.groupRows = []uint32{0}
 	for _, t := range f.set.Tables {
 		rows, most := t.Cacheable()
 		lengths, memory := numa.Make[int32](most)
@@ -109,18 +87,13 @@ func (f *filler) measure() (free func()) {
 		}
 		f.lengths, all = append(f.lengths, lengths), append(all, memory)
 		var groups []uint32
+		f.firstGroup = append(f.firstGroup, uint32(len(f.groupRows)))
 		if most > 0 && t.Tier.Shares() {
 			groups, memory = numa.Make[uint32](most)
-			last = t.Tier.Groups(f.o.Context, last, groups[:rows])
+			f.groupRows = t.Tier.Groups(f.o.Context, groups[:rows], f.groupRows)
 			all = append(all, memory)
 		}
 		f.groups = append(f.groups, groups)
-	}
-	f.groupRows = make([]uint32, last+1)
-	for _, groups := range f.groups {
-		for _, group := range groups {
-			f.groupRows[group]++
-		}
 	}
 	return func() {
 		for i := range f.locks {

@@ -2,7 +2,6 @@ package place
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"unsafe"
 
@@ -18,11 +17,14 @@ type Group struct {
 	table uint32
 }
 
+// GroupAt returns the group of the rows that share a place of a table.
+func GroupAt(table int, p transfer.Place) Group { return Group{p, uint32(table)} }
+
 // GroupOf returns the group of a row that has equal ones, and how many rows the group has; ok is false for other rows.
 func (s *Store) GroupOf(key uint64) (g Group, rows int64, ok bool) {
 	table, row := hashmap.SplitKey(key)
 	p, rows, ok := s.Set.Tables[table].Tier.Shared(row)
-	return Group{p, uint32(table)}, rows, ok
+	return GroupAt(table, p), rows, ok
 }
 
 // SharedSlots are the slots that location words of several rows may name: equal rows have one slot in each slab where any of them lies. The slot is free when no
@@ -88,7 +90,8 @@ func (s *SharedSlots) Load(w device.Workers, slots []SharedSlot) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slots = slices.Clone(slots)
+	s.slots = make([]SharedSlot, len(slots))
+	w.For(len(slots), loadGrain, func(from, to int) { copy(s.slots[from:to], slots[from:to]) })
 	for i := range slots {
 		s.count(slots[i].Group.table, 1, slots[i].Words-1)
 		s.slabs |= 1 << slots[i].Location.Slab()

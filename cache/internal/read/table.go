@@ -128,6 +128,9 @@ func BitsetBytes(rows int64) int64 { return (rows + 63) / 64 * 8 }
 // Add adds a row. No other goroutine may use the set meanwhile.
 func (b Bitset) Add(row int64) { b[row>>6] |= 1 << (row & 63) }
 
+// Remove removes a row. No other goroutine may use the set meanwhile.
+func (b Bitset) Remove(row int64) { b[row>>6] &^= 1 << (row & 63) }
+
 // Has says whether a row is in the set. No other goroutine may add to it meanwhile.
 func (b Bitset) Has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }
 
