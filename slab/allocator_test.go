@@ -2,12 +2,25 @@ package slab
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// TestAllocator_Model runs random Alloc, Free and Grow against the list of live slots: no overlap, no loss, all space comes back.
+// longest returns the longest run of free units.
+func longest(owner []bool) (best int) {
+	run := 0
+	for _, o := range owner {
+		if run++; o {
+			run = 0
+		}
+		best = max(best, run)
+	}
+	return best
+}
+
+// TestAllocator_Model runs random Alloc, AllocRun, Free and Grow against the list of live slots: no overlap, no loss, all space comes back.
 func TestAllocator_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payload := rapid.Int64Range(0, 1<<16).Draw(t, "payload")
@@ -20,6 +33,20 @@ func TestAllocator_Model(t *testing.T) {
 		var live []slot
 		owner := make([]bool, payload/Align)
 		var used int64
+		// take notes a slot that was allocated.
+		take := func(t *rapid.T, off int64, n int) {
+			if off < first || off+int64(n) > a.End() {
+				t.Fatalf("a slot of %d at %d is outside %d to %d", n, off, first, a.End())
+			}
+			for u := (off - first) / Align; u < (off-first+int64(n))/Align; u++ {
+				if owner[u] {
+					t.Fatalf("a slot of %d at %d overlaps a live one", n, off)
+				}
+				owner[u] = true
+			}
+			live = append(live, slot{off, n})
+			used += int64(n)
+		}
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			if more := rapid.Int64Range(-1<<10, 1<<10).Draw(t, "grow"); more > 0 && more%16 == 0 {
 				payload += more
@@ -36,33 +63,32 @@ func TestAllocator_Model(t *testing.T) {
 				for u := (s.offset - first) / Align; u < (s.offset-first+int64(s.bytes))/Align; u++ {
 					owner[u] = false
 				}
+			} else if rapid.IntRange(0, 3).Draw(t, "run") == 0 {
+				run, sum := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) int { return SlotBytes(rapid.IntRange(1, 600).Draw(t, "bytes")) }), 1, 20).Draw(t, "slots"), 0
+				for _, n := range run {
+					sum += n
+				}
+				off, ok := a.AllocRun(int64(sum), slices.Values(run))
+				if !ok {
+					if n := longest(owner); n*Align >= sum {
+						t.Fatalf("AllocRun(%d) failed with %d free bytes in a row", sum, n*Align)
+					}
+					continue
+				}
+				for _, n := range run { // each is freed on its own
+					take(t, off, n)
+					off += int64(n)
+				}
 			} else {
 				n := SlotBytes(rapid.OneOf(rapid.IntRange(1, 600), rapid.IntRange(1, 1<<15)).Draw(t, "bytes"))
 				off, ok := a.Alloc(n)
 				if !ok {
-					run, best := 0, 0
-					for _, o := range owner {
-						if run++; o {
-							run = 0
-						}
-						best = max(best, run)
-					}
-					if best*Align >= n {
+					if best := longest(owner); best*Align >= n {
 						t.Fatalf("Alloc(%d) failed with %d free bytes in a row", n, best*Align)
 					}
 					continue
 				}
-				if off < first || off+int64(n) > a.End() {
-					t.Fatalf("Alloc(%d) at %d is outside %d to %d", n, off, first, a.End())
-				}
-				for u := (off - first) / Align; u < (off-first+int64(n))/Align; u++ {
-					if owner[u] {
-						t.Fatalf("Alloc(%d) at %d overlaps a live slot", n, off)
-					}
-					owner[u] = true
-				}
-				live = append(live, slot{off, n})
-				used += int64(n)
+				take(t, off, n)
 			}
 			if a.Used() != used || used > a.Capacity() || a.Capacity() != payload/Align*Align || a.End() != first+a.Capacity() {
 				t.Fatalf("Used() = %d, want %d of %d", a.Used(), used, a.Capacity())

@@ -177,7 +177,9 @@ func (t *Tier) Shared(row int64) (p Place, rows int64, ok bool) {
 }
 
 // placeAt returns the place at an offset of a packed tier.
-func (t *Tier) placeAt(offset int64) Place { return Place(uint64(t.packs)<<packShift | uint64(offset/align)) }
+func (t *Tier) placeAt(offset int64) Place {
+	return Place(uint64(t.packs)<<packShift | uint64(offset/align))
+}
 
 // Shares says whether Shared may be true for any row.
 func (t *Tier) Shares() bool { return t.shares.Load() }

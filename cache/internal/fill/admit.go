@@ -220,7 +220,7 @@ const admitGrain = 1 << 12
 // has ended, it returns false, and has changed nothing. The slots follow each other in the order of the keys that take them: keys without equal rows, and the
 // first one of each group.
 func (f *filler) addAll(keys []uint64, a *admitted, slots [][]hashmap.Entry, apart bool) (done bool) {
-	if f.oneByOne || len(slots) > 1 || len(keys) == 0 || int64(len(keys)) >= math.MaxUint32 {
+	if f.o.oneByOne || len(slots) > 1 || len(keys) == 0 || int64(len(keys)) >= math.MaxUint32 {
 		return false
 	}
 	defer func() {

@@ -63,7 +63,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		c.placed[q] = read.NewBitset(int64(len(f.groupRows)))
 	}
 	f.room, f.ringRoom, f.fits = make([]int64, len(f.set.Tables)), make([]int64, len(f.set.Tables)), make([]bool, len(f.set.Tables))
-	c.whole = !f.oneByOne && len(f.set.Devices) == 1
+	c.whole = !f.o.oneByOne && len(f.set.Devices) == 1
 	for i, t := range f.set.Tables {
 		if t.Tier.Partial() {
 			c.whole = false
@@ -102,7 +102,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		if c.full || f.o.Cold {
 			break
 		}
-		if err := c.take(allRows(i, c.rows[i]), false); err != nil {
+		if err := c.takeTable(i); err != nil {
 			return nil, err
 		}
 	}
@@ -139,6 +139,24 @@ func (c *chooser) take(ranking iter.Seq[uint64], offer bool) error {
 	}
 	_, err := c.takePart(part, offer)
 	return err
+}
+
+// takeTable takes the rows of a table, up to the first that does not fit.
+func (c *chooser) takeTable(table int) error {
+	rows, n := c.rows[table], int64(len(c.part))
+	for first := int64(0); first < rows; first += n {
+		if err := c.o.Context.Err(); err != nil {
+			return err
+		}
+		part := c.part[:min(n, rows-first)]
+		for i := range part {
+			part[i] = hashmap.Key(table, first+int64(i))
+		}
+		if on, err := c.takePart(part, false); !on {
+			return err
+		}
+	}
+	return nil
 }
 
 // takePart takes some keys of a ranking, and says whether it goes on.
@@ -408,14 +426,4 @@ func (f *filler) markOversize(offered []read.Bitset) error {
 		}
 	}
 	return nil
-}
-
-func allRows(table int, rows int64) iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		for r := range rows {
-			if !yield(hashmap.Key(table, r)) {
-				return
-			}
-		}
-	}
 }

@@ -39,6 +39,8 @@ type Options struct {
 	Fixed     bool // what is admitted now stays: the hashmap is as large as that needs
 	// Restored are keys that are admitted before any others, and that the policy observes once.
 	Restored []uint64
+
+	oneByOne bool // for tests: keys are chosen and admitted one by one
 }
 
 // Filled is what was admitted.
@@ -70,7 +72,6 @@ type filler struct {
 	// without. groupRows says how many rows each group has, from element 1 on, and firstGroup the first number of each table. Fill asks for them as for lengths.
 	groups                [][]uint32
 	groupRows, firstGroup []uint32
-	oneByOne bool // for tests: neither choose nor admit takes several keys at a time
 	// locks guard lengths and groups against policies that go on in the background when Fill returns: one for each range of hashes, because policies rank
 	// ranges of hashes at the same time.
 	locks [lengthLocks]lengthLock

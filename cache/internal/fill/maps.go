@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/change"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -44,14 +45,16 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 			t.Counts.Cached.Add(-1)
 		}
 	}
-	cached := make([]int64, len(f.set.Tables))
-	for _, e := range entries {
-		table, _ := hashmap.SplitKey(e.Key)
-		cached[table]++
-	}
-	for i, n := range cached {
-		f.set.Tables[i].Counts.Cached.Add(n)
-	}
+	host.Workers(0).For(len(entries), admitGrain, func(from, to int) {
+		cached := make([]int64, len(f.set.Tables))
+		for _, e := range entries[from:to] {
+			table, _ := hashmap.SplitKey(e.Key)
+			cached[table]++
+		}
+		for i, n := range cached {
+			f.set.Tables[i].Counts.Cached.Add(n)
+		}
+	})
 	return nil
 }
 
