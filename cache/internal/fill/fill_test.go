@@ -192,7 +192,7 @@ func randomTable(t *testing.T, r *rand.Rand, rows int, damage bool) *transfer.Ti
 // TestFill_AllProcessors: a cache that is filled on all processors is the same as one whose rows are chosen and admitted one by one.
 func TestFill_AllProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	const seeds = 24
+	const seeds = 30
 	full, errors, shared := 0, 0, 0
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -204,7 +204,7 @@ func TestFill_AllProcessors(t *testing.T) {
 		bytes := int64(0)
 		tables, rows := 1+r.IntN(3), []int{1 + r.IntN(100), 1000 + r.IntN(9000), partKeys + r.IntN(partKeys/2)}[seed%3]
 		for i := range tables {
-			tier := randomTable(t, r, 1+rows/(1+i), seed%8 == 5)
+			tier := randomTable(t, r, 1+rows/(1+i), seed%5 == 2)
 			s.tiers = append(s.tiers, tier)
 			for row := range tier.Rows() {
 				all = append(all, hashmap.Key(i, row))
@@ -250,7 +250,39 @@ func TestFill_AllProcessors(t *testing.T) {
 		}
 		shared += min(1, len(want.shared))
 	}
+	t.Logf("of %d caches %d are full, %d have shared slots, %d are errors", seeds, full, shared, errors)
 	if full < seeds/4 || seeds-full-errors < seeds/4 || errors < 2 || shared < seeds/4 {
 		t.Errorf("of %d caches %d are full, %d have shared slots, %d are errors", seeds, full, shared, errors)
+	}
+}
+
+// TestLower: the least of the numbers stays, whatever their order.
+func TestLower(t *testing.T) {
+	n := uint32(0)
+	for _, step := range [][2]uint32{{7, 7}, {3, 3}, {5, 3}, {2, 2}} {
+		if lower(&n, step[0]); n != step[1] {
+			t.Errorf("%d, want %d", n, step[1])
+		}
+	}
+}
+
+// TestTally: many groups of any sizes are counted by many goroutines.
+func TestTally(t *testing.T) {
+	const groups, parts, keys = 300, 8, 10_000
+	counters, want := make([]uint32, groups), make([]uint32, groups)
+	host.Workers(4).For(parts, 1, func(part, _ int) {
+		var count tally
+		for k := range keys {
+			count.add(counters, uint32(k*(part+1)%groups))
+		}
+		count.flush(counters)
+	})
+	for part := range parts {
+		for k := range keys {
+			want[k*(part+1)%groups]++
+		}
+	}
+	if !slices.Equal(counters, want) {
+		t.Errorf("counts %v, want %v", counters, want)
 	}
 }
