@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -192,7 +193,10 @@ func randomTable(t *testing.T, r *rand.Rand, rows int, damage bool) *transfer.Ti
 // TestFill_AllProcessors: a cache that is filled on all processors is the same as one whose rows are chosen and admitted one by one.
 func TestFill_AllProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	const seeds = 30
+	seeds := 30
+	if race.Enabled {
+		seeds = 9
+	}
 	full, errors, shared := 0, 0, 0
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -251,7 +255,7 @@ func TestFill_AllProcessors(t *testing.T) {
 		shared += min(1, len(want.shared))
 	}
 	t.Logf("of %d caches %d are full, %d have shared slots, %d are errors", seeds, full, shared, errors)
-	if full < seeds/4 || seeds-full-errors < seeds/4 || errors < 2 || shared < seeds/4 {
+	if full < seeds/4 || seeds-full-errors < seeds/4 || errors < seeds/8 || shared < seeds/4 {
 		t.Errorf("of %d caches %d are full, %d have shared slots, %d are errors", seeds, full, shared, errors)
 	}
 }
