@@ -233,6 +233,9 @@ func TestFill_AllProcessors(t *testing.T) {
 		if s.cold || r.IntN(3) == 0 {
 			s.restored = random(r.IntN(1 + len(all)))
 		}
+		if seed%10 == 2 { // all rows have room, and one of the first part is damaged
+			s.budget, s.ranking, s.restored, s.cold = 2*bytes+8192, nil, nil, false
+		}
 		runtime.GOMAXPROCS(1)
 		want := s.fill(t, true)
 		for _, processors := range []int{1, 4} {
