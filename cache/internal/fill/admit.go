@@ -235,7 +235,7 @@ func (f *filler) addAll(keys []uint64, a *admitted, slots [][]hashmap.Entry, apa
 			}
 		})
 	}
-	// First, an element of a.slots is 1 + the index of the first key of its group. words counts the keys of each group.
+	// Until slots have numbers, an element of a.slots is 1 + the index of the first key of its group. words counts the keys of each group.
 	grouped := len(f.groupRows) > 1
 	words, memory := numa.Make[uint32](int64(len(f.groupRows)))
 	defer memory.Free()
@@ -251,7 +251,8 @@ func (f *filler) addAll(keys []uint64, a *admitted, slots [][]hashmap.Entry, apa
 			count.flush(words)
 		})
 	}
-	takes := func(k int, group uint32) bool { return group == 0 || atomic.LoadUint32(&a.slots[group]) == uint32(k+1) } // a slot
+	// takes says whether key k takes a slot: its row has no equal ones, or it is the first of its group.
+	takes := func(k int, group uint32) bool { return group == 0 || atomic.LoadUint32(&a.slots[group]) == uint32(k+1) }
 	type sums struct {
 		slots, shared int // how many, and how many of groups
 		bytes         int64
@@ -314,7 +315,7 @@ func (f *filler) addAll(keys []uint64, a *admitted, slots [][]hashmap.Entry, apa
 				p := f.set.Tables[table].Tier.GroupPlace(group - f.firstGroup[table])
 				a.shared[at.shared] = place.SharedSlot{Group: place.GroupAt(table, p), Location: l, Words: int64(words[group])}
 				at.shared++
-				// This is at most k+1, so takes is false for all later keys of the group still.
+				// The number is at most 1 + the index of this key, so takes stays false for the later keys of the group.
 				atomic.StoreUint32(&a.slots[group], uint32(at.shared))
 			}
 			at.slots++
@@ -333,7 +334,7 @@ func (f *filler) addAll(keys []uint64, a *admitted, slots [][]hashmap.Entry, apa
 	return true
 }
 
-// lower sets n to least if it is 0 or more than that, while others do so, too.
+// lower sets n to least if n is 0 or greater. Several goroutines may call it at once.
 func lower(n *uint32, least uint32) {
 	for {
 		now := atomic.LoadUint32(n)
@@ -343,7 +344,8 @@ func lower(n *uint32, least uint32) {
 	}
 }
 
-// tally counts keys of groups. It adds to counters that others add to only now and then, because they would wait for each other if all rows were of few groups.
+// tally counts a goroutine's keys by group, up to 64 groups at a time, before it adds them to counters that other goroutines add to as well: adding each key
+// at once would make all processors wait for the same cache line where most rows belong to one group.
 type tally [64]struct{ group, n uint32 }
 
 func (t *tally) add(counters []uint32, group uint32) {
