@@ -74,7 +74,7 @@ func TestRun_Attached(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	// Warm-up batches are looked up but not measured. Without a file the table's form is the owner's.
-	warmed := decode[experiment.Result](t, succeed(t, append(args, "--warmup-batches", "30", "--json")...))
+	warmed := decode[experiment.Result](t, succeed(t, append(args, "--train-batches", "30", "--json")...))
 	last, err := c.Stats()
 	if err != nil {
 		t.Fatal(err)

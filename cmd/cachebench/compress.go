@@ -21,13 +21,13 @@ func newCompress() *cobra.Command {
 	cfg := experiment.CompressConfig{MinTime: minTime}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "compress",
+		Use:   "compress [FILE]",
 		Short: "Compress a table with every codec, and with zstd and lz4 row by row, and compare them",
-		Example: `  cachebench compress --features cora.npz
-  cachebench compress --features embeddings.npy --cast bf16 --bounds
+		Example: `  cachebench compress cora.npz
+  cachebench compress embeddings.npy --cast bf16 --bounds
   cachebench compress --generate weather --bounds
-  cachebench compress --features 'checkpoint/:model.ngram.*.weight+model.ngram.*.scale' --codec parts`,
-		Args: takes(),
+  cachebench compress 'checkpoint/:model.ngram.*.weight+model.ngram.*.scale' --codec parts`,
+		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cuda.Count() > 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; gpu-bench --cases hit-codecs,load measures those of the GPU")

@@ -34,7 +34,7 @@ def files(rows: Array, tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_plan(files: tuple[Path, Path, Path]) -> None:
     features, graph, _ = files
-    options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--warmup-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
+    options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--train-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
     done = command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB")
     assert done.returncode == 0, done.stderr
     assert "in all" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and " gives 5" in done.stdout.splitlines()[0] and "resident" in done.stdout, done.stdout
