@@ -60,7 +60,7 @@ ends, DIR/cells.csv has its main figures.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.AddFlagSet(runFlags(&cfg.Config))
-	f.Lookup("features").Usage = "table: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or a directory of pack, or several: A.npy,B.npy (default: generated float32 × 128)"
+	f.Lookup("features").Usage = "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor], tensors of a checkpoint or a directory of pack (docs/tables.md), or several: A.npy,B.npy (default: generated rows of 128 float32, column j is N(0,1) × exp(z_j))"
 	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt"
 	for _, name := range sweepFlags {
 		f.Lookup(name).Value = list{f.Lookup(name).Value}
@@ -71,7 +71,7 @@ ends, DIR/cells.csv has its main figures.`,
 	f.StringVar(&cfg.Dir, "sweep", "", "run a grid of --budget, --policy, --codec and --host-tier, which take lists, and keep the results in this directory")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "with --sweep, how often to run the grid: with --seed, --seed + 1 and so on")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
-	f.StringVar(&cfg.Slots, "resident", "", "keep all rows in device memory, compressed, in slots of so many bytes, a multiple of 16; auto: the cache chooses")
+	f.StringVar(&cfg.Slots, "resident", "", "keep all rows in device memory, compressed, in slots of so many bytes, a multiple of 16; auto: the cache chooses the least expected time. --budget is then by default enough for the whole table raw")
 	f.Float64Var(&cfg.MaxOverflow, "max-overflow", 0, "most rows longer than their slot, 0 to 1, with --resident auto (default: 0.3)")
 	f.StringVar(&cfg.Buddy, "buddy", "", "where what is longer than the slots lies, with --resident: host, peer (other devices' memory, within --budget) or auto (default: host)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object; with --explain and --sweep a JSON array")
@@ -145,30 +145,30 @@ func checkModes(f *pflag.FlagSet) error {
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or a directory of pack (default: generated float32 × 128)")
+	f.Var(&once{to: &cfg.Features}, "features", "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor], tensors of a checkpoint or a directory of pack (docs/tables.md) (default: generated rows of 128 float32, column j is N(0,1) × exp(z_j))")
 	f.StringVar(&cfg.DType, "dtype", "", "take the table's elements for those of this type, of the same length: float8_e4m3fn for the bytes of an .npy file; or parts of a row: float8_e4m3fn*256,float8_e8m0fnu*8")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3, f8e5m2 or, to powers of two, f8e8m0; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
-	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
+	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list, with a vertex for each row (default: generated, 15 out-neighbours on average, targets ∝ rank^-0.75)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, FILE.npy of integers, or a trace")
+	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, FILE.npy of integers, or the gets of a trace, also from a pipe or compressed")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
-	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
+	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights: an edge list's, an .npz graph's array weights, random ones of a generated graph")
 	addNgram(f, &cfg.Ngram)
 	f.IntVar(&cfg.Bag, "bag", 0, "rows of a bag, with --workload embedding")
-	f.BoolVar(&cfg.Pooled, "pooled", false, "add up the rows of each bag, with --workload embedding; speeds are of the rows read")
-	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
+	f.BoolVar(&cfg.Pooled, "pooled", false, "add up the rows of each bag, with --workload embedding, of float32, float16, bfloat16 or float8 elements; speeds are of the rows read, uncompressed; --verify compares sums within the errors of their additions")
+	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices of a sampled batch; row numbers of a replayed one; tokens of an n-gram one")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
-	f.IntVar(&cfg.TrainBatches, "train-batches", experiment.Default, "batches the policy learns from first")
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
-	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
+	f.IntVar(&cfg.TrainBatches, "train-batches", experiment.Default, "batches that the cache is trained on first")
+	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory for cached rows and their hashmap, of each device: 1% of the table's raw bytes, or 64MiB (gpu_memory in Python and C)")
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "which rows are cached (docs/admission.md): "+strings.Join(admission.Names(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, "auto picks for the fastest batches, measured or predicted (docs/codecs.md): "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
-	f.BoolVar(&cfg.NoEqualRows, "no-equal-rows", false, "equal rows of host tier inplace have slots of their own; otherwise they share them, if a sample finds enough of them")
+	f.BoolVar(&cfg.NoEqualRows, "no-equal-rows", false, "equal rows of host tier inplace have slots of their own; otherwise they share them, if a sample finds enough of them. Those of a packed tier always do")
 	f.VarPF(coldFlag{cfg}, "cold", "", "begin with an empty cache: warm-up batches run through it, unmeasured; with redis://HOST:PORT instead: a cluster that has the table's pages").NoOptDefVal = "true"
 	f.StringVar(&cfg.ColdCache, "cold-cache", "", "folder on this machine's drive that keeps pages of the cluster of --cold once they have been read, also for the next run")
 	f.StringVar(&cfg.ColdCacheBytes, "cold-cache-bytes", "", "most bytes of pages in --cold-cache (default: 16GiB)")
-	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
-	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
+	f.IntVar(&cfg.Drift, "drift", 0, "after every so many measured batches make other rows hot, by shifting all row numbers; a static cache is shown too")
+	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles, which are not measured")
 	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
 	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
@@ -177,21 +177,21 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
 	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8: the first GPUs")
 	f.StringVar(&cfg.GPUs, "gpus", "", "GPUs that the cache spans: 0,2 or all (default: the first --devices)")
-	f.StringVar(&cfg.Placement, "placement", cfg.Placement, "which rows lie in which slabs: auto, partition or replicate")
+	f.StringVar(&cfg.Placement, "placement", cfg.Placement, "which rows lie in which slabs: auto (copies rows to several slabs where the model says that this is faster, by --rates), partition (one slot for each row) or replicate (one in every slab)")
 	f.StringVar(&cfg.Rates, "rates", "", "speeds for --placement auto: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
-	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
+	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier, its pages in turns: 0,1, or any, as the system chooses (default: those nearest to the GPUs)")
 	f.StringVar(&cfg.HostMemory, "host-memory", "", "most host memory for rows and index of a table of pages: 8MiB (default: all rows)")
-	f.IntVar(&cfg.Prefetch, "prefetch", 0, "batches ahead of which rows of a table of pages are prefetched (default: none are)")
-	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
+	f.IntVar(&cfg.Prefetch, "prefetch", 0, "batches ahead of which rows of a table of pages are prefetched; the output says how many arrived in time (default: none are)")
+	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host, at most 1024 (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")
-	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
+	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source, within the bound of a lossy codec; exit status 1 if any differs")
 	addForce(f, &cfg.Force)
 	// What stands for a default of the workload or the cache is shown as that.
-	f.Lookup("batch-size").DefValue = "256, with --ids 4096, with --workload embedding 2048, with --workload ngram: see --phase"
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096 or a quarter of fewer than 16384, with --workload embedding 2048, with --workload ngram: see --phase"
 	f.Lookup("bag").DefValue = "20"
 	f.Lookup("batches").DefValue = "200, with --ids and --workload ngram all"
-	f.Lookup("train-batches").DefValue = "50 of another seed; with --ids a quarter, measured too; with --workload ngram all of the first 80 % of the text"
+	f.Lookup("train-batches").DefValue = "50 of another seed; with --ids the first quarter, measured too, while a number given is of batches that are not measured; with --workload ngram all of the first 80 % of the text"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
 	return f
 }
