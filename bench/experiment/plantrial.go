@@ -65,6 +65,15 @@ func (p *planner) try(ctx context.Context, t trial) (*outcome, error) {
 	if r.table = p.tables[0]; r.tables != nil {
 		r.tables = p.tables
 	}
+	if m := r.table.Paged(); m != nil && t.slots && !p.cfg.resident() { // beside the cache over pages: a resident table is made from the rows themselves
+		r.cfg.Codec = m.Codec
+		whole := miniature{scale: 1, block: 1}
+		table, err := whole.table(ctx, r.table, nil)
+		if err != nil {
+			return nil, err
+		}
+		r.table = table
+	}
 	if p.small.scale > 1 {
 		r.cfg.NoEqualRows = r.cfg.NoEqualRows || r.some != nil
 		if r.cfg.Online.on() {

@@ -86,7 +86,7 @@ tables it opens a miniature.`,
 	f.Float64Var(&cfg.Tiers.RowsPerSecond, "rows-per-second", 0, "rows to look up a second: say how fast a drive that takes, and with --cold-bandwidth how much host memory")
 	f.StringSliceVar(&cfg.Policies, "policy", []string{cfg.Policy}, "each is tried: "+strings.Join(admission.Names(), ", "))
 	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, "each is tried with each policy: "+strings.Join(registry.Usage(), ", "))
-	f.StringSliceVar(&cfg.Phases, "phase", nil, "of --workload ngram, one or both, with the tokens of a batch: decode:256 (default), prefill:4096")
+	f.StringSliceVar(&cfg.Phases, "phase", nil, "of --workload ngram, one or both, with the tokens of a batch: decode:256 (default), prefill:4096. What is cached is decided by the first; decode is predicted as replays of a graph")
 	f.IntVar(&cfg.HostThreads, "host-threads", cfg.HostThreads, "threads of the host that help a GPU with misses")
 	of := runFlags(&cfg.Config)
 	for name := range strings.FieldsSeq(`features dtype cast graph vertices ids fanouts weighted workload rows tokens orders heads layers text-tokens batch-size batches train-batches

@@ -111,6 +111,17 @@ func TestPlan_Resident(t *testing.T) {
 	}
 }
 
+// TestPlan_PagesOnADevice: with the memory of a device, a table of pages is planned as a resident one of its rows, too.
+func TestPlan_PagesOnADevice(t *testing.T) {
+	t.Parallel()
+	dir, _ := packedFeatures(t, 4000)
+	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", dir, "--json", "--target-hit", "50%", "--gpu-memory", "36MB", "--host-memory", "1MiB"}, generated[2:])...))
+	r := res.Plans[0].Resident
+	if r == nil || !r.Fits || r.TargetBytes < 16 || r.TargetBytes > 256 || len(res.Placements) != 1 || res.Placements[0].Layouts[0].Codec != res.Plans[0].ChosenCodec {
+		t.Errorf("%+v %+v", r, res.Placements)
+	}
+}
+
 // TestPlan_BudgetReachesTheTarget in a run of its own.
 func TestPlan_BudgetReachesTheTarget(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,12 @@ func newReport() *cobra.Command {
 		Long: `Make one HTML page of every result file in a folder. The page needs no network
 and no other file, and saves its charts as PNG.
 
+A chart has at most 8 series; more are divided into several. Names in a legend hide a
+series, headings sort a table, and "Values" under a chart is the table that it is drawn
+from. The same results give the same page.
+
 Result files are cells.jsonl of run --sweep, and what run, simulate, compress and plan print
-with --json, whatever their names (.json, .jsonl). A result that cannot be read is
+with --json, whatever their names (.json, .jsonl). Folders in DIR are not read. A result that cannot be read is
 named, the page has the others, and the exit status is 1. Other files, and a last
 line that an interrupted sweep left, are named only.`,
 		Example: `  cachebench run --sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results

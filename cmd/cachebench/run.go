@@ -37,7 +37,8 @@ policy's estimate of their frequency, their score, and the least score that ther
 
 With --sweep, run a grid: --budget, --policy, --codec and --host-tier take lists. Each finished
 cell is a line of DIR/cells.jsonl, and the same command continues an interrupted sweep. When it
-ends, DIR/cells.csv has its main figures.`,
+ends, DIR/cells.csv has its main figures. A cell whose budget holds no row is left out, and the
+sweep ends with an error that names it. One process at a time.`,
 		Example: `  cachebench run
   cachebench run cora.npz --graph cora.npz --budget 1% --verify
   cachebench run embeddings.npy --ids trace.txt --budget 64MiB --json
@@ -67,7 +68,7 @@ ends, DIR/cells.csv has its main figures.`,
 	}
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct, or another format by its name")
-	f.StringVar(&rows, "explain", "", "say of these rows where they are, or why not: row numbers and ranges of them, 1,17,1000-1010")
+	f.StringVar(&rows, "explain", "", "say of these rows where they are, or why not: row numbers and ranges of them, 1,17,1000-1010, at most 10000")
 	f.StringVar(&cfg.Dir, "sweep", "", "run a grid of --budget, --policy, --codec and --host-tier, which take lists, and keep the results in this directory")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "with --sweep, how often to run the grid: with --seed, --seed + 1 and so on")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
@@ -191,7 +192,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.Lookup("batch-size").DefValue = "256, with --ids 4096 or a quarter of fewer than 16384, with --workload embedding 2048, with --workload ngram: see --phase"
 	f.Lookup("bag").DefValue = "20"
 	f.Lookup("batches").DefValue = "200, with --ids and --workload ngram all"
-	f.Lookup("train-batches").DefValue = "50 of another seed; with --ids the first quarter, measured too, while a number given is of batches that are not measured; with --workload ngram all of the first 80 % of the text"
+	f.Lookup("train-batches").DefValue = "50 of another seed; with --ids the first quarter, measured too, while a number given is of batches that are not measured; with --workload ngram all of the first 80 % of the text; with --attach none, and those given are read and not measured"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
 	return f
 }
