@@ -143,7 +143,7 @@ func TestRun_AttachedRefuses(t *testing.T) {
 		{"run --attach unix:" + filepath.Join(t.TempDir(), "none"), "none): cache: no owner"},
 		{"run --attach=", "--attach must be unix:PATH"},
 		{"run --attach tcp:x", "tcp:x"},
-		{"explain --rows 1 --attach " + address, "unknown flag: --attach"},
+		{"run --explain 1 --attach " + address, "--attach means nothing with --explain"},
 	} {
 		_, stderr, status := cachebench(t, strings.Fields(c.args)...)
 		if status != 1 || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {

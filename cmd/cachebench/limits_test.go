@@ -28,10 +28,10 @@ func TestMemory_AbsurdSizes(t *testing.T) {
 	for args, want := range map[string]string{
 		"run --vertices 1000 --batches 1000000000000000":                                "--batches (1000000000000000) needs about 8.0 PB of memory, and",
 		"run --vertices 2147483647":                                                     "--vertices (2147483647) needs about 2.7 TB of memory (",
-		"capture --vertices 2147483647 --out " + out:                                    "--vertices (2147483647) needs about 2.7 TB of memory (",
-		"explain --rows 1 --vertices 2147483647":                                        "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"run --vertices 2147483647 --capture " + out:                                    "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"run --explain 1 --vertices 2147483647":                                         "--vertices (2147483647) needs about 2.7 TB of memory (",
 		"plan --vertices 2147483647":                                                    "--vertices (2147483647) needs about 546 GB of memory, and", // generates some rows only
-		"sweep " + t.TempDir() + " --vertices 2147483647":                               "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"run --sweep " + t.TempDir() + " --vertices 2147483647":                         "--vertices (2147483647) needs about 2.7 TB of memory (",
 		"compress --features " + fortran:                                                "--features (" + fortran + ") needs about 1.1 TB of memory, and",
 		"compress --cast bf16 --features " + plain:                                      "--features (" + plain + ") needs about 550 GB of memory, and",
 		"run --features " + fortran:                                                     "--features (" + fortran + ") needs about 3.3 TB of memory (",

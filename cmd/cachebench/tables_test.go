@@ -157,9 +157,9 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": row number (51) of get 0 must be below 50, the rows of the table"},
 		{"run --features " + all + " --budget 0", `--budget ("0") must be a positive percentage of the table or a size such as 64MiB`},
 		{"plan --gpu-memory 1GB --features " + all, "--gpu-memory takes one table"},
-		{"explain --rows 0 --features " + all, several},
-		{"capture --out x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, there are 3"},
-		{"sweep " + t.TempDir() + " --features " + all, several},
+		{"run --explain 0 --features " + all, several},
+		{"run --capture x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, there are 3"},
+		{"run --sweep " + t.TempDir() + " --features " + all, several},
 		{"compress --features " + all, several},
 	} {
 		stdout, stderr, status := cachebench(t, strings.Fields(c.flags)...)
