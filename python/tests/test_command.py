@@ -46,6 +46,15 @@ def test_plan(files: tuple[Path, Path, Path]) -> None:
     assert {plan["codec"] for plan in found["plans"]} == {"none", "ibp4"} and all(plan["budget_bytes"] > 0 for plan in found["plans"])
 
 
+def test_earlier_names_of_flags(files: tuple[Path, Path, Path]) -> None:
+    features, _, ids = files
+    done = command("bench", features, "--ids", ids, "--warmup-batches", 2, "--layout", "buddy", "--target", 96, "--codec", "none", "--budget", "64MiB", "--json")
+    found = json.loads(done.stdout)
+    assert found["workload"]["training_batches"] == 2 and found["resident"]["target_bytes"] == 96, found
+    for old, now in ("warmup_batches", "train_batches"), ("layout", "resident"), ("target", "resident"):
+        assert f"{old} is {now} now; the old name goes with the next release" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_plan_of_tables_in_any_order(order: str, rows: Array, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are looked up together, so the longest lists say how long a batch is."""
