@@ -69,7 +69,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the address's, or the file's)")
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto, for an H200 behind a link of 55 GB/s, a tenth of the table in the cache and hits by a power law)")
 	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 4KiB to 1MiB (default 256KiB)")
-	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages, each if that makes it 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto, for an H200 behind a link of 55 GB/s, a tenth of the table in the cache and hits by a power law)")
+	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto: the one that saves most of a few pages, if it saves 5%)")
 	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text; others follow (default: by row number)")
 	f.StringVar(&cfg.Graph, "graph", "", "graph for --order degree: FILE.npz with CSR indptr and indices, or an edge list")
 	f.StringVar(&cfg.IDs, "ids", "", "accesses for --order frequency: row numbers in a text file or FILE.npy, or a trace")
