@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,7 +27,13 @@ type commandConfig struct {
 	RefreshInterval string `json:"refresh_interval"` // such as "100ms"
 	Force           bool   `json:"force"`
 	// Report asks for {"report": TEXT}, what the command prints without --json.
-	Report bool `json:"report"`
+	Report bool  `json:"report"`
+	Slots  texts `json:"resident"` // "auto" or bytes
+	// Earlier names, taken for one release: of train_batches, of resident, whose layout was "buddy", and of max_overflow.
+	Warmup   *int    `json:"warmup_batches"`
+	Layout   string  `json:"layout"`
+	Target   texts   `json:"target"`
+	Overflow float64 `json:"overflow"`
 }
 
 // planConfig has the keys of plan besides.
@@ -89,6 +96,16 @@ func decode(text string, to any) error {
 // finish sets the fields whose JSON form differs.
 func (c *commandConfig) finish() (err error) {
 	c.Config.Force = c.Force
+	if c.Warmup != nil {
+		c.TrainBatches = *c.Warmup
+	}
+	c.Config.Slots = c.Slots.String()
+	if c.Layout == "buddy" {
+		c.Config.Slots = cmp.Or(c.Config.Slots, c.Target.String(), experiment.AutoSlots)
+	} else if c.Layout != "" && c.Layout != "cached" {
+		return argument("config_json: layout (%q) must be left out: resident is \"auto\" or the bytes of a slot", c.Layout)
+	}
+	c.MaxOverflow = cmp.Or(c.MaxOverflow, c.Overflow)
 	if c.RefreshInterval != "" {
 		if c.Config.RefreshInterval, err = time.ParseDuration(c.RefreshInterval); err != nil {
 			return argument("config_json: refresh_interval (%q) must be a time such as 100ms", c.RefreshInterval)

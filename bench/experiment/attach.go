@@ -27,8 +27,8 @@ func (c *Config) Join(ctx context.Context) (leave func() error, err error) {
 		return nil, err
 	}
 	c.joined = &joined{attached, s.Tables}
-	if c.WarmupBatches == Default {
-		c.WarmupBatches = 0 // the cache has been filled
+	if c.TrainBatches == Default {
+		c.TrainBatches = 0 // the cache has been filled
 	}
 	return attached.Close, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Default, as a value of Batches or WarmupBatches, stands for the default of the workload.
+// Default, as a value of Batches or TrainBatches, stands for the default of the workload.
 const Default = -1
 
 // Defaults of a run.
@@ -74,10 +74,10 @@ type Config struct {
 	BatchSize int `json:"batch_size,omitempty"`
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
 	Batches int `json:"batches"`
-	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
+	// TrainBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
 	// with another seed. With IDs, these are the first batches of the file, and they are not measured; by default the
 	// first quarter of the batches, rounded down but at least one, trains the policy and is measured too.
-	WarmupBatches int `json:"warmup_batches"`
+	TrainBatches int `json:"train_batches"`
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
 	Budget string `json:"budget"`
@@ -134,7 +134,7 @@ type Config struct {
 // NewConfig returns the default run.
 func NewConfig() Config {
 	return Config{
-		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, WarmupBatches: Default,
+		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, TrainBatches: Default,
 		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Placement: string(cache.PlacementAuto), Seed: 1,
 		Online: Online{RefreshChurn: defaultRefreshChurn, SampleRate: defaultSampleRate},
 	}
@@ -183,7 +183,7 @@ func (c *Config) checkPrefetch(tables ...*dataset.Table) error {
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var f faults.List
-	if c.Layout != BuddyLayout || c.Budget != WholeTable {
+	if !c.resident() || c.Budget != WholeTable {
 		_, err := c.budget(1 << 40)
 		f.Add(err)
 	}
@@ -222,7 +222,7 @@ func (c *Config) Validate() error {
 	c.Online.validate(c.Policy, &f)
 	c.validateEmbedding(policy, &f)
 	f.If(c.Batches < 1 && c.Batches != Default, "--batches (%d) must be at least 1", c.Batches)
-	f.If(c.WarmupBatches < 0 && c.WarmupBatches != Default, "--warmup-batches (%d) must not be negative", c.WarmupBatches)
+	f.If(c.TrainBatches < 0 && c.TrainBatches != Default, "--train-batches (%d) must not be negative", c.TrainBatches)
 	f.If(c.BatchSize < 0, "--batch-size (%d) must be at least 1", c.BatchSize)
 	f.If(c.BatchSize > maximumBatch, "--batch-size (%d) must be at most %d", c.BatchSize, maximumBatch)
 	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
@@ -270,8 +270,8 @@ func (c *Config) Settings() map[string]any {
 			return !c.samples()
 		case "batches":
 			return c.Batches == Default
-		case "warmup_batches":
-			return c.WarmupBatches == Default
+		case "train_batches":
+			return c.TrainBatches == Default
 		case "placement":
 			return c.Placement == string(cache.PlacementAuto)
 		case "refresh_churn", "sample_rate":

@@ -94,7 +94,7 @@ func (d *DemoConfig) sampled(r *run, o workload.GraphOptions) (err error) {
 	if r.graph, err = workload.PowerLaw(o); err != nil {
 		return err
 	}
-	r.cfg.BatchSize, r.cfg.Batches, r.cfg.WarmupBatches = max(1, demoSeeds/d.Scale), demoBatches, demoTraining
+	r.cfg.BatchSize, r.cfg.Batches, r.cfg.TrainBatches = max(1, demoSeeds/d.Scale), demoBatches, demoTraining
 	return r.prepareSampling()
 }
 

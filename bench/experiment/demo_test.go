@@ -67,7 +67,7 @@ func TestDemo_Canceled(t *testing.T) {
 func TestRun_OtherBudgets(t *testing.T) {
 	t.Parallel()
 	base := NewConfig()
-	base.Device, base.Vertices, base.Batches, base.WarmupBatches, base.BatchSize, base.Codec = "host", 12_000, 20, 20, 64, "ibp4"
+	base.Device, base.Vertices, base.Batches, base.TrainBatches, base.BatchSize, base.Codec = "host", 12_000, 20, 20, 64, "ibp4"
 	for _, policy := range []string{"freq", "static-degree"} {
 		cfg := base
 		cfg.Policy = policy
@@ -103,7 +103,7 @@ func TestRun_OtherBudgetsOnlyWhereKnown(t *testing.T) {
 		"one batch": func(c *Config) { c.Batches = 1 },
 	} {
 		cfg := NewConfig()
-		cfg.Device, cfg.Vertices, cfg.Batches, cfg.WarmupBatches, cfg.BatchSize = "host", 2000, 5, 5, 16
+		cfg.Device, cfg.Vertices, cfg.Batches, cfg.TrainBatches, cfg.BatchSize = "host", 2000, 5, 5, 16
 		change(&cfg)
 		r, err := Run(t.Context(), cfg, Quiet{})
 		if err != nil {

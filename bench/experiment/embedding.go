@@ -45,7 +45,7 @@ func (c *Config) samples() bool { return c.IDs == "" && c.Workload == "" }
 // prepareEmbedding makes the batches. Those that train come before those that are measured.
 func (r *run) prepareEmbedding() error {
 	c := &r.cfg
-	r.trainLast = orDefault(c.WarmupBatches, defaultWarmup)
+	r.trainLast = orDefault(c.TrainBatches, defaultWarmup)
 	r.first, r.last = r.trainLast, r.trainLast+orDefault(c.Batches, defaultBatches)
 	w, err := workload.NewDLRM(workload.DLRMOptions{
 		Tables: []workload.EmbeddingTable{{Rows: int64(r.table.Rows), Exponent: tablesExponent, Lookups: c.bag()}}, BatchSize: cmp.Or(c.BatchSize, defaultSamples),

@@ -12,7 +12,7 @@ func TestRun_Embedding(t *testing.T) {
 		for _, cast := range []string{"", "bf16", "f8e5m2", "f8e4m3/e8m0:32"} {
 			cfg := NewConfig()
 			cfg.Workload, cfg.Bag, cfg.Pooled, cfg.Cast = Embedding, 7, pooled, cast
-			cfg.Vertices, cfg.BatchSize, cfg.Batches, cfg.WarmupBatches, cfg.Verify, cfg.Device = 2000, 100, 3, 2, true, "host"
+			cfg.Vertices, cfg.BatchSize, cfg.Batches, cfg.TrainBatches, cfg.Verify, cfg.Device = 2000, 100, 3, 2, true, "host"
 			res, err := Run(context.Background(), cfg, Quiet{})
 			if err != nil {
 				t.Fatal(err)

@@ -51,7 +51,7 @@ func TestMakePlan_EqualRows(t *testing.T) {
 	for tier, policies := range map[string][]string{"inplace": {"freq", "static-freq", "static-optimal", "lru"}, "packed": {"freq"}} {
 		c := NewPlanConfig()
 		c.Features, c.HostTier, c.Device = features, tier, "host"
-		c.Batches, c.WarmupBatches, c.BatchSize = 25, 25, 96
+		c.Batches, c.TrainBatches, c.BatchSize = 25, 25, 96
 		c.Policies, c.Codecs, c.Targets, c.Check = policies, []string{"none"}, []float64{0.6}, true
 		res, err := MakePlan(t.Context(), c, Quiet{})
 		if err != nil {

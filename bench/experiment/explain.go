@@ -8,7 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 )
 
-// Explained says where a row is after a run, or why it is not cached. Its JSON form is what `cachebench explain --json` prints.
+// Explained says where a row is after a run, or why it is not cached. Its JSON form is what `cachebench run --explain --json` prints.
 type Explained struct {
 	Row int64 `json:"row"`
 	// Where is "slab", "overlay", or for rows that are not cached "host", or "log" or "pages" below the host tier; Reason is then why.
@@ -54,7 +54,7 @@ func Explain(ctx context.Context, cfg Config, rows []int64, progress Progress) (
 	}
 	for _, row := range rows {
 		if row < 0 || row >= int64(r.table.Rows) {
-			return nil, fmt.Errorf("--rows (%d) must be 0 to %d of table %s", row, r.table.Rows-1, r.table.Name)
+			return nil, fmt.Errorf("--explain (%d) must be 0 to %d of table %s", row, r.table.Rows-1, r.table.Name)
 		}
 	}
 	var all []cache.Explanation

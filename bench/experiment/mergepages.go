@@ -12,7 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
-// MergedPages is what merging updates into pages has written. Its JSON form is what `cachebench merge --json` prints.
+// MergedPages is what merging updates into pages has written. Its JSON form is what `cachebench pack merge --json` prints.
 type MergedPages struct {
 	Packed
 	// UpdatedRows were in the log, whose stored form has UpdateBytes. PagesWritten of BytesWritten were written for them.

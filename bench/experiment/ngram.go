@@ -16,7 +16,7 @@ import (
 
 // Ngram is a run's n-gram workload: lookups in the n-gram tables of a language model that reads a text. The zero value is none. The first 80 %
 // of the text trains the policy, the rest is measured. BatchSize is workload.NgramOptions', Batches are all by default, and so are
-// WarmupBatches. Without features the table is generated: rows of 256 float8 values and their scales.
+// TrainBatches. Without features the table is generated: rows of 256 float8 values and their scales.
 type Ngram struct {
 	// Workload is "ngram", "embedding", of which the other fields say nothing, or "" for none.
 	Workload string `json:"workload,omitempty"`
@@ -123,6 +123,6 @@ func (r *run) prepareNgram() error {
 	if r.measured, r.last, err = part(measureFrom, len(r.text), c.Batches); err != nil {
 		return err
 	}
-	r.training, r.trainLast, err = part(0, measureFrom, c.WarmupBatches)
+	r.training, r.trainLast, err = part(0, measureFrom, c.TrainBatches)
 	return err
 }

@@ -46,7 +46,7 @@ func merged(from string) error {
 		return err
 	}
 	if rows > 0 {
-		return fmt.Errorf("%s has %d updated rows in its log that are not in its pages: cachebench merge %s", from, rows, from)
+		return fmt.Errorf("%s has %d updated rows in its log that are not in its pages: cachebench pack merge %s", from, rows, from)
 	}
 	return nil
 }

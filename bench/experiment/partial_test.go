@@ -36,7 +36,7 @@ func (c *canceling) Step() {
 // TestRun_Partial: an interrupted run reports the batches that were measured, and nothing before the first.
 func TestRun_Partial(t *testing.T) {
 	c := NewConfig()
-	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize, c.Codec, c.Verify = 2000, 20, 4, 16, "ibp4", true
+	c.Vertices, c.Batches, c.TrainBatches, c.BatchSize, c.Codec, c.Verify = 2000, 20, 4, 16, "ibp4", true
 	for _, at := range []struct {
 		stage       string
 		steps, want int
@@ -79,7 +79,7 @@ func TestRunTables_Partial(t *testing.T) {
 		names = append(names, name)
 	}
 	c := NewConfig()
-	c.Features, c.Batches, c.WarmupBatches, c.BatchSize, c.Codec, c.Verify = strings.Join(names, ","), 20, 4, 16, "sleek-eb:0.01", true
+	c.Features, c.Batches, c.TrainBatches, c.BatchSize, c.Codec, c.Verify = strings.Join(names, ","), 20, 4, 16, "sleek-eb:0.01", true
 	for _, at := range []struct {
 		stage       string
 		steps, want int
@@ -113,7 +113,7 @@ func TestRunTables_Partial(t *testing.T) {
 // TestRun_VerifiesTheBound of a codec that changes elements.
 func TestRun_VerifiesTheBound(t *testing.T) {
 	c := NewConfig()
-	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize, c.Codec, c.Verify = 2000, 4, 4, 16, "sleek-eb:0.01", true
+	c.Vertices, c.Batches, c.TrainBatches, c.BatchSize, c.Codec, c.Verify = 2000, 4, 4, 16, "sleek-eb:0.01", true
 	r, err := Run(t.Context(), c, Quiet{})
 	if err != nil || r.VerifiedBound != 0.01 || r.VerifiedRows == 0 || r.Mismatches != 0 {
 		t.Fatalf("%+v, %v", r, err)

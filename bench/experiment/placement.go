@@ -12,8 +12,10 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Layouts of a table on a machine, beside CachedLayout, a cache over a host tier that holds every row.
+// Layouts of a table on a machine.
 const (
+	// CachedLayout is a cache over a host tier that holds every row.
+	CachedLayout = "cached"
 	// ResidentLayout has all rows in device memory, compressed, and what is longer than its slot in host memory.
 	ResidentLayout = "resident"
 	// TiersLayout is a cache over a host tier that holds some rows, over pages.

@@ -20,7 +20,7 @@ type PlanConfig struct {
 	// AtBudget asks what a cache of Config.Budget hits, instead of what Targets take.
 	AtBudget bool
 	// Learn is how many of the given row numbers the cache learns from; it is judged by those that follow. 0: three quarters, or
-	// WarmupBatches.
+	// TrainBatches.
 	Learn int64
 	// Serve has the cache begin with any rows, and read the first part of the lookups instead of training on it: what a cache does that is opened without training.
 	Serve bool
@@ -114,7 +114,7 @@ type GPUPlan struct {
 	HitRatio    float64 `json:"hit_ratio"`
 }
 
-// PlannedResident is the table as a resident one (run --layout buddy) in the memory that GPUPlan.BudgetBytes says, beside a cache.
+// PlannedResident is the table as a resident one (run --resident) in the memory that GPUPlan.BudgetBytes says, beside a cache.
 type PlannedResident struct {
 	// TargetBytes is the length of a slot. OverflowRatio is the share of rows that are longer, OverflowLookups the share of the lookups of such rows.
 	TargetBytes int `json:"target_bytes"`
@@ -210,7 +210,7 @@ func (p *PlanConfig) Validate() error {
 		given bool
 	}{{"gpu-memory", p.GPUMemory > 0}, {"host-memory", len(p.Tiers.HostMemories) > 0}, {"rows-per-second", p.Tiers.RowsPerSecond > 0}} {
 		f.If(several && x.given, "--%s takes one table", x.name)
-		f.If(p.Layout == BuddyLayout && x.given, "--%s and --layout %s contradict each other", x.name, BuddyLayout)
+		f.If(p.resident() && x.given, "--%s and --resident contradict each other", x.name)
 	}
 	for _, policy := range p.Policies {
 		for _, codec := range p.Codecs {
@@ -230,8 +230,8 @@ func (p *PlanConfig) Validate() error {
 func (p *PlanConfig) at(policy, codec string) Config {
 	c := p.Config
 	c.Policy, c.Codec = policy, codec
-	if c.Layout != BuddyLayout { // they are of the resident table beside the cache
-		c.Target, c.Overflow, c.Buddy = "", 0, ""
+	if !c.resident() { // they are of the resident table beside the cache
+		c.MaxOverflow, c.Buddy = 0, ""
 	}
 	if spec, err := admission.Lookup(policy); err == nil && !spec.Online { // Validate says if there is none
 		c.Cold, c.RefreshBatches, c.RefreshInterval, c.Drift = false, 0, 0, 0

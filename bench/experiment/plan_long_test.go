@@ -48,7 +48,7 @@ func TestLong_PlanGraphs(t *testing.T) {
 		t.Run("text "+name, func(t *testing.T) {
 			c := longPlan(refresh)
 			c.Workload, c.Tokens, c.Rows, c.Policies = ngramKind, realdata.Table(t, "wikitext2_tokens.npy"), 200_000, c.Policies[:3]
-			c.Batches, c.WarmupBatches = 40, 160
+			c.Batches, c.TrainBatches = 40, 160
 			sampled(t, c)
 		})
 	}

@@ -82,7 +82,7 @@ func practice(t *testing.T, c *PlanConfig, p *Plan, ids [][]int64, learned, batc
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Layout == BuddyLayout {
+		if c.resident() {
 			table = table.Resident()
 		}
 		o.Tables = append(o.Tables, table)
@@ -213,7 +213,7 @@ func generatedComeTrue(t *testing.T, scale int, recency []string, names ...strin
 			replayed(t, c, []string{dense}, skewed(rows, lookups, 3, 0))
 		}},
 		{"resident", func(t *testing.T, c PlanConfig) {
-			c.Layout, c.Targets = BuddyLayout, []float64{0.9}
+			c.Slots, c.Targets = AutoSlots, []float64{0.9}
 			if res := replayed(t, c, []string{sparse}, skewed(few, lookups/4, 2, 0)); !res.Answers[0].Reached {
 				t.Errorf("%+v", res.Answers)
 			}
@@ -246,7 +246,7 @@ func generatedComeTrue(t *testing.T, scale int, recency []string, names ...strin
 func TestMakePlan_RealGraphs(t *testing.T) {
 	c := NewPlanConfig()
 	c.Features = realdata.Table(t, "reddit.npz")
-	c.Graph, c.Targets, c.Batches, c.WarmupBatches = c.Features, []float64{0.6}, 40, 20
+	c.Graph, c.Targets, c.Batches, c.TrainBatches = c.Features, []float64{0.6}, 40, 20
 	sampled(t, c)
 }
 
@@ -267,7 +267,7 @@ func sampled(t *testing.T, c PlanConfig) {
 // A plan says that its lookups are invented, unless a file has them, and what a given budget hits. Rows that are accessed once cannot hit when they come.
 func TestMakePlan_Verdict(t *testing.T) {
 	c := NewPlanConfig()
-	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize, c.Check = 3000, 16, 8, 32, true
+	c.Vertices, c.Batches, c.TrainBatches, c.BatchSize, c.Check = 3000, 16, 8, 32, true
 	res, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestMakePlan_Verdict(t *testing.T) {
 
 func TestMakePlan_GPUMemory(t *testing.T) {
 	c := NewPlanConfig()
-	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize, c.Devices = 3000, 16, 8, 32, 2
+	c.Vertices, c.Batches, c.TrainBatches, c.BatchSize, c.Devices = 3000, 16, 8, 32, 2
 	c.Policies, c.Codecs, c.Targets, c.GPUMemory = []string{"static-optimal", "freq"}, []string{"none"}, []float64{0.5}, scratchBytes+400<<10
 	res, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil {
@@ -321,7 +321,7 @@ func TestMakePlan_GPUMemory(t *testing.T) {
 // TestPlan_BatchTimes: a plan's batch is predicted to take what the run of its budget is predicted to, and lies between the table on the GPU and none.
 func TestPlan_BatchTimes(t *testing.T) {
 	c := NewPlanConfig()
-	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize, c.Device = 3000, 6, 4, 64, "host"
+	c.Vertices, c.Batches, c.TrainBatches, c.BatchSize, c.Device = 3000, 6, 4, 64, "host"
 	c.Policies, c.Codecs, c.Targets = []string{"static-freq"}, []string{"none", "ibp4"}, []float64{0.5}
 	res, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil || res.Batch == nil || len(res.Plans) != 2 {

@@ -150,7 +150,7 @@ func (p *planner) codecs() []string {
 
 // split has the cache learn from the first part of lookups that are one sequence, and be judged by the others.
 func (p *planner) split(r *run) error {
-	given := p.cfg.WarmupBatches != Default && p.cfg.Learn == 0
+	given := p.cfg.TrainBatches != Default && p.cfg.Learn == 0
 	if apart := r.trainLast > 0 && r.first >= r.trainLast; r.training != r.measured || apart || given {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (p *planner) result(ctx context.Context) (*PlanResult, error) {
 
 // plan adds the answers of a policy and a codec to the result.
 func (p *planner) plan(ctx context.Context, res *PlanResult, policy, codec string) (*placing, error) {
-	s := newSearch(p, trial{policy: policy, codec: codec, layout: p.cfg.Layout})
+	s := newSearch(p, trial{policy: policy, codec: codec, slots: p.cfg.resident()})
 	first := len(res.Plans) == 0
 	answers, err := p.answers(ctx, s)
 	if err != nil {
@@ -319,7 +319,7 @@ func (p *planner) check(ctx context.Context, policy, codec string, budget int64)
 		}
 		whole.tables = r.all()
 	}
-	o, err := whole.try(ctx, trial{policy: policy, codec: codec, layout: p.cfg.Layout, budget: budget})
+	o, err := whole.try(ctx, trial{policy: policy, codec: codec, slots: p.cfg.resident(), budget: budget})
 	if err != nil {
 		return nil, err
 	}

@@ -205,7 +205,7 @@ func (p *planner) predict(res *PlanResult) {
 	}
 	for i := range res.Plans {
 		plan := &res.Plans[i]
-		if !p.model.Knows(plan.ChosenCodec) || p.cfg.Layout == BuddyLayout {
+		if !p.model.Knows(plan.ChosenCodec) || p.cfg.resident() {
 			continue
 		}
 		var all []float64

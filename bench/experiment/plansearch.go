@@ -78,7 +78,7 @@ func (s *search) sketch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if budget /= 4; o.lookups == 0 || s.layout == BuddyLayout && budget == 0 {
+		if budget /= 4; o.lookups == 0 || s.slots && budget == 0 {
 			return nil
 		}
 	}

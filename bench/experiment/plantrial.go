@@ -14,7 +14,8 @@ import (
 
 // trial is a cache to open.
 type trial struct {
-	policy, codec, layout string
+	policy, codec string
+	slots         bool // a resident table
 	// budget is of each device, and host the host memory of a table in pages; 0: the table lies in host memory. Both are for the tables as they are.
 	budget, host int64
 	phase        int
@@ -48,10 +49,10 @@ func (p *planner) try(ctx context.Context, t trial) (*outcome, error) {
 	ph := p.phases[t.phase]
 	r := *ph.run
 	r.cfg = p.cfg.at(t.policy, codecName(p.tables[0], t.codec))
-	if r.cfg.Layout = t.layout; t.layout != BuddyLayout {
-		r.cfg.Target, r.cfg.Overflow, r.cfg.Buddy = "", 0, ""
-	} else if p.cfg.Layout != BuddyLayout {
-		r.cfg.Overflow, r.cfg.Buddy = p.cfg.Overflow, p.cfg.Buddy
+	if !t.slots {
+		r.cfg.Resident = Resident{}
+	} else if !p.cfg.resident() {
+		r.cfg.Resident = Resident{AutoSlots, p.cfg.MaxOverflow, p.cfg.Buddy}
 		r.cfg.Online = Online{}
 	}
 	if !p.checking {
@@ -63,6 +64,15 @@ func (p *planner) try(ctx context.Context, t trial) (*outcome, error) {
 	r.budget = t.budget / p.small.scale
 	if r.table = p.tables[0]; r.tables != nil {
 		r.tables = p.tables
+	}
+	if m := r.table.Paged(); m != nil && t.slots && !p.cfg.resident() { // beside the cache over pages: a resident table is made from the rows themselves
+		r.cfg.Codec = m.Codec
+		whole := miniature{scale: 1, block: 1}
+		table, err := whole.table(ctx, r.table, nil)
+		if err != nil {
+			return nil, err
+		}
+		r.table = table
 	}
 	if p.small.scale > 1 {
 		r.cfg.NoEqualRows = r.cfg.NoEqualRows || r.some != nil
@@ -114,7 +124,7 @@ func (p *planner) replay(ctx context.Context, r *run, c *cache.Cache, t *trial, 
 		}
 	}
 	// What stays as it is filled need not be read: what the cache holds is what it hits.
-	asked := !r.cfg.Online.on() && t.host == 0 && t.layout != BuddyLayout && r.all()[0].Paged() == nil
+	asked := !r.cfg.Online.on() && t.host == 0 && !t.slots && r.all()[0].Paged() == nil
 	begin, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -211,7 +221,7 @@ func (o *outcome) describe(p *planner, s *cache.Stats, t *trial, batches int) {
 // wholeBudget is a budget that all rows fit in, raw.
 func (p *planner) wholeBudget() int64 {
 	n := int64(max(1, p.cfg.Devices))
-	if p.cfg.Layout == BuddyLayout {
+	if p.cfg.resident() {
 		return wholeTable(p.base.all(), int(n))
 	}
 	rows, bytes := int64(0), int64(0)
@@ -247,7 +257,7 @@ func (p *planner) within(ctx context.Context, of *placing) (err error) {
 // resident opens the table as a resident one.
 func (p *planner) resident(ctx context.Context, of *placing) (*PlannedResident, error) {
 	r := &PlannedResident{Within: of.budget, CachedRowNS: of.cached.rowNanos, Faster: "cached"}
-	t := trial{policy: of.policy, codec: of.codec, layout: BuddyLayout, budget: of.budget}
+	t := trial{policy: of.policy, codec: of.codec, slots: true, budget: of.budget}
 	o, err := p.try(ctx, t)
 	if budgetTooSmall(err) {
 		r.Why = "a resident table does not fit: " + err.Error()

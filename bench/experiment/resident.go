@@ -15,20 +15,15 @@ import (
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
-// Layouts of the tables of a run.
-const (
-	CachedLayout = "cached" // some rows in device memory, found by a hashmap
-	BuddyLayout  = "buddy"  // all rows in device memory, in slots of fixed length: cache.Table.Resident
-)
+// AutoSlots, as Resident.Slots, leaves the length of the slots to the cache.
+const AutoSlots = "auto"
 
-// Resident says how a run is to lay its tables out.
+// Resident says whether the tables of a run are resident (cache.Table.Resident), and how.
 type Resident struct {
-	// Layout is one of the layouts; "" is CachedLayout.
-	Layout string `json:"layout,omitempty"`
-	// Target is the length of a slot in bytes; "" and "auto" leave the choice to the cache. Overflow is the largest share of rows, 0 to 1, that may be
-	// longer than a target that is chosen; 0 is the cache's default.
-	Target   string  `json:"target,omitempty"`
-	Overflow float64 `json:"overflow,omitempty"`
+	// Slots makes them resident: AutoSlots, or the length of a slot in bytes. "" caches some rows. MaxOverflow is the largest share of rows, 0 to 1, that
+	// may be longer than a slot whose length is chosen; 0 is the cache's default.
+	Slots       string  `json:"resident,omitempty"`
+	MaxOverflow float64 `json:"max_overflow,omitempty"`
 	// Buddy says where what is longer than the slots lies: a cache.BuddyMemory; "" is the cache's default.
 	Buddy string `json:"buddy,omitempty"`
 }
@@ -41,7 +36,7 @@ type ResidentInfo struct {
 	// OverflowRows are longer than their slot, by OverflowBytes together.
 	OverflowRows  int64 `json:"overflow_rows"`
 	OverflowBytes int64 `json:"overflow_bytes"`
-	// MaxTargetBytes is the largest target that the table can move to. PastMaxOverflow says that more rows than --overflow are longer than their slot.
+	// MaxTargetBytes is the largest target that the table can move to. PastMaxOverflow says that more rows than --max-overflow are longer than their slot.
 	MaxTargetBytes  int  `json:"max_target_bytes"`
 	PastMaxOverflow bool `json:"past_max_overflow"`
 	// DeviceBytes is the memory of slots and words, BuddyBytes that of overflow places: PeerBytes of it lie on devices, and the others in host memory.
@@ -99,37 +94,34 @@ func rangesOf(l buddy.Layout, parts []buddy.Part) (all []statjson.ResidentRange)
 	return all
 }
 
-// target returns Target in bytes, 0 for a choice.
+// resident says that the tables are.
+func (r *Resident) resident() bool { return r.Slots != "" }
+
+// target returns the length of a slot in bytes, 0 for a choice.
 func (r *Resident) target() (int, error) {
-	if r.Target == "" || r.Target == "auto" {
+	if r.Slots == "" || r.Slots == AutoSlots {
 		return 0, nil
 	}
-	n, err := humanize.ParseBytes(r.Target)
+	n, err := humanize.ParseBytes(r.Slots)
 	if err != nil || n == 0 || n%buddy.MinTarget != 0 || n > slab.MaxRowBytes+1 {
-		return 0, fmt.Errorf("--target (%q) must be auto, or bytes: a multiple of %d up to %d", r.Target, buddy.MinTarget, slab.MaxRowBytes+1)
+		return 0, fmt.Errorf("--resident (%q) must be auto, or bytes: a multiple of %d up to %d", r.Slots, buddy.MinTarget, slab.MaxRowBytes+1)
 	}
 	return int(n), nil
 }
 
-// validateLayout reports what is wrong with the layout.
+// validateLayout reports what is wrong with how the tables lie.
 func (c *Config) validateLayout(f *faults.List) {
 	_, err := c.target()
 	f.Add(err)
 	c.validateResident(f)
-	switch c.Layout {
-	case "", CachedLayout:
-		f.If(c.Target != "" || c.Overflow != 0 || c.Buddy != "", "--target, --overflow and --buddy mean nothing without --layout %s", BuddyLayout)
-	case BuddyLayout:
-		f.If(c.Cold || c.Online.on(), "--layout %s and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory", BuddyLayout)
-		f.If(c.ColdPages != "", "--layout %s and --cold (%s) contradict each other: pages are not made resident", BuddyLayout, c.ColdPages)
-	default:
-		f.Addf("unknown layout (%q) must be %s or %s", c.Layout, CachedLayout, BuddyLayout)
-	}
+	f.If(!c.resident() && (c.MaxOverflow != 0 || c.Buddy != ""), "--max-overflow and --buddy mean nothing without --resident")
+	f.If(c.resident() && (c.Cold || c.Online.on()), "--resident and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory")
+	f.If(c.resident() && c.ColdPages != "", "--resident and --cold (%s) contradict each other: pages are not made resident", c.ColdPages)
 }
 
 // validateResident reports faults of what a plan has, too.
 func (c *Config) validateResident(f *faults.List) {
-	f.If(!(c.Overflow >= 0 && c.Overflow <= 1), "--overflow (%v) must be 0 to 1", c.Overflow)
+	f.If(!(c.MaxOverflow >= 0 && c.MaxOverflow <= 1), "--max-overflow (%v) must be 0 to 1", c.MaxOverflow)
 	f.If(!slices.Contains([]string{"", string(cache.BuddyHost), string(cache.BuddyPeer), string(cache.BuddyAuto)}, c.Buddy),
 		"--buddy (%q) must be %s, %s or %s", c.Buddy, cache.BuddyHost, cache.BuddyPeer, cache.BuddyAuto)
 	f.If(c.Buddy == string(cache.BuddyPeer) && c.Devices < 2, "--buddy %s needs at least 2 devices: --devices or --gpus", c.Buddy)
@@ -143,16 +135,16 @@ func (c *Config) overflowLink() buddy.Link {
 	return buddy.HostLink(c.link())
 }
 
-// lay returns a table of the run as its layout says.
+// lay returns a table of the run, resident if it is to be.
 func (r *run) lay(t cache.Table) cache.Table {
-	if r.cfg.Layout != BuddyLayout || r.name != "" { // the uncompressed one beside it is a cache
+	if !r.cfg.resident() || r.name != "" { // the uncompressed one beside it is a cache
 		return t
 	}
 	target, _ := r.cfg.target()
-	return t.ResidentWith(cache.ResidentOptions{Target: target, MaxOverflow: r.cfg.Overflow, Buddy: cache.BuddyMemory(r.cfg.Buddy)})
+	return t.ResidentWith(cache.ResidentOptions{Target: target, MaxOverflow: r.cfg.MaxOverflow, Buddy: cache.BuddyMemory(r.cfg.Buddy)})
 }
 
-// WholeTable, as a budget with BuddyLayout, is what all rows take raw.
+// WholeTable, as the budget of resident tables, is what all rows take raw.
 const WholeTable = "whole"
 
 // wholeTable returns the bytes of a device that are enough for all rows of tables, raw and resident.
@@ -165,9 +157,9 @@ func wholeTable(tables []*dataset.Table, devices int) int64 {
 	return bytes
 }
 
-// residentBudget is budget for a layout that may take the whole table.
+// residentBudget is budget for tables that may be resident, and take all of it.
 func (c *Config) residentBudget(tables []*dataset.Table, raw int64) (int64, error) {
-	if c.Layout == BuddyLayout && c.Budget == WholeTable {
+	if c.resident() && c.Budget == WholeTable {
 		return min(wholeTable(tables, max(1, c.Devices)), math.MaxInt64/64), nil
 	}
 	return c.budget(raw)

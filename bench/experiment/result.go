@@ -32,7 +32,7 @@ type Result struct {
 		RowsEqual  int64 `json:"rows_equal,omitempty"`
 		SlotsSaved int64 `json:"slots_saved,omitempty"`
 	} `json:"cache"`
-	// Resident is there if the table was resident: --layout buddy. HostBytesMoved of Results is then what was read from overflow places.
+	// Resident is there if the table was resident: --resident. HostBytesMoved of Results is then what was read from overflow places.
 	Resident *ResidentInfo `json:"resident,omitempty"`
 	// Tiers is there if the table lies in pages. Its counters cover the measured batches only.
 	Tiers *statjson.Tiers `json:"tiers,omitempty"`

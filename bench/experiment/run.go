@@ -129,7 +129,7 @@ func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, comp
 		online.Drift.Share = res.Results.HitRatio / max(online.Drift.OptimalHitRatio, 1e-9)
 		res.Online = &online
 	}
-	if r.cfg.Layout == BuddyLayout { // the predictions are of caches
+	if r.cfg.resident() { // the predictions are of caches
 		res.OtherBudgets = []BudgetHits{}
 		return &res, nil
 	}
@@ -394,7 +394,7 @@ func (r *run) prepareSampling() (err error) {
 		return err
 	}
 	r.measured, r.last = measured, o.Batches
-	if r.trainLast = orDefault(c.WarmupBatches, defaultWarmup); r.trainLast > 0 {
+	if r.trainLast = orDefault(c.TrainBatches, defaultWarmup); r.trainLast > 0 {
 		o.Seed, o.Batches = c.Seed^trainingSeed, r.trainLast
 		if r.training, err = workload.NewNeighborSampling(o); err != nil {
 			return err
@@ -417,17 +417,17 @@ func (r *run) prepareReplay() error {
 // divide sets which batches of a replay are measured, and which train the policy.
 func (r *run) divide() error {
 	c, all := &r.cfg, r.measured.Batches()
-	if c.WarmupBatches != Default {
-		r.first = c.WarmupBatches
+	if c.TrainBatches != Default {
+		r.first = c.TrainBatches
 	}
 	if r.first >= all {
-		return fmt.Errorf("--warmup-batches (%d) must leave some of the %d batches of %s to measure", r.first, all, c.IDs)
+		return fmt.Errorf("--train-batches (%d) must leave some of the %d batches of %s to measure", r.first, all, c.IDs)
 	}
 	r.last = all
 	if c.Batches != Default {
 		r.last = min(all, r.first+c.Batches)
 	}
-	if r.trainLast = r.first; c.WarmupBatches == Default {
+	if r.trainLast = r.first; c.TrainBatches == Default {
 		r.trainLast = max(1, r.last/replayTrainShare)
 	}
 	return nil

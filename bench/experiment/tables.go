@@ -205,7 +205,7 @@ func (r *run) lookUpTables() error {
 	if c.IDs != "" {
 		return r.replayTables()
 	}
-	r.trainLast = orDefault(c.WarmupBatches, defaultWarmup)
+	r.trainLast = orDefault(c.TrainBatches, defaultWarmup)
 	r.first, r.last = r.trainLast, r.trainLast+orDefault(c.Batches, defaultBatches)
 	o := workload.DLRMOptions{BatchSize: cmp.Or(c.BatchSize, defaultSamples), Batches: r.last, Seed: c.Seed}
 	for _, t := range r.tables {

@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
-// VerifiedPages is what a check of all pages of a table found. Its JSON form is what `cachebench verify --json` prints.
+// VerifiedPages is what a check of all pages of a table found. Its JSON form is what `cachebench pack verify --json` prints.
 type VerifiedPages struct {
 	Packed
 	// StagedPages went through the second stage.

@@ -37,7 +37,7 @@ var codecColumns = []column[experiment.CodecResult]{
 	{"encode GB/s", func(x *experiment.CodecResult) float64 { return x.EncodeGBPerSecond }, ifAny},
 	{"decode GB/s", func(x *experiment.CodecResult) float64 { return x.DecodeGBPerSecond }, ifAny},
 	// Of a resident table: a slot that leaves at most 30 % of the rows longer, these, and row bytes ÷ slot.
-	{"buddy target", func(x *experiment.CodecResult) float64 { return float64(x.Buddy.TargetBytes) }, wholeBytes},
+	{"resident slot", func(x *experiment.CodecResult) float64 { return float64(x.Buddy.TargetBytes) }, wholeBytes},
 	{"overflow", func(x *experiment.CodecResult) float64 { return x.Buddy.OverflowRatio }, percent},
 	{"gain", func(x *experiment.CodecResult) float64 { return x.Buddy.CapacityGain }, decimals},
 }

@@ -19,7 +19,7 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	var below [][]string
 	batch := 0 // requests of one
 	last := ""
-	larger := false
+	sizes, larger := 0, false // sizes of the last policy
 	for _, r := range s.Results {
 		size := sizeOf(&s.Source, r.CacheBytes)
 		if r.CacheBytes >= s.WorkingSet {
@@ -44,10 +44,13 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 			}
 			below = append(below, one)
 		}
-		if last != "" && r.Policy != last {
-			t.AppendSeparator()
+		if r.Policy != last {
+			if sizes > 1 {
+				t.AppendSeparator()
+			}
+			sizes = 0
 		}
-		last = r.Policy
+		last, sizes = r.Policy, sizes+1
 		t.AppendRow(append(row, rate(r.RequestsPerSecond)))
 	}
 	out := &printer{w: w}

@@ -52,9 +52,9 @@ static void updates(tc_cache *cache)
 static void commands(void)
 {
 	char *json;
-	JSON_HAS("\"answers\":[{\"target_hit\":0.5,\"reached\":true,\"policy\":\"freq\"", tc_plan_json("{\"vertices\": 3000, \"batches\": 5, \"warmup_batches\": 5, \"target_hit\": \"50%\", "
+	JSON_HAS("\"answers\":[{\"target_hit\":0.5,\"reached\":true,\"policy\":\"freq\"", tc_plan_json("{\"vertices\": 3000, \"batches\": 5, \"train_batches\": 5, \"target_hit\": \"50%\", "
 		"\"gpu_memory\": \"1GB\", \"policy\": \"freq\", \"codec\": [\"none\", \"ibp4\"], \"device\": \"host\"}", &json), json);
-	JSON_HAS("\"verified_rows\":", tc_bench_json("{\"vertices\": 3000, \"batches\": 5, \"warmup_batches\": 5, \"device\": \"host\", \"verify\": true}", &json),
+	JSON_HAS("\"verified_rows\":", tc_bench_json("{\"vertices\": 3000, \"batches\": 5, \"train_batches\": 5, \"device\": \"host\", \"verify\": true}", &json),
 		json);
 	REFUSED(TC_ERROR_ARGUMENT, "vertexes", tc_bench_json("{\"vertexes\": 3000}", &json));
 	REFUSED(TC_ERROR_ARGUMENT, "config_json", tc_bench_json("{\"vertices\": 30", &json));

@@ -74,7 +74,7 @@ func TestRun_Attached(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	// Warm-up batches are looked up but not measured. Without a file the table's form is the owner's.
-	warmed := decode[experiment.Result](t, succeed(t, append(args, "--warmup-batches", "30", "--json")...))
+	warmed := decode[experiment.Result](t, succeed(t, append(args, "--train-batches", "30", "--json")...))
 	last, err := c.Stats()
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestRun_AttachedRefuses(t *testing.T) {
 		{"run --attach unix:" + filepath.Join(t.TempDir(), "none"), "none): cache: no owner"},
 		{"run --attach=", "--attach must be unix:PATH"},
 		{"run --attach tcp:x", "tcp:x"},
-		{"explain --rows 1 --attach " + address, "unknown flag: --attach"},
+		{"run --explain 1 --attach " + address, "--attach means nothing with --explain"},
 	} {
 		_, stderr, status := cachebench(t, strings.Fields(c.args)...)
 		if status != 1 || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {

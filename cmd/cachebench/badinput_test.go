@@ -200,7 +200,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--batches 0", "--batches (0) must be at least 1"},
 		{"--batches -1", "--batches (-1) must not be negative"},
 		{"--batches -2", "--batches (-2) must not be negative"},
-		{"--warmup-batches -1", "--warmup-batches (-1) must not be negative"},
+		{"--train-batches -1", "--train-batches (-1) must not be negative"},
 		{"--batch-size 0", "--batch-size (0) must be at least 1"},
 		{"--batch-size -3", "--batch-size (-3) must be at least 1"},
 		{"--batch-size 16777217", "--batch-size (16777217) must be at most 16777216"},
@@ -219,7 +219,11 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--budget", "flag needs an argument: --budget"},
 		{"--bogus", "unknown flag: --bogus"},
 		{"-x", "unknown shorthand flag: 'x' in -x"},
-		{"extra", `run: argument ("extra") must be the value of a flag: cachebench run --help lists them`},
+		{"FEATURES extra", `run: argument ("extra") must be the value of a flag: cachebench run --help lists them`},
+		{"FEATURES --features IDS", `run: argument ("FEATURES") and --features contradict each other: either is the file`},
+		{"--seeds 2", "--seeds means nothing without --sweep"},
+		{"--sweep DIR --resident auto", "--resident means nothing with --sweep"},
+		{"--explain 1 --attach unix:x", "--attach means nothing with --explain"},
 		{"--policy mru --codec zip --devices 9", `unknown policy ("mru") must be one of ` + policies + "\n" +
 			`codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ") + "\n--devices (9) must be 1 to 8"},
 		{"--features FEATURES --features IDS", `--features ("IDS") must be given once: it is "FEATURES" already`},
@@ -231,7 +235,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--features FEATURES --graph GRAPH --ids IDS", "--graph (GRAPH) and --ids (IDS) contradict each other: the workload is one or the other"},
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --policy static-pagerank", "--policy static-pagerank needs a --graph: none is generated for --ids (IDS)"},
-		{"--features FEATURES --ids IDS --batch-size 4096 --warmup-batches 1", "--warmup-batches (1) must leave some of the 1 batches of IDS to measure"},
+		{"--features FEATURES --ids IDS --batch-size 4096 --train-batches 1", "--train-batches (1) must leave some of the 1 batches of IDS to measure"},
 		{"--features FEATURES --ids IDS --codec ibp4 --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
 		{"--features FEATURES --ids IDS --codec ibp4 --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
 	} {
@@ -253,7 +257,7 @@ func TestRoot_Commands(t *testing.T) {
 		}
 	}
 	out := succeed(t, "run", "--help")
-	for _, flag := range strings.Fields("features graph ids budget policy codec cast host-tier device devices batches warmup-batches seed verify json config") {
+	for _, flag := range strings.Fields("features graph ids budget policy codec cast host-tier device devices batches train-batches seed verify json config") {
 		if !strings.Contains(out, " --"+flag+" ") {
 			t.Errorf("help lacks --%s", flag)
 		}

@@ -70,11 +70,11 @@ func TestPack_ToACluster(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	for _, from := range []string{c.URL() + "/rows", c.URL() + "/other"} {
-		if out, err := command(t, "verify", from).CombinedOutput(); err != nil || !strings.Contains(string(out), "no fault") {
+		if out, err := command(t, "pack", "verify", from).CombinedOutput(); err != nil || !strings.Contains(string(out), "no fault") {
 			t.Errorf("%v: %s", err, out)
 		}
 		unpacked := filepath.Join(folder, "unpacked.npy")
-		if out, err := command(t, "unpack", from, "--out", unpacked, "--force").CombinedOutput(); err != nil {
+		if out, err := command(t, "pack", "unpack", from, "--out", unpacked, "--force").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		want, _ := os.ReadFile(rows)
@@ -86,8 +86,8 @@ func TestPack_ToACluster(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"verify", c.URL()}, "the address must end in /TABLE, one of"},
-		{[]string{"verify", c.URL() + "/none"}, "no such table"},
+		{[]string{"pack", "verify", c.URL()}, "the address must end in /TABLE, one of"},
+		{[]string{"pack", "verify", c.URL() + "/none"}, "no such table"},
 		{[]string{"pack", folderOfPages, "--out", c.URL() + "/another"}, "table (another) of the address must be rows"},
 		{[]string{"pack", rows, "--out", "redis://user:secret@localhost"}, "must not have user or password"},
 	} {

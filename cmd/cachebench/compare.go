@@ -20,10 +20,10 @@ func newCompare() *cobra.Command {
 		Short: "Compare two sweeps or runs and say what changed beyond noise",
 		Long: `Compare two sweeps or runs and say what changed beyond noise.
 
-A and B are directories of a sweep, or files of what run --json printed, one or
+A and B are directories of run --sweep, or files of what run --json printed, one or
 more objects each. Exit status 2 if a metric is worse beyond noise, else 0.`,
-		Example: `  cachebench compare before after
-  cachebench compare a.json b.json --json`,
+		Example: `  cachebench report compare before after
+  cachebench report compare a.json b.json --json`,
 		Args: takes("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := experiment.Compare(args[0], args[1], alpha)

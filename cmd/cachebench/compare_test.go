@@ -35,21 +35,21 @@ func runsWith(t *testing.T, p50 float64, hits ...int64) string {
 func TestCompare_Output(t *testing.T) {
 	t.Parallel()
 	a, b := runsWith(t, 1, 300, 301, 302, 303, 304), runsWith(t, 2, 310, 311, 312, 313, 314)
-	stdout, stderr, status := cachebench(t, "compare", a, b)
+	stdout, stderr, status := cachebench(t, "report", "compare", a, b)
 	if status != 2 || stderr != "cachebench: metrics that are worse beyond noise: 1\n" {
 		t.Errorf("status %d, %q", status, stderr)
 	}
 	golden(t, "compare.golden", strings.NewReplacer(a, "before", b, "after").Replace(stdout))
 	// The other way round, hits and bytes are worse.
-	if _, stderr, status := cachebench(t, "compare", b, a, "--json"); status != 2 || stderr != "cachebench: metrics that are worse beyond noise: 2\n" {
+	if _, stderr, status := cachebench(t, "report", "compare", b, a, "--json"); status != 2 || stderr != "cachebench: metrics that are worse beyond noise: 2\n" {
 		t.Errorf("status %d, %q", status, stderr)
 	}
-	c := decode[experiment.Comparison](t, succeed(t, "compare", a, runsWith(t, 1, 300, 301, 302, 303, 304), "--json"))
+	c := decode[experiment.Comparison](t, succeed(t, "report", "compare", a, runsWith(t, 1, 300, 301, 302, 303, 304), "--json"))
 	if len(c.Groups) != 1 || c.Count(experiment.Same)+c.Count(experiment.Noise) != 8 {
 		t.Errorf("compared with itself: %+v", c)
 	}
-	refuse(t, "compare: arguments (1) must be 2: A B", "compare", a)
-	refuse(t, "compare: --alpha (2) must be above 0 and below 1", "compare", a, b, "--alpha", "2")
+	refuse(t, "report compare: arguments (1) must be 2: A B", "report", "compare", a)
+	refuse(t, "compare: --alpha (2) must be above 0 and below 1", "report", "compare", a, b, "--alpha", "2")
 }
 
 // TestCompare_Sweeps: two sweeps of other seeds differ by noise only, but in what time decides.
@@ -59,7 +59,7 @@ func TestCompare_Sweeps(t *testing.T) {
 	flags := slices.Concat(generated, []string{"--budget", "20%", "--codec", "none", "--policy", "freq,lru", "--seeds", "4", "--data-seed", "9"})
 	sweep(t, filepath.Join(dir, "a"), flags)
 	sweep(t, filepath.Join(dir, "b"), append(slices.Clone(flags), "--seed", "100"))
-	stdout, stderr, status := cachebench(t, "compare", filepath.Join(dir, "a"), filepath.Join(dir, "b"), "--json", "--alpha", "0.02")
+	stdout, stderr, status := cachebench(t, "report", "compare", filepath.Join(dir, "a"), filepath.Join(dir, "b"), "--json", "--alpha", "0.02")
 	c := decode[experiment.Comparison](t, stdout)
 	if status != 0 || len(c.Groups) != 2 || len(c.OnlyA)+len(c.OnlyB) != 0 {
 		t.Fatalf("status %d, %s: %+v", status, stderr, c)

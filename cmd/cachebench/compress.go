@@ -21,13 +21,13 @@ func newCompress() *cobra.Command {
 	cfg := experiment.CompressConfig{MinTime: minTime}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "compress",
+		Use:   "compress [FILE]",
 		Short: "Compress a table with every codec, and with zstd and lz4 row by row, and compare them",
-		Example: `  cachebench compress --features cora.npz
-  cachebench compress --features embeddings.npy --cast bf16 --bounds
+		Example: `  cachebench compress cora.npz
+  cachebench compress embeddings.npy --cast bf16 --bounds
   cachebench compress --generate weather --bounds
-  cachebench compress --features 'checkpoint/:model.ngram.*.weight+model.ngram.*.scale' --codec parts`,
-		Args: takes(),
+  cachebench compress 'checkpoint/:model.ngram.*.weight+model.ngram.*.scale' --codec parts`,
+		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cuda.Count() > 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; gpu-bench --cases hit-codecs,load measures those of the GPU")
@@ -40,11 +40,11 @@ func newCompress() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: the generated table of run)")
+	f.Var(&once{to: &cfg.Features}, "features", "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or tensors of a checkpoint (docs/tables.md) (default: the generated table of run)")
 	f.StringVar(&cfg.DType, "dtype", "", "take the table's elements for those of this type, of the same length: float8_e4m3fn for the bytes of an .npy file; or parts of a row: float8_e4m3fn*256,float8_e8m0fnu*8")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16, f16, f8e4m3, f8e5m2 or, to powers of two, f8e8m0; f8e4m3/e8m0:32 has a scale for each 32 of them behind the values")
 	f.IntVar(&cfg.RowElements, "row-elements", 0, "take so many elements, before they are rounded, for a row")
-	f.StringVar(&cfg.Generate, "generate", "", "table without --features: "+strings.Join(experiment.Generated, ", "))
+	f.StringVar(&cfg.Generate, "generate", "", "table without a file: features (that of run), normal (200,000 rows of 256 float32, N(0,1)), ngram (200,000 float8 rows of n-gram tables), or one in place of real tables that are not shipped: shares (bags of words divided by their number), places (a few ones), documents (document vectors), weather (fields of a weather model), weights (float16 weights of a network)")
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+", or zstd (level 3) and lz4 for comparison (default: all)")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")
 	f.BoolVar(&cfg.Bounds, "bounds", false, "also estimate by entropy what codecs of single elements save, of at most 13 leading bits; no limits: codecs that save more are named")

@@ -15,10 +15,10 @@ func TestConfig_EqualsFlags(t *testing.T) {
 	t.Parallel()
 	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(1000*32), 1000, 32))
 	config := write(t, "c.json", fmt.Appendf(nil, `{
-		"features": %q, "cast": "bf16", "fanouts": [4, 3], "batch_size": 8, "batches": 5, "warmup_batches": 3, "budget": "20%%",
+		"features": %q, "cast": "bf16", "fanouts": [4, 3], "batch_size": 8, "batches": 5, "train_batches": 3, "budget": "20%%",
 		"policy": "static-freq", "codec": "ibp4", "host_tier": "packed", "device": "host", "devices": 2, "workers": 1, "seed": 9, "verify": true, "json": true
 	}`, features))
-	flags := strings.Fields("--fanouts 4,3 --batch-size 8 --batches 5 --warmup-batches 3 --budget 20% --policy static-freq --codec ibp4 " +
+	flags := strings.Fields("--fanouts 4,3 --batch-size 8 --batches 5 --train-batches 3 --budget 20% --policy static-freq --codec ibp4 " +
 		"--host-tier packed --device host --devices 2 --workers 1 --seed 9 --cast bf16 --features " + features)
 	byFile, byFlags := decode[experiment.Result](t, succeed(t, "run", "--config", config)), run(t, flags...)
 	check(t, "run --config", &byFile)
@@ -42,7 +42,7 @@ func TestConfig_BadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"unknown_key": 1}`:            `config @: unknown key "unknown_key"`,
 		`{"a": 1, "b": 2}`:              `config @: unknown key "a"` + "\n" + `config @: unknown key "b"`,
-		`{"warmup-batches": 3}`:         `config @: unknown key "warmup-batches": did you mean "warmup_batches"?`,
+		`{"train-batches": 3}`:          `config @: unknown key "train-batches": did you mean "train_batches"?`,
 		`{"Batches": 3}`:                `config @: unknown key "Batches": did you mean "batches"?`,
 		`{"": 3}`:                       `config @: unknown key ""`,
 		`{"config": "c.json"}`:          `config @: unknown key "config"`,
@@ -53,7 +53,7 @@ func TestConfig_BadInput(t *testing.T) {
 		`{"batches": 1.5}`:              `config @: key "batches": --batches ("1.5") must be a whole number`,
 		`{"batches": true}`:             `config @: key "batches": --batches ("true") must be a whole number`,
 		`{"batches": [1]}`:              `config @: key "batches": value (1) must not be a list`,
-		`{"budget": ["1%"]}`:            `config @: key "budget": value (1%) must not be a list`,
+		`{"budget": ["1%", "2%"]}`:      `--budget ("1%,2%") must be a positive percentage of the table or a size such as 64MiB`,
 		`{"verify": "yes"}`:             `config @: key "verify": --verify ("yes") must be true or false`,
 		`{"fanouts": [1, "a"]}`:         `config @: key "fanouts": --fanouts ("1,a") must be whole numbers between commas`,
 		`{"batches": -1}`:               `--batches (-1) must not be negative`,
@@ -76,7 +76,7 @@ func TestConfig_BadInput(t *testing.T) {
 func TestSettings_AreFlags(t *testing.T) {
 	c := experiment.NewConfig()
 	c.Link, c.GPUs, c.Rates, c.HostNodes, c.RefreshBytes, c.Cast, c.IDs = "55", "0", "r.json", "any", "1MiB", "bf16", "ids"
-	c.Weighted, c.Verify, c.Cold, c.Drift, c.RefreshInterval, c.Batches, c.WarmupBatches, c.DataSeed = true, true, true, 3, time.Second, 7, 0, 9
+	c.Weighted, c.Verify, c.Cold, c.Drift, c.RefreshInterval, c.Batches, c.TrainBatches, c.DataSeed = true, true, true, 3, time.Second, 7, 0, 9
 	settings := c.Settings()
 	flags := newRun().Flags()
 	for key, value := range settings {
@@ -85,7 +85,7 @@ func TestSettings_AreFlags(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, key := range []string{"link", "gpus", "rates", "host_nodes", "refresh_bytes", "refresh_interval", "batches", "warmup_batches", "data_seed", "cold"} {
+	for _, key := range []string{"link", "gpus", "rates", "host_nodes", "refresh_bytes", "refresh_interval", "batches", "train_batches", "data_seed", "cold"} {
 		if settings[key] == nil {
 			t.Errorf("%s is not among %v", key, settings)
 		}

@@ -17,7 +17,10 @@ func newDevices() *cobra.Command {
 	var declared string
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List the GPUs, or say why none is usable; --measure: how fast they read their own memory, each other's and the host's",
+		Short: "List the GPUs, or say why none is usable, and measure their speeds",
+		Long: `List the GPUs, or say why none is usable. With --measure, print as JSON the GB/s at which they
+read random rows of their own memory, each other's, and page-locked rows of the host in order
+of their address: all of --gpus at once, and the slowest counts; each pair is also measured alone.`,
 		Example: `  cachebench devices
   cachebench devices --measure > rates.json && cachebench run --gpus all --rates rates.json`,
 		Args: takes(),

@@ -20,8 +20,9 @@ func newDrive() *cobra.Command {
 	size, page, hostMemory, budget := "4GiB", "256KiB", "8GiB", "4GiB"
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "drive --dir FOLDER",
-		Short: "Measure how fast rows are read from pages on a drive, beside a plain reader",
+		Use:    "drive --dir FOLDER",
+		Hidden: true, // for developers
+		Short:  "Measure how fast rows are read from pages on a drive, beside a plain reader",
 		Long: `Measure how fast rows are read from pages on a drive, beside a plain reader that does
 nothing but read the same pages, with as many reads at once. The pages are made in a folder
 of their own in FOLDER, and removed at the end.

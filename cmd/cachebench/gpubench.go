@@ -23,9 +23,10 @@ func newGPUBench() *cobra.Command {
 	var asJSON, asMarkdown, whole bool
 	var measuring []string // flags that say what to measure
 	cmd := &cobra.Command{
-		Use:   "gpu-bench",
-		Short: "Measure the first GPU: each operation beside a plain kernel on the same rows",
-		Args:  takes(),
+		Use:    "gpu-bench",
+		Hidden: true, // for developers
+		Short:  "Measure the first GPU: each operation beside a plain kernel on the same rows",
+		Args:   takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON && asMarkdown {
 				return errors.New("--json and --markdown contradict each other")

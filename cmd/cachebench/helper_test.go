@@ -128,7 +128,7 @@ func refuse(t *testing.T, want string, args ...string) {
 }
 
 // generated are the flags of a small generated table and workload.
-var generated = []string{"--vertices", "2000", "--batches", "6", "--warmup-batches", "4", "--batch-size", "16"}
+var generated = []string{"--vertices", "2000", "--batches", "6", "--train-batches", "4", "--batch-size", "16"}
 
 // small are the flags of a generated run that takes no time; most of a run with the default codec is the training of all there are.
 var small = slices.Concat(generated, []string{"--codec", "ibp4"})

@@ -28,10 +28,10 @@ func TestMemory_AbsurdSizes(t *testing.T) {
 	for args, want := range map[string]string{
 		"run --vertices 1000 --batches 1000000000000000":                                "--batches (1000000000000000) needs about 8.0 PB of memory, and",
 		"run --vertices 2147483647":                                                     "--vertices (2147483647) needs about 2.7 TB of memory (",
-		"capture --vertices 2147483647 --out " + out:                                    "--vertices (2147483647) needs about 2.7 TB of memory (",
-		"explain --rows 1 --vertices 2147483647":                                        "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"run --vertices 2147483647 --capture " + out:                                    "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"run --explain 1 --vertices 2147483647":                                         "--vertices (2147483647) needs about 2.7 TB of memory (",
 		"plan --vertices 2147483647":                                                    "--vertices (2147483647) needs about 546 GB of memory, and", // generates some rows only
-		"sweep " + t.TempDir() + " --vertices 2147483647":                               "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"run --sweep " + t.TempDir() + " --vertices 2147483647":                         "--vertices (2147483647) needs about 2.7 TB of memory (",
 		"compress --features " + fortran:                                                "--features (" + fortran + ") needs about 1.1 TB of memory, and",
 		"compress --cast bf16 --features " + plain:                                      "--features (" + plain + ") needs about 550 GB of memory, and",
 		"run --features " + fortran:                                                     "--features (" + fortran + ") needs about 3.3 TB of memory (",
@@ -122,7 +122,7 @@ func TestIDs_Pipe(t *testing.T) {
 		if text := succeed(t, "trace", "info", pipe(ids, gzipped)); !strings.Contains(text, "8 gets") {
 			t.Error(text)
 		}
-		succeed(t, "run", "--graph", pipe("0 1\n1 2\n2 0\n", gzipped), "--batches", "2", "--warmup-batches", "1", "--budget", "5000", "--codec", "none")
+		succeed(t, "run", "--graph", pipe("0 1\n1 2\n2 0\n", gzipped), "--batches", "2", "--train-batches", "1", "--budget", "5000", "--codec", "none")
 	}
 	features := filepath.Join(t.TempDir(), "pipe")
 	if err := exec.Command("mkfifo", features).Run(); err != nil {
@@ -130,7 +130,7 @@ func TestIDs_Pipe(t *testing.T) {
 	}
 	refuse(t, "npy: "+features+": file (a pipe) must be a regular file, of which any part can be read: save it first", "run", "--features", features)
 	// Each seed of a sweep replays them.
-	if _, stderr, status := cachebench(t, "sweep", t.TempDir(), "--vertices", "10", "--ids", pipe(ids, false), "--budget", "50%", "--codec", "none", "--seeds", "2"); status != 0 {
+	if _, stderr, status := cachebench(t, "run", "--sweep", t.TempDir(), "--vertices", "10", "--ids", pipe(ids, false), "--budget", "50%", "--codec", "none", "--seeds", "2"); status != 0 {
 		t.Errorf("sweep: %s", stderr)
 	}
 }
@@ -142,7 +142,7 @@ func TestIDs_Few(t *testing.T) {
 	for _, c := range []struct {
 		args              []string
 		batches, training int
-	}{{nil, 4, 1}, {[]string{"--batch-size", "50"}, 2, 1}, {[]string{"--batch-size", "100"}, 1, 1}, {[]string{"--warmup-batches", "0"}, 4, 0}} {
+	}{{nil, 4, 1}, {[]string{"--batch-size", "50"}, 2, 1}, {[]string{"--batch-size", "100"}, 1, 1}, {[]string{"--train-batches", "0"}, 4, 0}} {
 		r := decode[experiment.Result](t, succeed(t, append([]string{"run", "--vertices", "10", "--ids", path, "--budget", "50%", "--codec", "none", "--json"}, c.args...)...))
 		if w := r.Workload; w.Batches != c.batches || w.TrainingBatches != c.training {
 			t.Errorf("%v: %d batches, %d train; want %d, %d", c.args, w.Batches, w.TrainingBatches, c.batches, c.training)

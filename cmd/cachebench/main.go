@@ -96,6 +96,22 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// takesFile accepts one file as the argument or as a flag, which says which.
+func takesFile(flag string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+		switch {
+		case len(args) == 0:
+			return nil
+		case len(args) > 1:
+			return fmt.Errorf("%s: argument (%q) must be the value of a flag: %s --help lists them", name, args[1], cmd.CommandPath())
+		case cmd.Flags().Changed(flag):
+			return fmt.Errorf("%s: argument (%q) and --%s contradict each other: either is the file", name, args[0], flag)
+		}
+		return cmd.Flags().Set(flag, args[0])
+	}
+}
+
 // backends says which are in the build, without loading a driver.
 func backends() string {
 	if info, ok := debug.ReadBuildInfo(); ok && runtime.GOOS == "linux" {
@@ -118,8 +134,12 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(
-		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(), newPack(), newVerify(), newUnpack(), newMerge(), newDrive(),
-	)
+	cobra.EnableCommandSorting = false
+	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo(), newGPUBench(), newDrive())
+	root.AddCommand(renamedCommands()...)
+	groupHelp(root)
+	for _, cmd := range root.Commands() {
+		addRenamed(cmd)
+	}
 	return root
 }

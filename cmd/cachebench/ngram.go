@@ -36,7 +36,7 @@ func checkNgram(cmd *cobra.Command) error {
 		return nil
 	}
 	for _, name := range []string{"tokens", "rows", "orders", "heads", "layers", "phase", "text-tokens"} {
-		if !f.Changed(name) || name == "rows" && cmd.Name() == "explain" { // whose --rows are those to explain
+		if !f.Changed(name) {
 			continue
 		}
 		if f.Lookup("workload").Value.String() != "ngram" {

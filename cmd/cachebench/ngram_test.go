@@ -40,7 +40,7 @@ func TestNgram_EqualsReplay(t *testing.T) {
 	}
 	common := []string{"--features", features, "--codec", "none", "--budget", "10%"}
 	got := run(t, slices.Concat([]string{"--workload", "ngram"}, common, ngram)...)
-	want := run(t, slices.Concat([]string{"--ids", trace, "--batch-size", "1200", "--warmup-batches", "8", "--seed", "5"}, common)...)
+	want := run(t, slices.Concat([]string{"--ids", trace, "--batch-size", "1200", "--train-batches", "8", "--seed", "5"}, common)...)
 	if got.Workload.Kind != "ngram" || got.Workload.IDs != 2400 || got.Workload.TrainingBatches != 8 || got.Workload.TrainingMeasured || got.Results.Hits == 0 {
 		t.Errorf("%+v", got)
 	}
@@ -69,14 +69,14 @@ func TestNgram_Generated(t *testing.T) {
 	if r.Results.HitRatio != plan.PredictedHitRatio || plan.PredictedHitRatio < 0.5 || !plan.Reached {
 		t.Errorf("planned %+v, ran %+v", plan, r.Results)
 	}
-	longer := run(t, slices.Concat(ngram, []string{"--text-tokens", "20000", "--batches", "3", "--warmup-batches", "2"})...)
+	longer := run(t, slices.Concat(ngram, []string{"--text-tokens", "20000", "--batches", "3", "--train-batches", "2"})...)
 	if longer.Workload.IDs != 3*256*16 || longer.Workload.TrainingBatches != 2 {
 		t.Errorf("%+v", longer.Workload)
 	}
-	if out := succeed(t, slices.Concat([]string{"explain", "--rows", "3-4", "--features", features, "--codec", "none"}, ngram[:4])...); !strings.Contains(out, "3") {
+	if out := succeed(t, slices.Concat([]string{"run", "--explain", "3-4", "--features", features, "--codec", "none"}, ngram[:4])...); !strings.Contains(out, "3") {
 		t.Error(out)
 	}
-	sweep, _, _ := cachebench(t, slices.Concat([]string{"sweep", t.TempDir() + "/s", "--json", "--budget", "5%,10%"}, ngram)...)
+	sweep, _, _ := cachebench(t, slices.Concat([]string{"run", "--sweep", t.TempDir() + "/s", "--json", "--budget", "5%,10%"}, ngram)...)
 	if cells := decode[[]experiment.Cell](t, sweep); len(cells) != 2 || cells[0].Config["tokens"] == nil || cells[0].Config["vertices"] != nil {
 		t.Errorf("%+v", cells)
 	}
@@ -98,7 +98,7 @@ func TestNgram_BadInput(t *testing.T) {
 		{"run --workload ngram", "--workload ngram needs --tokens, a text"},
 		{"run --tokens x", "--tokens means nothing without --workload ngram"},
 		{"plan --heads 4", "--heads means nothing without --workload ngram"},
-		{"explain --rows 1 --layers 4", "--layers means nothing without --workload ngram"},
+		{"run --explain 1 --layers 4", "--layers means nothing without --workload ngram"},
 		{"run --heads 0 " + with, "--heads (0) must be at least 1"},
 		{"run --rows 0 " + with, "--rows (0) must be at least 1"},
 		{"run --rows 16 " + with, "--rows (16) must be more: 16 tables of 1 rows at most need as many different primes"},

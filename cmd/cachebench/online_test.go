@@ -13,7 +13,7 @@ import (
 // give equal results; with nothing observed it stays empty.
 func TestRun_ColdLearns(t *testing.T) {
 	t.Parallel()
-	flags := []string{"--vertices", "3000", "--batches", "20", "--warmup-batches", "20", "--batch-size", "16", "--policy", "static-freq", "--codec", "ibp4"}
+	flags := []string{"--vertices", "3000", "--batches", "20", "--train-batches", "20", "--batch-size", "16", "--policy", "static-freq", "--codec", "ibp4"}
 	filled := run(t, flags...)
 	if filled.Online != nil {
 		t.Errorf("a static cache: %+v", filled.Online)
@@ -55,7 +55,7 @@ func TestRun_ColdLearns(t *testing.T) {
 // beforehand is the cache beside.
 func TestRun_Drift(t *testing.T) {
 	t.Parallel()
-	flags := []string{"--vertices", "3000", "--batches", "24", "--warmup-batches", "20", "--batch-size", "16", "--policy", "static-freq", "--codec", "ibp4", "--drift"}
+	flags := []string{"--vertices", "3000", "--batches", "24", "--train-batches", "20", "--batch-size", "16", "--policy", "static-freq", "--codec", "ibp4", "--drift"}
 	one := run(t, append(flags, "24", "--sample-rate", "0")...)
 	if d := one.Online.Drift; d.Phases != 1 || d.StaticHitRatio < one.Results.HitRatio-0.02 || d.StaticHitRatio > one.Results.HitRatio+0.02 || d.OptimalHitRatio < d.StaticHitRatio {
 		t.Errorf("one phase: %+v, this one hits %.3f", d, one.Results.HitRatio)

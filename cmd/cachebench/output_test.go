@@ -78,10 +78,10 @@ func TestRun_Interrupt(t *testing.T) {
 	measured := map[string]bool{"measuring": true, "tables": true, "printing": true} // what was measured is printed
 	several := strings.Join(threeTables(t), ",")
 	for name, args := range map[string][]string{
-		"measuring":  {"run", "--json", "--vertices", "1000", "--batches", "100000000", "--warmup-batches", "1"},
-		"tables":     {"run", "--json", "--features", several, "--codec", "ibp4", "--batches", "100000000", "--warmup-batches", "1"},
-		"printing":   {"run", "--features", several, "--codec", "ibp4", "--batches", "100000000", "--warmup-batches", "1"},
-		"training":   {"run", "--json", "--vertices", "1000", "--warmup-batches", "100000000"},
+		"measuring":  {"run", "--json", "--vertices", "1000", "--batches", "100000000", "--train-batches", "1"},
+		"tables":     {"run", "--json", "--features", several, "--codec", "ibp4", "--batches", "100000000", "--train-batches", "1"},
+		"printing":   {"run", "--features", several, "--codec", "ibp4", "--batches", "100000000", "--train-batches", "1"},
+		"training":   {"run", "--json", "--vertices", "1000", "--train-batches", "100000000"},
 		"generating": {"run", "--json", "--vertices", "2000000"},
 		"compress":   {"compress", "--json"},
 	} {

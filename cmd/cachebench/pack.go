@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,7 +18,7 @@ func newPack() *cobra.Command {
 	cfg := experiment.PackConfig{Seed: 1}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "pack FEATURES --out DIR|redis://HOST:PORT[,HOST:PORT…][/TABLE]",
+		Use:   "pack FILE --out DIR|redis://HOST:PORT[,HOST:PORT…][/TABLE]",
 		Short: "Pack a table into a directory or a cluster of pages of compressed rows",
 		Long: `Pack a table into a directory of pages of compressed rows, which opens without encoding
 and may be larger than memory. An interrupted pack goes on where it was when it is run
@@ -25,8 +26,8 @@ again with the same arguments. A directory that has a table gets the new one as 
 generation; readers see the old one until it is complete. A table of another name, row
 length or element type is replaced with --force only.
 
-FEATURES is FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or a directory of
-pages or a cluster, whose pages are then copied as they are.
+FILE may also be a directory of pages or a cluster, whose pages are then copied as they
+are. A file that is called as a sub-command is given as ./verify, or by --features.
 
 In a Valkey or Redis Cluster, or a single server, the pages become keys; rediss:// is TLS.
 Readers open the new generation from one moment on; older ones are deleted once nobody
@@ -37,7 +38,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
   cachebench pack features.npy --out features.tc --order degree --graph graph.npz
   cachebench pack features.npy --out features.tc --order frequency --ids accesses.tct
   cachebench pack features.tc --out redis://10.0.0.1:6379,10.0.0.2:6379/features`,
-		Args: takes("FEATURES"),
+		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := sizesGiven(cmd.Flags()); err != nil {
 				return err
@@ -47,7 +48,9 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 					return fmt.Errorf(`--%s ("") must not be empty: leave it out`, name)
 				}
 			}
-			cfg.Features = args[0]
+			if cfg.Features == "" {
+				return errors.New("pack: the table must be given: pack FILE, or --features FILE")
+			}
 			hint := "the same command goes on where it was"
 			if cluster.IsAddress(cfg.Out) {
 				hint = "the cluster has the table that it had before"
@@ -61,12 +64,13 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	f.Var(&once{to: &cfg.Features}, "features", "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor], a directory of pages or redis://HOST:PORT/TABLE")
 	f.Var(&once{to: &cfg.Out}, "out", "directory to make, or to make the next generation of a table in, or the address of a cluster")
 	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the address's, or the file's)")
-	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto)")
+	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto, for an H200 behind a link of 55 GB/s, a tenth of the table in the cache and hits by a power law)")
 	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 4KiB to 1MiB (default 256KiB)")
-	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto)")
-	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text")
+	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto: the one that saves most of a few pages, if it saves 5%)")
+	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text; others follow (default: by row number)")
 	f.StringVar(&cfg.Graph, "graph", "", "graph for --order degree: FILE.npz with CSR indptr and indices, or an edge list")
 	f.StringVar(&cfg.IDs, "ids", "", "accesses for --order frequency: row numbers in a text file or FILE.npy, or a trace")
 	f.StringVar(&cfg.Scratch, "scratch", "", "folder for the files of --order, up to 12 bytes a row (default: that of --out; of a cluster TMPDIR or, if that lies in memory, /var/tmp)")
@@ -77,6 +81,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)
 	}
+	cmd.AddCommand(newVerify(), newUnpack(), newMerge())
 	return cmd
 }
 
@@ -85,8 +90,8 @@ func newVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify DIR|redis://…",
 		Short: "Check every page of a packed table and decode every row",
-		Example: `  cachebench verify features.tc
-  cachebench verify redis://10.0.0.1:6379/features`,
+		Example: `  cachebench pack verify features.tc
+  cachebench pack verify redis://10.0.0.1:6379/features`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.VerifiedPages, error) {
@@ -105,8 +110,8 @@ func newUnpack() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unpack DIR|redis://… --out FILE.npy",
 		Short: "Write the rows of a packed table to an .npy or .safetensors file",
-		Example: `  cachebench unpack features.tc --out features.npy
-  cachebench unpack redis://10.0.0.1:6379/features --out features.npy`,
+		Example: `  cachebench pack unpack features.tc --out features.npy
+  cachebench pack unpack redis://10.0.0.1:6379/features --out features.npy`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
@@ -136,8 +141,8 @@ leaves the old generation and the log, or the new generation. A cache that serve
 directory, or a cluster, merges by itself; this is for before pack, unpack and copies of
 the directory, and for what is left when a cache has ended. The log of a table in a
 cluster is a folder of the machine that updates it.`,
-		Example: `  cachebench merge features.tc
-  cachebench merge redis://10.0.0.1:6379/features --log /var/lib/features.log`,
+		Example: `  cachebench pack merge features.tc
+  cachebench pack merge redis://10.0.0.1:6379/features --log /var/lib/features.log`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.MergedPages, error) {

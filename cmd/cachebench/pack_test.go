@@ -52,12 +52,12 @@ func TestPack_RoundTrip(t *testing.T) {
 			if name == "small pages" && (p.Name != "x" || p.LongestPage > 64<<10 || p.Pages < 3) || name == "npy" && p.Name != "a" {
 				t.Errorf("%+v", p)
 			}
-			v := decode[experiment.VerifiedPages](t, succeed(t, "verify", dir, "--json"))
+			v := decode[experiment.VerifiedPages](t, succeed(t, "pack", "verify", dir, "--json"))
 			if v.Pages != p.Pages || v.StoredBytes != p.StoredBytes || (v.StagedPages > 0) != (p.Stage != "none") {
 				t.Errorf("%+v, %+v", v, p)
 			}
 			out := filepath.Join(t.TempDir(), c.out)
-			succeed(t, "unpack", dir, "--out", out)
+			succeed(t, "pack", "unpack", dir, "--out", out)
 			if got := readFile(t, out); !strings.HasSuffix(got, string(data)) {
 				t.Error("the rows differ")
 			}
@@ -72,7 +72,7 @@ func TestPack_RoundTrip(t *testing.T) {
 			if again.PagesBytes != p.PagesBytes || again.Name != p.Name {
 				t.Errorf("%+v, %+v", again, p)
 			}
-			succeed(t, "verify", copied)
+			succeed(t, "pack", "verify", copied)
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestPack_Again(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	out := write(t, "o.npy", []byte("other"))
-	succeed(t, "unpack", dir, "--out", out, "--force")
+	succeed(t, "pack", "unpack", dir, "--out", out, "--force")
 	if !strings.HasSuffix(readFile(t, out), string(noise(4*4096))) {
 		t.Error("the rows are not those of the new generation")
 	}
@@ -107,8 +107,8 @@ func TestPack_Again(t *testing.T) {
 	}
 	f.WriteAt([]byte("damage"), 1000)
 	f.Close()
-	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "verify", dir)
-	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "unpack", dir, "--out", filepath.Join(t.TempDir(), "o.npy"))
+	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "pack", "verify", dir)
+	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "pack", "unpack", dir, "--out", filepath.Join(t.TempDir(), "o.npy"))
 }
 
 // TestPack_OverUpdates: a table that has updated rows in its log is not replaced, as they would be taken for the new table's. Once they are
@@ -169,7 +169,7 @@ func TestPack_BadInput(t *testing.T) {
 		{"--out () must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", ""}},
 		{"--out (" + good + ") must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", good}},
 		{`required flag(s) "out" not set`, []string{"pack", good}},
-		{"pack: arguments (0) must be 1: FEATURES", []string{"pack", "--out", out}},
+		{"pack: the table must be given: pack FILE, or --features FILE", []string{"pack", "--out", out}},
 		{"pages: " + full + ": must be a new or empty directory, or one of page files (it has thesis.tex)", []string{"pack", good, "--out", full}},
 		{`--page ("1KiB") must be 4KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "1KiB"}},
 		{`pages: stage ("gzip") must be one of none, zstd, lz4, or auto`, []string{"pack", good, "--out", out, "--stage", "gzip"}},
@@ -182,11 +182,11 @@ func TestPack_BadInput(t *testing.T) {
 		{"--graph means nothing without --order degree", []string{"pack", good, "--out", out, "--graph", "g.npz"}},
 		{"--order (" + twice + "): pages: order: row 1 at position 2 must be there once only", []string{"pack", good, "--out", out, "--order", twice}},
 		{"--codec, --page, --stage, --order, --scratch and --name mean nothing for " + packed + ", whose pages are copied as they are", []string{"pack", packed, "--out", out, "--codec", "none"}},
-		{"pages: an .npy file cannot hold bfloat16: take a name that ends in .safetensors", []string{"unpack", packed, "--out", filepath.Join(dir, "o.npy")}},
-		{"--out (" + npyFolder + ") must be a regular file, or none yet", []string{"unpack", packed, "--out", npyFolder}},
-		{"--out (" + dir + ") must end in .npy or .safetensors", []string{"unpack", packed, "--out", dir}},
-		{"--out (" + filepath.Join(packed, "g1", "o.npy") + ") must not lie in the table's folder (" + packed + ")", []string{"unpack", packed, "--out", filepath.Join(packed, "g1", "o.npy")}},
-		{"--out (" + good + ") exists: --force replaces it", []string{"unpack", packed, "--out", good}},
+		{"pages: an .npy file cannot hold bfloat16: take a name that ends in .safetensors", []string{"pack", "unpack", packed, "--out", filepath.Join(dir, "o.npy")}},
+		{"--out (" + npyFolder + ") must be a regular file, or none yet", []string{"pack", "unpack", packed, "--out", npyFolder}},
+		{"--out (" + dir + ") must end in .npy or .safetensors", []string{"pack", "unpack", packed, "--out", dir}},
+		{"--out (" + filepath.Join(packed, "g1", "o.npy") + ") must not lie in the table's folder (" + packed + ")", []string{"pack", "unpack", packed, "--out", filepath.Join(packed, "g1", "o.npy")}},
+		{"--out (" + good + ") exists: --force replaces it", []string{"pack", "unpack", packed, "--out", good}},
 		{`--page ("0") must be 4KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "0"}},
 		{`--page ("") must be a size such as 64MiB, or not given`, []string{"pack", good, "--out", out, "--page", ""}},
 		{"--workers (-1) must be 1 to 8, or 0 for one a processor", []string{"pack", good, "--out", out, "--workers", "-1"}},
@@ -202,7 +202,7 @@ func TestPack_BadInput(t *testing.T) {
 		{"--tokens needs --gather: a text is looked up through a cache", []string{"drive", "--dir", dir, "--tokens", good}},
 		{"--steps (0) must be above 0", []string{"drive", "--dir", dir, "--tokens", good, "--gather", "host", "--steps", "0"}},
 		{`--page ("2MiB") must be 4KiB to 1MiB`, []string{"drive", "--dir", dir, "--page", "2MiB"}},
-		{"pages: " + full + ": not a table of page files: stat " + filepath.Join(full, "manifest") + ": no such file or directory", []string{"verify", full}},
+		{"pages: " + full + ": not a table of page files: stat " + filepath.Join(full, "manifest") + ": no such file or directory", []string{"pack", "verify", full}},
 		{"--dir (" + good + ") must be a folder on the drive", []string{"drive", "--dir", good}},
 	} {
 		refuse(t, c.want, c.args...)
@@ -284,11 +284,11 @@ func TestPack_Checkpoint(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	back := filepath.Join(t.TempDir(), "o.npy")
-	succeed(t, "unpack", out, "--out", back)
+	succeed(t, "pack", "unpack", out, "--out", back)
 	if got := readFile(t, back); !strings.HasSuffix(got, string(rows)) {
 		t.Error("the rows differ")
 	}
-	small := []string{"--features", features, "--codec", "none", "--batches", "3", "--warmup-batches", "2", "--batch-size", "8"}
+	small := []string{"--features", features, "--codec", "none", "--batches", "3", "--train-batches", "2", "--batch-size", "8"}
 	if r := run(t, small...); r.Table.Rows != 1200 || r.Table.DType != p.DType {
 		t.Errorf("%+v", r.Table)
 	}

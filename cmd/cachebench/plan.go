@@ -23,20 +23,20 @@ func newPlan() *cobra.Command {
 	var configFile string
 	targets, memory, trace := []string{"50%", "70%", "90%"}, "", ""
 	cmd := &cobra.Command{
-		Use:   "plan",
+		Use:   "plan [FILE]",
 		Short: "Say how many bytes of GPU memory a hit rate takes",
 		Long: `Say how many bytes of GPU memory a hit rate takes.
 
 It opens caches as a program would, of several budgets. They learn from the
 first part of the lookups, and what they hit of the rest is counted. Of large
 tables it opens a miniature.`,
-		Example: `  cachebench plan --features embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
-  cachebench plan --features embeddings.npy --ids lookups.txt --target-hit 60% --check
-  cachebench plan --features users.npy,items.npy --ids users.txt,items.txt
-  cachebench plan --features big.npy --ids accesses.txt --policy static-freq --codec rank --target-hit 30% --rows-per-second 20e6 --cold-bandwidth 6GB/s
+		Example: `  cachebench plan embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
+  cachebench plan embeddings.npy --ids lookups.txt --target-hit 60% --check
+  cachebench plan users.npy,items.npy --ids users.txt,items.txt
+  cachebench plan big.npy --ids accesses.txt --policy static-freq --codec rank --target-hit 30% --rows-per-second 20e6 --cold-bandwidth 6GB/s
   cachebench plan --workload ngram --tokens tokens.npy --rows 96000000 --phase decode:256,prefill:8192 --policy static-freq --codec ibp4 --target-hit 45% \
     --gpu-memory 20GiB --host-memory 16GiB --page 4KiB --cold-reads-per-second 80000 --cold-latency 100us`,
-		Args: takes(),
+		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := checkFlags(cmd, configFile); err != nil {
 				return err
@@ -78,26 +78,25 @@ tables it opens a miniature.`,
 	f.SortFlags = false
 	f.Var(&once{to: &trace}, "trace", "trace whose IDs are row numbers, as --ids")
 	f.StringSliceVar(&targets, "target-hit", targets, "hit rates to reach: 90% or 0.9")
-	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
-	f.StringSliceVar(&cfg.Tiers.HostMemories, "host-memory", nil, "host memory for rows and index of a table in pages, sizes: say what lies on which tier")
+	f.StringVar(&memory, "gpu-memory", "", "all memory of each device, such as 80GiB, of which 32 MiB and 32 bytes for each row of the largest batch are kept for batches under way: say whether the plan fits, what all of it hits, and whether the table is faster as a resident one or in tiers")
+	f.StringSliceVar(&cfg.Tiers.HostMemories, "host-memory", nil, "host memory for rows and index of a table in pages, sizes: a cache over pages is opened for each, to say what lies on which tier")
 	addDrive(f, &cfg.Tiers.Cold)
 	f.StringVar(&cfg.Tiers.Page, "page", "", "most bytes of a page, 4KiB to 1MiB")
 	f.StringVar(&cfg.Tiers.Order, "order", "", "rows that lie together in pages: degree, frequency (of the training batches), or a file of row numbers")
 	f.Float64Var(&cfg.Tiers.RowsPerSecond, "rows-per-second", 0, "rows to look up a second: say how fast a drive that takes, and with --cold-bandwidth how much host memory")
-	f.StringSliceVar(&cfg.Policies, "policy", []string{cfg.Policy}, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, strings.Join(registry.Usage(), ", "))
-	f.StringSliceVar(&cfg.Phases, "phase", nil, "of --workload ngram, one or both, with the tokens of a batch: decode:256 (default), prefill:4096")
+	f.StringSliceVar(&cfg.Policies, "policy", []string{cfg.Policy}, "each is tried: "+strings.Join(admission.Names(), ", "))
+	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, "each is tried with each policy: "+strings.Join(registry.Usage(), ", "))
+	f.StringSliceVar(&cfg.Phases, "phase", nil, "of --workload ngram, one or both, with the tokens of a batch: decode:256 (default), prefill:4096. What is cached is decided by the first; decode is predicted as replays of a graph")
 	f.IntVar(&cfg.HostThreads, "host-threads", cfg.HostThreads, "threads of the host that help a GPU with misses")
 	of := runFlags(&cfg.Config)
-	for name := range strings.FieldsSeq(`features dtype cast graph vertices ids fanouts weighted workload rows tokens orders heads layers text-tokens batch-size batches warmup-batches
+	for name := range strings.FieldsSeq(`features dtype cast graph vertices ids fanouts weighted workload rows tokens orders heads layers text-tokens batch-size batches train-batches
 		budget host-tier no-equal-rows cold drift refresh-batches refresh-churn sample-rate link device devices gpus placement workers seed force`) {
 		f.AddFlag(of.Lookup(name))
 	}
-	f.StringVar(&cfg.Layout, "layout", "", "cached, or buddy: all rows in device memory, in slots of fixed length; what is read beyond these counts as missed (default: cached)")
-	f.StringVar(&cfg.Target, "target", "", "bytes of a slot with --layout buddy (default: auto)")
+	f.StringVar(&cfg.Slots, "resident", "", "plan a resident table, of slots of so many bytes, or auto; what is read beyond these counts as missed")
 	f.Lookup("features").Usage += ", or several: A.npy,B.npy"
-	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt. The cache learns from the first three quarters, unless --warmup-batches says how many"
-	f.Float64Var(&cfg.Overflow, "overflow", 0, "of the resident table beside the cache: most rows longer than their slot, 0 to 1 (default: 0.3)")
+	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt. The cache learns from the first three quarters, unless --train-batches says how many"
+	f.Float64Var(&cfg.MaxOverflow, "max-overflow", 0, "of the resident table beside the cache: most rows longer than their slot, 0 to 1 (default: 0.3)")
 	f.StringVar(&cfg.Buddy, "buddy", "", "of the resident table beside the cache: where what is longer than the slots lies, host or peer (default: host)")
 	f.BoolVar(&cfg.Check, "check", false, "open a cache of each budget over the whole table, and show what it hits beside what was planned")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")

@@ -89,25 +89,36 @@ func TestPlan_Resident(t *testing.T) {
 	if !r.Fits || r.Faster != "resident" || r.TargetBytes != 208 || r.OverflowLookups != 0 {
 		t.Errorf("%+v", r)
 	}
-	ran := run(t, slices.Concat([]string{"--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes, 10)}, base)...)
+	ran := run(t, slices.Concat([]string{"--resident", "auto", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes, 10)}, base)...)
 	if got := ran.Resident; got.TargetBytes != r.TargetBytes || got.BuddyBytes != r.BuddyBytes {
 		t.Errorf("planned %+v, ran %+v", r, got)
 	}
 	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+realdata.Table(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
 		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
-		slices.Concat([]string{"run", "--layout", "buddy", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
+		slices.Concat([]string{"run", "--resident", "auto", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
 	// Shorter slots fit less memory where more rows may be longer, and other devices' memory is read sooner than the host's.
-	host := plan("36MB", "--overflow", "1")
+	host := plan("36MB", "--max-overflow", "1")
 	if !host.Fits || host.TargetBytes >= 208 || host.OverflowRatio <= 0.3 || host.OverflowLookups == 0 {
 		t.Errorf("with --overflow 1: %+v", host)
 	}
-	two := []string{"--devices", "2", "--overflow", "1", "--buddy"}
+	two := []string{"--devices", "2", "--max-overflow", "1", "--buddy"}
 	if host, peer := plan("34.9MB", append(two, "host")...), plan("34.9MB", append(two, "peer")...); host.OverflowLookups == 0 || !(peer.PredictedRowNS < host.PredictedRowNS) {
 		t.Errorf("on host %+v, on peers %+v", host, peer)
 	}
-	refuse(t, "--overflow (2) must be 0 to 1\n--buddy peer needs at least 2 devices: --devices or --gpus", slices.Concat([]string{"plan", "--overflow", "2", "--buddy", "peer"}, base)...)
+	refuse(t, "--max-overflow (2) must be 0 to 1\n--buddy peer needs at least 2 devices: --devices or --gpus", slices.Concat([]string{"plan", "--max-overflow", "2", "--buddy", "peer"}, base)...)
 	if small := plan("36MB"); small.Fits || small.Faster != "cached" || small.BudgetBytes <= small.Within {
 		t.Errorf("%+v", small)
+	}
+}
+
+// TestPlan_PagesOnADevice: with the memory of a device, a table of pages is planned as a resident one of its rows, too.
+func TestPlan_PagesOnADevice(t *testing.T) {
+	t.Parallel()
+	dir, _ := packedFeatures(t, 4000)
+	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", dir, "--json", "--target-hit", "50%", "--gpu-memory", "36MB", "--host-memory", "1MiB"}, generated[2:])...))
+	r := res.Plans[0].Resident
+	if r == nil || !r.Fits || r.TargetBytes < 16 || r.TargetBytes > 256 || len(res.Placements) != 1 || res.Placements[0].Layouts[0].Codec != res.Plans[0].ChosenCodec {
+		t.Errorf("%+v %+v", r, res.Placements)
 	}
 }
 

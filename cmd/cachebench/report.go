@@ -22,11 +22,15 @@ func newReport() *cobra.Command {
 		Long: `Make one HTML page of every result file in a folder. The page needs no network
 and no other file, and saves its charts as PNG.
 
-Result files are cells.jsonl of sweep, and what run, simulate, compress and plan print
-with --json, whatever their names (.json, .jsonl). A result that cannot be read is
+A chart has at most 8 series; more are divided into several. Names in a legend hide a
+series, headings sort a table, and "Values" under a chart is the table that it is drawn
+from. The same results give the same page.
+
+Result files are cells.jsonl of run --sweep, and what run, simulate, compress and plan print
+with --json, whatever their names (.json, .jsonl). Folders in DIR are not read. A result that cannot be read is
 named, the page has the others, and the exit status is 1. Other files, and a last
 line that an interrupted sweep left, are named only.`,
-		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
+		Example: `  cachebench run --sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,6 +67,7 @@ line that an interrupted sweep left, are named only.`,
 	f.SortFlags = false
 	f.StringVar(&out, "out", "", "FILE.html to write (default: DIR/report.html)")
 	f.StringVar(&o.Title, "title", "", "heading of the page (default: cachebench report)")
+	cmd.AddCommand(newCompare())
 	f.StringVar(&o.Date, "date", "", "text below the heading; the page has no date by itself")
 	return cmd
 }

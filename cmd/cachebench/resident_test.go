@@ -9,17 +9,17 @@ import (
 	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
-// run --layout buddy serves every row from device memory, as its source has it, with the target given or chosen, from one device or several.
+// run --resident serves every row from device memory, as its source has it, with the target given or chosen, from one device or several.
 func TestRun_Buddy(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		flags  string
 		target int
 	}{
-		{"--target 208 --codec ibp4", 208}, {"--codec ibp4 --devices 3", 208}, {"--target auto --codec none", 256}, {"--target 64 --codec none", 64},
+		{"--resident 208 --codec ibp4", 208}, {"--codec ibp4 --devices 3", 208}, {"--resident auto --codec none", 256}, {"--resident 64 --codec none", 64},
 		{"--codec auto --budget 80%", 0}, // none does not fit
 	} {
-		args := append([]string{"run", "--layout", "buddy", "--device", "host", "--verify", "--json", "--features", realdata.Table(t, "reddit.npz"), "--batches", "5"}, strings.Fields(c.flags)...)
+		args := append([]string{"run", "--resident", "auto", "--device", "host", "--verify", "--json", "--features", realdata.Table(t, "reddit.npz"), "--batches", "5"}, strings.Fields(c.flags)...)
 		r := decode[experiment.Result](t, succeed(t, args...))
 		info, rows := r.Resident, r.Table.Rows
 		if info == nil || r.Mismatches != 0 || r.VerifiedRows != r.Results.Lookups || r.Results.Misses != 0 || r.Cache.RowsCached != rows {
@@ -34,33 +34,32 @@ func TestRun_Buddy(t *testing.T) {
 		}
 	}
 	for buddy, onPeers := range map[string]bool{"host": false, "peer": true, "auto": true} {
-		r := decode[experiment.Result](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--verify", "--json", "--features", realdata.Table(t, "ncf_user.npy"), "--batches", "5", "--target", "64", "--codec", "none",
+		r := decode[experiment.Result](t, succeed(t, "run", "--resident", "64", "--device", "host", "--verify", "--json", "--features", realdata.Table(t, "ncf_user.npy"), "--batches", "5", "--codec", "none",
 			"--devices", "2", "--buddy", buddy))
 		if info := r.Resident; r.Mismatches != 0 || info.OverflowReads == 0 || info.BuddyBytes == 0 || (info.PeerBytes == info.BuddyBytes) != onPeers || (info.PeerBytes == 0) == onPeers {
 			t.Errorf("--buddy %s: %+v, %d rows differ", buddy, info, r.Mismatches)
 		}
 	}
 	// Of few rows that are judged, those of ibp4 seem to fit; of all rows, they do not.
-	near := decode[experiment.Result](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--json", "--batches", "5", "--budget", "760KiB", "--features", realdata.Table(t, "ncf_user.npy")))
+	near := decode[experiment.Result](t, succeed(t, "run", "--resident", "auto", "--device", "host", "--json", "--batches", "5", "--budget", "760KiB", "--features", realdata.Table(t, "ncf_user.npy")))
 	if near.Resident == nil || near.Resident.TargetBytes != 112 {
 		t.Errorf("a codec near the limit: %+v", near.Resident)
 	}
-	both := decode[experiment.TablesResult](t, succeed(t, "run", "--layout", "buddy", "--device", "host", "--verify", "--json", "--batches", "5",
+	both := decode[experiment.TablesResult](t, succeed(t, "run", "--resident", "auto", "--device", "host", "--verify", "--json", "--batches", "5",
 		"--features", realdata.Table(t, "reddit.npz")+","+realdata.Table(t, "ncf_user.npy")))
 	if a, b := both.Tables[0].Resident, both.Tables[1].Resident; a == nil || b == nil || both.Mismatches != 0 || both.Total.Hits != both.Total.Lookups {
 		t.Errorf("two tables: %+v, %+v, %d rows differ", a, b, both.Mismatches)
 	}
 	for flags, want := range map[string]string{
-		"--layout buddy --target 20":  `--target ("20") must be auto, or bytes: a multiple of 16 up to 1048576`,
-		"--layout heap":               `unknown layout ("heap") must be cached or buddy`,
-		"--target 32":                 "--target, --overflow and --buddy mean nothing without --layout buddy",
-		"--layout buddy --overflow 2": "--overflow (2) must be 0 to 1",
-		"--layout buddy --buddy near": `--buddy ("near") must be host, peer or auto`,
-		"--layout buddy --buddy peer": "--buddy peer needs at least 2 devices: --devices or --gpus",
-		"--layout buddy --cold":       "--layout buddy and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory",
-		"--layout buddy --budget 1%": "--budget (1%): cache: budget too small: table " + realdata.Table(t, "reddit.npz") + ":features, resident with at most 30 % of overflowing rows, needs slots of 192 B, 2196928 B of each device: " +
+		"--resident 20":                    `--resident ("20") must be auto, or bytes: a multiple of 16 up to 1048576`,
+		"--buddy host":                     "--max-overflow and --buddy mean nothing without --resident",
+		"--resident auto --max-overflow 2": "--max-overflow (2) must be 0 to 1",
+		"--resident auto --buddy near":     `--buddy ("near") must be host, peer or auto`,
+		"--resident auto --buddy peer":     "--buddy peer needs at least 2 devices: --devices or --gpus",
+		"--resident auto --cold":           "--resident and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory",
+		"--resident auto --budget 1%": "--budget (1%): cache: budget too small: table " + realdata.Table(t, "reddit.npz") + ":features, resident with at most 30 % of overflowing rows, needs slots of 192 B, 2196928 B of each device: " +
 			"with this table alone Budget (28119 B) must be at least 2197120 B",
-		"--layout buddy --attach unix:/run/no": "--device, --layout: --attach measures the cache as its owner has configured it",
+		"--resident auto --attach unix:/run/no": "--device, --resident: --attach measures the cache as its owner has configured it",
 	} {
 		refuse(t, want, append([]string{"run", "--features", realdata.Table(t, "reddit.npz"), "--device", "host"}, strings.Fields(flags)...)...)
 	}

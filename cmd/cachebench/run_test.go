@@ -159,7 +159,7 @@ func TestRun_Relations(t *testing.T) {
 		}
 		cases = append(cases, flags)
 	}
-	cases = append(cases, []string{"--warmup-batches", "0"}, []string{"--batches", "1"}, []string{"--batch-size", "1"},
+	cases = append(cases, []string{"--train-batches", "0"}, []string{"--batches", "1"}, []string{"--batch-size", "1"},
 		[]string{"--fanouts", "3"}, []string{"--fanouts", "1,2,3"}, []string{"--workers", "1"}, []string{"--seed", "0"},
 		[]string{"--cast", "bf16"}, []string{"--cast", "f16"}, []string{"--device", "host"}, []string{"--vertices", "1", "--budget", "4KiB"})
 	for _, flags := range cases {
@@ -194,7 +194,7 @@ func TestRun_RealFiles(t *testing.T) {
 	for _, name := range []string{"pubmed_tx.npz", "reddit.npz", "ncf_user.npy", "sz_testdouble.npy", "sz_testfloat.npy"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := []string{"--features", realdata.Table(t, name), "--batches", "10", "--warmup-batches", "5", "--budget", "10%"}
+			flags := []string{"--features", realdata.Table(t, name), "--batches", "10", "--train-batches", "5", "--budget", "10%"}
 			if name == "reddit.npz" {
 				flags = append(flags, "--graph", realdata.Table(t, name))
 			}
@@ -213,7 +213,7 @@ func TestRun_Cast(t *testing.T) {
 		if cast != "" {
 			rowBytes = 64
 		}
-		r := run(t, "--features", features, "--cast", cast, "--batches", "5", "--warmup-batches", "5")
+		r := run(t, "--features", features, "--cast", cast, "--batches", "5", "--train-batches", "5")
 		if r.Table.RowBytes != rowBytes || r.Table.DType != dtype || r.Table.Rows != 6040 || r.Cache.BudgetBytes != int64(6040*rowBytes*5/100) {
 			t.Errorf("--cast %q: table %+v, budget %d", cast, r.Table, r.Cache.BudgetBytes)
 		}
@@ -360,10 +360,10 @@ func TestRun_IDs(t *testing.T) {
 		{"", 4, 1, true, 0, 1000}, // a quarter each
 		{"--batch-size 100", 10, 2, true, 0, 1000},
 		{"--batch-size 300", 4, 1, true, 0, 1000}, // the last batch is shorter
-		{"--batch-size 100 --warmup-batches 4", 6, 4, false, 400, 1000},
-		{"--batch-size 100 --warmup-batches 0", 10, 0, false, 0, 1000},
-		{"--batch-size 100 --warmup-batches 4 --batches 2", 2, 4, false, 400, 600},
-		{"--batch-size 100 --warmup-batches 9", 1, 9, false, 900, 1000},
+		{"--batch-size 100 --train-batches 4", 6, 4, false, 400, 1000},
+		{"--batch-size 100 --train-batches 0", 10, 0, false, 0, 1000},
+		{"--batch-size 100 --train-batches 4 --batches 2", 2, 4, false, 400, 600},
+		{"--batch-size 100 --train-batches 9", 1, 9, false, 900, 1000},
 		{"--batch-size 100 --batches 3", 3, 1, true, 0, 300},
 		{"--batch-size 100 --batches 50", 10, 2, true, 0, 1000},
 	} {
@@ -452,7 +452,7 @@ func TestRun_AcceptedTables(t *testing.T) {
 		{"rows of 1 MiB - 1, compressible", file(npyOf(t, dtype.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3", "--host-tier", "packed"}},
 		{"one row", file(npyOf(t, dtype.Float64, noise(80), 1, 10)), 1, 80, nil},
 	} {
-		flags := []string{"--features", c.path, "--budget", "4KiB", "--batches", "4", "--warmup-batches", "2", "--batch-size", "8", "--policy", "static-freq", "--codec", "ibp4"}
+		flags := []string{"--features", c.path, "--budget", "4KiB", "--batches", "4", "--train-batches", "2", "--batch-size", "8", "--policy", "static-freq", "--codec", "ibp4"}
 		r := timeless(run(t, append(flags, c.flags...)...))
 		if r.Table.Rows != int64(c.rows) || r.Table.RowBytes != c.rowBytes {
 			t.Errorf("%s: table %+v", c.name, r.Table)
@@ -494,7 +494,7 @@ func TestRun_LookupsAreSaid(t *testing.T) {
 	} {
 		args := append([]string{"run", "--device", "host", "--codec", "none", "--budget", "30%"}, c.args...)
 		if !slices.Contains(args, "--ids") {
-			args = append(args, "--batches", "2", "--warmup-batches", "1")
+			args = append(args, "--batches", "2", "--train-batches", "1")
 		}
 		out := succeed(t, args...)
 		_, line, said := strings.Cut(out, "\nlookups    ")

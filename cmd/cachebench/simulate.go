@@ -16,19 +16,19 @@ func newSimulate() *cobra.Command {
 	cfg := sim.CurveConfig{Config: sim.Config{Seed: 1}}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "simulate",
+		Use:   "simulate [TRACE]",
 		Short: "Find out what policies would miss on a trace, at any cache size",
 		Long: `Find out what policies would miss on a trace, at any cache size.
 
 Each policy runs at each size, several at once, on one reading of the trace. With --mrc
 LRU's whole miss-ratio curve is computed instead, in one pass.`,
-		Example: `  cachebench simulate --trace cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
-  cachebench simulate --trace oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
-  cachebench simulate --trace ngram.tct --policy freq --sizes 5% --host-sizes 20% --page 4KiB --cold-reads-per-second 80000 --batch-size 8192
-  cachebench simulate --trace requests.csv --trace-type-params "time-col=1, obj-id-col=2, obj-size-col=3" --policy lru --sizes 1%
-  zcat accesses.gz | cachebench simulate --trace - --format ids --unit-size --policy lru --sizes 1000
-  cachebench simulate --trace oltp.arc --unit-size --mrc shards --shards-ids 8192`,
-		Args: takes(),
+		Example: `  cachebench simulate cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
+  cachebench simulate oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
+  cachebench simulate ngram.tct --policy freq --sizes 5% --host-sizes 20% --page 4KiB --cold-reads-per-second 80000 --batch-size 8192
+  cachebench simulate requests.csv --trace-type-params "time-col=1, obj-id-col=2, obj-size-col=3" --policy lru --sizes 1%
+  zcat accesses.gz | cachebench simulate - --format ids --unit-size --policy lru --sizes 1000
+  cachebench simulate oltp.arc --unit-size --mrc shards --shards-ids 8192`,
+		Args: takesFile("trace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkSimulateFlags(cmd); err != nil {
 				return err
@@ -52,7 +52,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Trace}, "trace", "FILE of accesses, or - for the standard input")
+	f.Var(&once{to: &cfg.Trace}, "trace", "accesses: FILE, or - for the standard input")
 	f.StringVar(&cfg.Format, "format", "", "its format, if not what it looks like: "+strings.Join(trace.Formats(), ", "))
 	addTraceParams(f, &cfg.TraceParams)
 	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))

@@ -23,7 +23,7 @@ var grid = slices.Concat(generated, []string{"--policy", "freq,static-degree", "
 // sweep runs `cachebench sweep` with the flags, which must succeed.
 func sweep(t *testing.T, dir string, flags []string) (stdout, stderr string) {
 	t.Helper()
-	stdout, stderr, status := cachebench(t, slices.Concat([]string{"sweep", dir}, flags)...)
+	stdout, stderr, status := cachebench(t, slices.Concat([]string{"run", "--sweep", dir}, flags)...)
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
 	}
@@ -202,8 +202,8 @@ func TestSweep_Resumes(t *testing.T) {
 func TestSweep_Interrupt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	flags := []string{"--vertices", "5000", "--batches", "200", "--warmup-batches", "1", "--policy", "freq,lru,static-freq,glru-2q,glru-arc", "--codec", "ibp4", "--seeds", "1000"}
-	cmd := interruptible(t, slices.Concat([]string{"sweep", dir}, flags)...)
+	flags := []string{"--vertices", "5000", "--batches", "200", "--train-batches", "1", "--policy", "freq,lru,static-freq,glru-2q,glru-arc", "--codec", "ibp4", "--seeds", "1000"}
+	cmd := interruptible(t, slices.Concat([]string{"run", "--sweep", dir}, flags)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Start(); err != nil {
@@ -218,7 +218,7 @@ func TestSweep_Interrupt(t *testing.T) {
 			t.Fatalf("no cells: %s", stderr.String())
 		}
 	}
-	if _, second, status := cachebench(t, slices.Concat([]string{"sweep", dir}, flags)...); status != 1 || !strings.Contains(second, dir+" is in use by another sweep") {
+	if _, second, status := cachebench(t, slices.Concat([]string{"run", "--sweep", dir}, flags)...); status != 1 || !strings.Contains(second, dir+" is in use by another sweep") {
 		t.Errorf("a second sweep beside: status %d, %s", status, second)
 	}
 	interrupt(t, cmd)
@@ -239,11 +239,11 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(8000), 1000, 8), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	base := []string{"--features", features, "--batches", "2", "--warmup-batches", "1", "--batch-size", "4", "--budget", "20%"}
+	base := []string{"--features", features, "--batches", "2", "--train-batches", "1", "--batch-size", "4", "--budget", "20%"}
 	sweep(t, filepath.Join(dir, "s"), base)
-	first := slices.Concat([]string{"sweep", filepath.Join(dir, "s")}, base)
+	first := slices.Concat([]string{"run", "--sweep", filepath.Join(dir, "s")}, base)
 	holds := "sweep: " + filepath.Join(dir, "s") + " holds another sweep: "
-	refuse(t, holds+"--budget is 20% there, 20%,30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
+	refuse(t, holds+"--budget is 20% there, 30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
 		append(slices.Clone(first), "--budget", "30%", "--codec", "none", "--cold")...)
 	refuse(t, holds+"--seeds is 1 there, 2 here", append(slices.Clone(first), "--seeds", "2")...)
 	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(16000), 2000, 8), 0o644); err != nil {
@@ -275,20 +275,20 @@ func TestSweep_BadInput(t *testing.T) {
 	t.Parallel()
 	file := write(t, "file", nil)
 	for _, c := range []struct{ flags, want string }{
-		{"", "sweep: arguments (0) must be 1: "},
-		{"DIR --seeds 0", "--seeds (0) must be at least 1"},
-		{"DIR --seed 0 --seeds 2", "--seed (0) must be at least 1 with --seeds (2)"},
-		{"DIR --codec none,none", "--codec (none,none) must not have a value twice: none"},
-		{"DIR --policy mru,freq --codec zip,none --budget 1%,0", "--budget (\"0\") must be a positive percentage of the table or a size such as 64MiB"},
-		{"DIR --policy freq,static-optimal --cold", "--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand"},
-		{"FILE", "sweep: mkdir FILE: not a directory"},
-		{"DIR --vertices 10 --features x", "--vertices and --features contradict each other"},
-		{"DIR --vertices 1000 --batches 2 --warmup-batches 1 --codec none --budget 100,20%", "sweep: cell freq, 100, none, inplace, seed 1: --budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (512 B) and its metadata: 832 B in all"},
+		{"--sweep=", "sweep: directory (\"\") must not be empty"},
+		{"--sweep DIR --seeds 0", "--seeds (0) must be at least 1"},
+		{"--sweep DIR --seed 0 --seeds 2", "--seed (0) must be at least 1 with --seeds (2)"},
+		{"--sweep DIR --codec none,none", "--codec (none,none) must not have a value twice: none"},
+		{"--sweep DIR --policy mru,freq --codec zip,none --budget 1%,0", "--budget (\"0\") must be a positive percentage of the table or a size such as 64MiB"},
+		{"--sweep DIR --policy freq,static-optimal --cold", "--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand"},
+		{"--sweep FILE", "sweep: mkdir FILE: not a directory"},
+		{"--sweep DIR --vertices 10 --features x", "--vertices and --features contradict each other"},
+		{"--sweep DIR --vertices 1000 --batches 2 --train-batches 1 --codec none --budget 100,20%", "sweep: cell freq, 100, none, inplace, seed 1: --budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (512 B) and its metadata: 832 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
 			files := strings.NewReplacer("FILE", file, "DIR", t.TempDir())
-			stdout, stderr, status := cachebench(t, append([]string{"sweep"}, strings.Fields(files.Replace(c.flags))...)...)
+			stdout, stderr, status := cachebench(t, append([]string{"run"}, strings.Fields(files.Replace(c.flags))...)...)
 			if status != 1 || stdout != "" || !strings.Contains(stderr, files.Replace(c.want)) {
 				t.Errorf("status %d, stdout %q, stderr %q must have %q", status, stdout, stderr, c.want)
 			}

@@ -53,7 +53,7 @@ func tables(t *testing.T, files []string, flags ...string) *experiment.TablesRes
 func TestTables_GeneratedLookups(t *testing.T) {
 	t.Parallel()
 	files := threeTables(t)
-	flags := []string{"--codec", "ibp4", "--budget", "20%", "--batches", "10", "--warmup-batches", "10", "--batch-size", "100"}
+	flags := []string{"--codec", "ibp4", "--budget", "20%", "--batches", "10", "--train-batches", "10", "--batch-size", "100"}
 	r := tables(t, files, flags...)
 	if w := r.Workload; w.Kind != "dlrm" || w.Batches != 10 || w.IDs != 3*10*100 || w.TrainingBatches != 10 || w.TrainingMeasured {
 		t.Errorf("workload %+v", w)
@@ -117,7 +117,7 @@ func TestTables_OptimalSharesTheBudget(t *testing.T) {
 	if r.Total.Hits != hits || r.Total.RowsCached < 20 || r.Tables[0].RowsCached <= r.Tables[1].RowsCached {
 		t.Errorf("%d hits with %d + %d rows, want %d", r.Total.Hits, r.Tables[0].RowsCached, r.Tables[1].RowsCached, hits)
 	}
-	held := tables(t, files, "--ids", strings.Join(ids, ","), "--codec", "none", "--batch-size", "500", "--warmup-batches", "4", "--batches", "3")
+	held := tables(t, files, "--ids", strings.Join(ids, ","), "--codec", "none", "--batch-size", "500", "--train-batches", "4", "--batches", "3")
 	if w := held.Workload; w.Batches != 3 || w.TrainingBatches != 4 || w.TrainingMeasured || held.Tables[0].Lookups != 1500 || held.Tables[1].Lookups != 700*1001/1000-400*1001/1000 {
 		t.Errorf("workload %+v, %d and %d lookups", w, held.Tables[0].Lookups, held.Tables[1].Lookups)
 	}
@@ -128,7 +128,7 @@ func TestTables_NoUncompressedRowFits(t *testing.T) {
 	t.Parallel()
 	zeros := make([]byte, 4*64*1024)
 	files := []string{write(t, "a.npy", npyOf(t, dtype.Float32, zeros, 64, 1024)), write(t, "b.npy", npyOf(t, dtype.Float32, zeros, 64, 1024))}
-	r := tables(t, files, "--budget", "2KiB", "--codec", "ibp4", "--batches", "2", "--warmup-batches", "2", "--batch-size", "50")
+	r := tables(t, files, "--budget", "2KiB", "--codec", "ibp4", "--batches", "2", "--train-batches", "2", "--batch-size", "50")
 	if u := r.Total.Uncompressed; r.Total.RowsCached == 0 || u.RowsCached != 0 || u.Hits != 0 || u.HostBytesMoved != r.Total.Lookups*4096 {
 		t.Errorf("%+v", r.Total)
 	}
@@ -157,9 +157,9 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": row number (51) of get 0 must be below 50, the rows of the table"},
 		{"run --features " + all + " --budget 0", `--budget ("0") must be a positive percentage of the table or a size such as 64MiB`},
 		{"plan --gpu-memory 1GB --features " + all, "--gpu-memory takes one table"},
-		{"explain --rows 0 --features " + all, several},
-		{"capture --out x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, there are 3"},
-		{"sweep " + t.TempDir() + " --features " + all, several},
+		{"run --explain 0 --features " + all, several},
+		{"run --capture x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, there are 3"},
+		{"run --sweep " + t.TempDir() + " --features " + all, several},
 		{"compress --features " + all, several},
 	} {
 		stdout, stderr, status := cachebench(t, strings.Fields(c.flags)...)
@@ -172,7 +172,7 @@ func TestTables_BadInput(t *testing.T) {
 // TestTables_Help: run and plan offer several tables.
 func TestTables_Help(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"run", "plan", "sweep", "explain", "capture", "compress"} {
+	for _, command := range []string{"run", "plan", "pack", "compress"} {
 		if offers := strings.Contains(succeed(t, command, "--help"), "several"); offers != (command == "run" || command == "plan") {
 			t.Errorf("%s --help offers several tables: %v", command, offers)
 		}
@@ -183,7 +183,7 @@ func TestTables_Help(t *testing.T) {
 func TestTables_CommaInAName(t *testing.T) {
 	t.Parallel()
 	path := write(t, "a,b.npy", npyOf(t, dtype.Float32, smooth(500*16), 500, 16))
-	r := decode[experiment.Result](t, succeed(t, "run", "--json", "--codec", "ibp4", "--batches", "2", "--warmup-batches", "2", "--features", path))
+	r := decode[experiment.Result](t, succeed(t, "run", "--json", "--codec", "ibp4", "--batches", "2", "--train-batches", "2", "--features", path))
 	if r.Table.Rows != 500 {
 		t.Errorf("%+v", r.Table)
 	}

@@ -98,7 +98,7 @@ func TestTelemetry_Environment(t *testing.T) {
 
 // TestExplain_Rows holds what is said of rows against each other and against bad input.
 func TestExplain_Rows(t *testing.T) {
-	rows := decode[[]experiment.Explained](t, succeed(t, append([]string{"explain", "--rows", "0-1998, 1999", "--json"}, small...)...))
+	rows := decode[[]experiment.Explained](t, succeed(t, append([]string{"run", "--explain", "0-1998, 1999", "--json"}, small...)...))
 	res := run(t, small...)
 	if len(rows) != 2000 {
 		t.Fatalf("%d rows", len(rows))
@@ -115,14 +115,14 @@ func TestExplain_Rows(t *testing.T) {
 	if cached != res.Cache.RowsCached {
 		t.Errorf("%d rows are cached, the run says %d", cached, res.Cache.RowsCached)
 	}
-	if table := succeed(t, append([]string{"explain", "--rows", "7"}, small...)...); !strings.Contains(table, "│   7 │") {
+	if table := succeed(t, append([]string{"run", "--explain", "7"}, small...)...); !strings.Contains(table, "│   7 │") {
 		t.Errorf("table:\n%s", table)
 	}
-	refuse(t, `--rows (2000) must be 0 to 1999 of table generated`, append([]string{"explain", "--rows", "2000"}, small...)...)
+	refuse(t, `--explain (2000) must be 0 to 1999 of table generated`, append([]string{"run", "--explain", "2000"}, small...)...)
 	for _, bad := range []string{"x", "5-3", "", "1,,2", "1-"} {
-		if _, _, status := cachebench(t, "explain", "--rows="+bad); status != 1 {
-			t.Errorf("--rows=%s: status %d", bad, status)
+		if _, _, status := cachebench(t, "run", "--explain="+bad); status != 1 {
+			t.Errorf("--explain=%s: status %d", bad, status)
 		}
 	}
-	refuse(t, `--rows ("0-10000") must be at most 10000 rows in all`, "explain", "--rows", "0-10000")
+	refuse(t, `--explain ("0-10000") must be at most 10000 rows in all`, "run", "--explain", "0-10000")
 }

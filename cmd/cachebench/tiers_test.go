@@ -48,7 +48,7 @@ func packedFeatures(t *testing.T, rows int) (dir, file string) {
 // tiersOf runs batches on a table of pages and checks what must hold of every result.
 func tiersOf(t *testing.T, memory int64, flags ...string) *experiment.Result {
 	t.Helper()
-	args := append([]string{"run", "--json", "--verify", "--batches", "6", "--warmup-batches", "4", "--batch-size", "32", "--budget", "256KiB"}, flags...)
+	args := append([]string{"run", "--json", "--verify", "--batches", "6", "--train-batches", "4", "--batch-size", "32", "--budget", "256KiB"}, flags...)
 	res := decode[experiment.Result](t, succeed(t, args...))
 	tiers, q := res.Tiers, res.Results
 	switch {
@@ -69,12 +69,12 @@ func TestRun_OfPages(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
 	const memory = 1 << 20
 	of := tiersOf(t, memory, "--features", dir, "--host-memory", "1MiB")
-	plain := decode[experiment.Result](t, succeed(t, "run", "--json", "--batches", "6", "--warmup-batches", "4", "--batch-size", "32", "--budget", "256KiB", "--features", file, "--codec", of.Cache.Codec))
+	plain := decode[experiment.Result](t, succeed(t, "run", "--json", "--batches", "6", "--train-batches", "4", "--batch-size", "32", "--budget", "256KiB", "--features", file, "--codec", of.Cache.Codec))
 	if of.Results.Lookups != plain.Results.Lookups || of.Table.Rows != plain.Table.Rows || of.Table.RowBytes != 256 {
 		t.Errorf("of pages %+v, of the file %+v", of.Table, plain.Table)
 	}
 	where, lengths, compressed := map[string]int{}, map[int]bool{}, false
-	for _, e := range decode[[]experiment.Explained](t, succeed(t, "explain", "--json", "--rows", "0-2999,10000-16999", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")) {
+	for _, e := range decode[[]experiment.Explained](t, succeed(t, "run", "--json", "--explain", "0-2999,10000-16999", "--batches", "2", "--train-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")) {
 		where[e.Where]++
 		if e.Since == nil {
 			t.Fatalf("%+v", e)
@@ -87,14 +87,14 @@ func TestRun_OfPages(t *testing.T) {
 	if len(lengths) < 5 || lengths[0] || !compressed {
 		t.Errorf("rows in pages have lengths %v", lengths)
 	}
-	if text := succeed(t, "explain", "--rows", "0,19999", "--batches", "1", "--warmup-batches", "1", "--batch-size", "4", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB"); !strings.Contains(strings.ToUpper(text), " SINCE ") ||
+	if text := succeed(t, "run", "--explain", "0,19999", "--batches", "1", "--train-batches", "1", "--batch-size", "4", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB"); !strings.Contains(strings.ToUpper(text), " SINCE ") ||
 		!regexp.MustCompile(`\d\d:\d\d:\d\d`).MatchString(text) || !strings.Contains(text, "never cached") {
 		t.Errorf("%s", text)
 	}
 	if where["slab"] == 0 || where["host"] == 0 || where["pages"] == 0 || len(where) != 3 {
 		t.Errorf("rows lie in %v", where)
 	}
-	text := succeed(t, "run", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")
+	text := succeed(t, "run", "--batches", "2", "--train-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")
 	if !strings.Contains(text, "\nhost tier ") || !strings.Contains(text, "\npages ") || strings.Contains(text, "uncompressed") || strings.Contains(text, "verdict") {
 		t.Errorf("a table in pages is compared with nothing:\n%s", text)
 	}
@@ -115,7 +115,7 @@ func TestRun_OfPages(t *testing.T) {
 // TestTables_OfPages: of several tables each one in pages has its tiers, and none is compared with an uncompressed cache, which would need all rows in memory.
 func TestTables_OfPages(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
-	flags := []string{"run", "--features", dir + "," + file, "--host-memory", "7MiB", "--budget", "256KiB", "--batches", "4", "--warmup-batches", "4", "--batch-size", "500", "--verify"}
+	flags := []string{"run", "--features", dir + "," + file, "--host-memory", "7MiB", "--budget", "256KiB", "--batches", "4", "--train-batches", "4", "--batch-size", "500", "--verify"}
 	res := decode[experiment.TablesResult](t, succeed(t, append(flags, "--json", "--prefetch", "2")...))
 	tiers := res.Tables[0].Tiers
 	if tiers == nil || tiers.Cold.RowsRead == 0 || tiers.Prefetch.PrefetchedRows == 0 || tiers.Host.HostRows == 0 || res.Tables[1].Tiers != nil || res.Mismatches != 0 || res.VerifiedRows != res.Total.Lookups || res.Total.Uncompressed.Lookups != 0 {
@@ -139,7 +139,7 @@ func leastMemory(t *testing.T, dir, file string) {
 	t.Helper()
 	least := func(args ...string) int64 {
 		t.Helper()
-		_, stderr, _ := cachebench(t, append(args, "--batches", "1", "--warmup-batches", "1", "--host-memory", "64KiB")...)
+		_, stderr, _ := cachebench(t, append(args, "--batches", "1", "--train-batches", "1", "--host-memory", "64KiB")...)
 		m := regexp.MustCompile(`\(65536 B\) must be at least (\d+) B`).FindStringSubmatch(stderr)
 		if m == nil {
 			t.Fatalf("%v: %q", args, stderr)
@@ -148,7 +148,7 @@ func leastMemory(t *testing.T, dir, file string) {
 		return n
 	}
 	n := least("run", "--features", dir)
-	succeed(t, "run", "--features", dir, "--host-memory", strconv.FormatInt(n, 10), "--batches", "1", "--warmup-batches", "1", "--batch-size", "4")
+	succeed(t, "run", "--features", dir, "--host-memory", strconv.FormatInt(n, 10), "--batches", "1", "--train-batches", "1", "--batch-size", "4")
 	refuseWith(t, "must be at least "+strconv.FormatInt(n, 10)+" B", "run", "--features", dir, "--host-memory", strconv.FormatInt(n-1, 10), "--batches", "1")
 	if p := least("plan", "--features", file, "--policy", "static-freq", "--codec", "none"); p < n-100 || p > n+100 { // of other pages
 		t.Errorf("run needs %d bytes, plan %d", n, p)
@@ -214,7 +214,7 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	damage(t, filepath.Join(dir, "g1", "pages-00000"))
 	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 	behind := tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
-	text := succeed(t, "run", "--features", dir, "--cold", url, "--host-memory", "1MiB", "--budget", "256KiB", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32")
+	text := succeed(t, "run", "--features", dir, "--cold", url, "--host-memory", "1MiB", "--budget", "256KiB", "--batches", "2", "--train-batches", "2", "--batch-size", "32")
 	if !strings.Contains(text, "\nfailed     files "+dir+": missing or damaged when ") {
 		t.Errorf("the damaged page is not named:\n%s", text)
 	}
@@ -247,7 +247,7 @@ func TestGPU_RunTiers(t *testing.T) {
 // TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.
 func TestPlan_Tiers(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
-	workload := []string{"--json", "--batches", "24", "--warmup-batches", "8", "--batch-size", "32"}
+	workload := []string{"--json", "--batches", "24", "--train-batches", "8", "--batch-size", "32"}
 	plan := func(flags ...string) *experiment.Plan {
 		t.Helper()
 		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--features", file, "--policy", "static-freq", "--target-hit", "25%"}, workload, flags)...))
@@ -287,7 +287,7 @@ func TestPlan_Tiers(t *testing.T) {
 	if len(asked.Tiers) != 4 || asked.Tiers[0].ColdRatio <= asked.Tiers[2].ColdRatio || asked.Tiers[3].BytesRead != 0 || asked.LeastHost == nil || *asked.LeastHost != *p.LeastHost {
 		t.Errorf("%+v, %+v; least %+v", asked.Tiers, asked.LeastHost, p.LeastHost)
 	}
-	refuseWith(t, "--host-memory (4096 B) must be at least 2", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
+	refuseWith(t, "--host-memory (4096 B) must be at least 2", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--train-batches", "1")
 	for _, rate := range []string{"3", "3/s", "0GB/s", ""} {
 		refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", rate)
 	}
@@ -302,7 +302,7 @@ func TestPlan_Pages(t *testing.T) {
 	plan := func(features string, flags ...string) *experiment.PlanResult {
 		t.Helper()
 		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{
-			"plan", "--json", "--features", features, "--policy", "static-freq", "--target-hit", "25%", "--host-memory", "1MiB", "--cold-reads-per-second", "50000", "--batches", "24", "--warmup-batches", "8", "--batch-size", "32",
+			"plan", "--json", "--features", features, "--policy", "static-freq", "--target-hit", "25%", "--host-memory", "1MiB", "--cold-reads-per-second", "50000", "--batches", "24", "--train-batches", "8", "--batch-size", "32",
 		}, flags)...))
 		return &res
 	}
@@ -328,7 +328,7 @@ func TestPlan_Pages(t *testing.T) {
 	for want, flags := range map[string][]string{
 		"--codec (ndzip) must be": {"--codec", "ndzip"}, "--page and --order mean nothing for table": {"--page", "4KiB"},
 	} {
-		refuseWith(t, want, slices.Concat([]string{"plan", "--features", dir, "--host-memory", "1MiB", "--batches", "2", "--warmup-batches", "1"}, flags)...)
+		refuseWith(t, want, slices.Concat([]string{"plan", "--features", dir, "--host-memory", "1MiB", "--batches", "2", "--train-batches", "1"}, flags)...)
 	}
 	for _, flags := range []string{"--page 4KiB", "--order frequency", "--cold-latency 1ms", "--cold-reads-per-second 5"} {
 		refuseWith(t, strings.Fields(flags)[0]+" needs --host-memory or --rows-per-second", append([]string{"plan", "--vertices", "100"}, strings.Fields(flags)...)...)
@@ -361,11 +361,11 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	dir, file := packedFeatures(t, 6000)
 	rows := []int64{0, 7, 5999}
-	succeed(t, "merge", dir)
+	succeed(t, "pack", "merge", dir)
 	if _, err := os.Stat(delta.Folder(dir)); err == nil {
 		t.Error("merging nothing makes a log")
 	}
-	refuse(t, "--log (nowhere) must be the folder of the table's updates, and there is none", "merge", dir, "--log", "nowhere")
+	refuse(t, "--log (nowhere) must be the folder of the table's updates, and there is none", "pack", "merge", dir, "--log", "nowhere")
 	updatePages(t, dir, rows, 0x41)
 	before, err := pages.ReadManifest(dir)
 	if err != nil {
@@ -375,7 +375,7 @@ func TestMerge(t *testing.T) {
 	ids := write(t, "ids", idLines(slices.Concat(slices.Repeat([]int{0, 7, 5999, 8}, 50), rand.New(rand.NewPCG(1, 1)).Perm(6000))))
 	run := func() *experiment.Result {
 		t.Helper()
-		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--verify", "--ids", ids, "--batch-size", "500", "--warmup-batches", "0", "--prefetch", "2", "--budget", "64KiB", "--features", dir, "--host-memory", "512KiB"))
+		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--verify", "--ids", ids, "--batch-size", "500", "--train-batches", "0", "--prefetch", "2", "--budget", "64KiB", "--features", dir, "--host-memory", "512KiB"))
 		if res.Mismatches != 0 || res.VerifiedRows != res.Results.Lookups || res.Tiers.Cold.RowsRead == 0 || res.Tiers.Prefetch.PrefetchedRows == 0 || len(res.Tiers.Cold.Stores) != 1 {
 			t.Errorf("%d of %d rows are wrong: %+v", res.Mismatches, res.VerifiedRows, res.Tiers)
 		}
@@ -395,34 +395,34 @@ func TestMerge(t *testing.T) {
 	if x := bytes.Repeat([]byte{0x41}, 256); !bytes.Equal(got[:256], x) || !bytes.Equal(got[512:], bytes.Repeat(x, 2)) || !bytes.Equal(got[256:512], old[8*256:][:256]) {
 		t.Error("the updated rows are not read")
 	}
-	v := decode[experiment.VerifiedPages](t, succeed(t, "verify", dir, "--json"))
+	v := decode[experiment.VerifiedPages](t, succeed(t, "pack", "verify", dir, "--json"))
 	if v.UpdatedRows != 3 || v.Generation != before.Generation {
 		t.Errorf("%+v", v)
 	}
-	if text := succeed(t, "verify", dir); !strings.Contains(text, "3 updated rows that are not in the pages yet") {
+	if text := succeed(t, "pack", "verify", dir); !strings.Contains(text, "3 updated rows that are not in the pages yet") {
 		t.Errorf("%s", text)
 	}
 	out := filepath.Join(t.TempDir(), "o.npy")
-	refuse(t, dir+" has 3 updated rows in its log that are not in its pages: cachebench merge "+dir, "unpack", dir, "--out", out)
-	refuse(t, dir+" has 3 updated rows in its log that are not in its pages: cachebench merge "+dir, "pack", dir, "--out", filepath.Join(t.TempDir(), "copy"))
-	m := decode[experiment.MergedPages](t, succeed(t, "merge", dir, "--json"))
+	refuse(t, dir+" has 3 updated rows in its log that are not in its pages: cachebench pack merge "+dir, "pack", "unpack", dir, "--out", out)
+	refuse(t, dir+" has 3 updated rows in its log that are not in its pages: cachebench pack merge "+dir, "pack", dir, "--out", filepath.Join(t.TempDir(), "copy"))
+	m := decode[experiment.MergedPages](t, succeed(t, "pack", "merge", dir, "--json"))
 	if m.UpdatedRows != 3 || m.UpdateBytes != 3*256 || m.Generation != before.Generation+1 || m.PagesWritten == 0 || m.BytesWritten == 0 {
 		t.Errorf("%+v", m)
 	}
-	if text := succeed(t, "merge", dir); !strings.Contains(text, "the log has no updated rows") {
+	if text := succeed(t, "pack", "merge", dir); !strings.Contains(text, "the log has no updated rows") {
 		t.Errorf("%s", text)
 	}
 	run()
 	for _, row := range rows {
 		copy(old[row*256:][:256], bytes.Repeat([]byte{0x41}, 256))
 	}
-	succeed(t, "verify", dir)
-	succeed(t, "unpack", dir, "--out", out)
+	succeed(t, "pack", "verify", dir)
+	succeed(t, "pack", "unpack", dir, "--out", out)
 	if !strings.HasSuffix(readFile(t, out), string(old)) {
 		t.Error("other rows are unpacked")
 	}
-	refuseWith(t, "--log must name", "merge", "redis://127.0.0.1:1/x")
-	refuseWith(t, "no such file", "merge", filepath.Join(dir, "none"))
+	refuseWith(t, "--log must name", "pack", "merge", "redis://127.0.0.1:1/x")
+	refuseWith(t, "no such file", "pack", "merge", filepath.Join(dir, "none"))
 	refuseWith(t, "--prefetch (-1)", "run", "--features", dir, "--prefetch", "-1")
 }
 
@@ -436,12 +436,12 @@ func TestMerge_Cluster(t *testing.T) {
 	succeed(t, "pack", dir, "--out", url)
 	updatePages(t, dir, []int64{3, 1999}, 0x42)
 	folder := delta.Folder(dir)
-	m := decode[experiment.MergedPages](t, succeed(t, "merge", url, "--log", folder, "--json"))
+	m := decode[experiment.MergedPages](t, succeed(t, "pack", "merge", url, "--log", folder, "--json"))
 	if m.UpdatedRows != 2 || m.Generation != 2 {
 		t.Errorf("%+v", m)
 	}
 	out := filepath.Join(t.TempDir(), "o.npy")
-	succeed(t, "unpack", url, "--out", out)
+	succeed(t, "pack", "unpack", url, "--out", out)
 	want := []byte(readFile(t, file))
 	want = want[len(want)-2000*256:]
 	for _, row := range []int{3, 1999} {
@@ -455,7 +455,7 @@ func TestMerge_Cluster(t *testing.T) {
 	}
 	// The directory now differs from the cluster, and says how to bring it up.
 	updatePages(t, dir, []int64{4}, 0x43)
-	succeed(t, "merge", dir)
+	succeed(t, "pack", "merge", dir)
 	refuseWith(t, "cachebench pack "+dir+" --out "+url+" brings it up to the directory", "run", "--features", dir, "--cold", url, "--host-memory", "512KiB")
 	succeed(t, "pack", dir, "--out", url)
 	tiersOf(t, 96<<10, "--features", dir, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB")
@@ -474,7 +474,7 @@ func TestMerge_ClusterWithMovingSlots(t *testing.T) {
 	c.BeginMove(slot, c.Nodes[0], c.Nodes[1])
 	var merging sync.WaitGroup
 	merging.Go(func() {
-		if stdout, stderr, status := cachebench(t, "merge", url, "--log", delta.Folder(dir), "--json"); status != 0 || !strings.Contains(stdout, `"updated_rows": 2`) {
+		if stdout, stderr, status := cachebench(t, "pack", "merge", url, "--log", delta.Folder(dir), "--json"); status != 0 || !strings.Contains(stdout, `"updated_rows": 2`) {
 			t.Errorf("status %d, %s, %s", status, stdout, stderr)
 		}
 	})

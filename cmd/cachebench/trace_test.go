@@ -24,7 +24,7 @@ func TestCapture_EqualsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	tct, ids := filepath.Join(dir, "c.tct.zst"), filepath.Join(dir, "c.oracleGeneral")
-	res := decode[experiment.Result](t, succeed(t, append([]string{"capture", "--out", tct, "--json"}, small...)...))
+	res := decode[experiment.Result](t, succeed(t, append([]string{"run", "--capture", tct, "--json"}, small...)...))
 	info := traceInfo(t, tct)
 	if info.Hits != res.Results.Hits || info.Misses != res.Results.Misses || info.Requests != res.Workload.IDs || info.Hits == 0 || info.Misses == 0 {
 		t.Errorf("trace of %d requests, %d hits, %d misses; the run had %+v", info.Requests, info.Hits, info.Misses, res.Results)
@@ -169,7 +169,6 @@ func TestTrace_BadInput(t *testing.T) {
 	} {
 		refuse(t, c.want, append([]string{"trace"}, c.args...)...)
 	}
-	refuse(t, `required flag(s) "out" not set`, "capture")
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}

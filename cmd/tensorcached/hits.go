@@ -28,10 +28,10 @@ func planHits(ctx context.Context, c *daemon.Config, ids string) (*experiment.Pl
 		if t.File == "" || t.Capacity > 0 || t.Place.Cold != "" {
 			return nil, fmt.Errorf("--ids: table (%s) must be a file, without capacity= or cold=", cmp.Or(t.File, t.Name))
 		}
-		if resident := p.Layout != ""; len(files) > 0 && t.Resident != resident || t.DType != c.Tables[0].DType {
+		if resident := p.Slots != ""; len(files) > 0 && t.Resident != resident || t.DType != c.Tables[0].DType {
 			return nil, fmt.Errorf("--ids: tables must be all resident or none, and of one dtype=")
 		} else if t.Resident {
-			p.Layout = experiment.BuddyLayout
+			p.Slots = experiment.AutoSlots
 		}
 		files = append(files, t.File)
 		codecs[cmp.Or(t.Codec, c.Codec)] = true
@@ -46,7 +46,7 @@ func planHits(ctx context.Context, c *daemon.Config, ids string) (*experiment.Pl
 	if p.Link = c.Link; c.Link == "" && c.OnProcessors() {
 		p.Link = "none"
 	}
-	if p.Layout == "" {
+	if p.Slots == "" {
 		p.Serve, p.Cold = true, c.Cold
 		if c.RefreshInterval > 0 {
 			p.RefreshBatches = refreshBatches

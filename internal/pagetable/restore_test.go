@@ -82,7 +82,7 @@ func TestOpen_DirectoryMergedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	one = open(t, Place{Path: dir}) // cachebench merge
+	one = open(t, Place{Path: dir}) // cachebench pack merge
 	if err := one.MergeUpdates(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

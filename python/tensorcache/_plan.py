@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ._sources import Description
     from .table import Table
 
+# Names of flags until this release, which the library takes still.
+_RENAMED = {"warmup_batches": "train_batches", "layout": "resident", "target": "resident", "overflow": "max_overflow"}
+
 _PIECE = 64 << 20  # bytes of a table that are written to a temporary file at a time
 
 
@@ -30,6 +34,8 @@ def run(command: str, config: dict[str, Any]) -> dict[str, Any]:
 
     The library works in a thread of its own, so that Ctrl-C ends the wait for it. The work itself then goes on to its end.
     """
+    for old in _RENAMED.keys() & config.keys():
+        warnings.warn(f"tensorcache: {old} is {_RENAMED[old]} now; the old name goes with the next release", FutureWarning, stacklevel=4)
     lib = library()
     function = {"plan": lib.tc_plan_json, "bench": lib.tc_bench_json}[command]
     given = json.dumps({key: value for key, value in config.items() if value is not None}).encode()
@@ -79,10 +85,9 @@ def opening(tables: list[Description], arguments: dict[str, Any], residents: dic
             own["serve"] = True
         if (resident := residents[name]) is not None and resident is not False:
             own = {key: own.get(key) for key in ("codec", "dtype", "policy", "seed", "host_tier", "workers", "learn")}
-            own["layout"] = "buddy"
             if not isinstance(resident, Resident):
                 resident = Resident() if resident is True else Resident(int(resident))
-            own["target"], own["overflow"] = str(resident.target), resident.max_overflow
+            own["resident"], own["max_overflow"] = str(resident.target), resident.max_overflow
         found[name] = own
     return found
 
@@ -100,7 +105,7 @@ def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gp
     """``Table.plan`` and ``Cache.plan``: a plan of tables that share their memory."""
     cache = tables[0].cache
     openings = [cache._opening.get(table.name, {}) for table in tables]
-    if len({(str(own.get("codec")), str(own.get("layout"))) for own in openings}) > 1:
+    if len({(str(own.get("codec")), own.get("resident") is not None) for own in openings}) > 1:
         raise ArgumentError("tensorcache: a plan of several tables needs one codec, and all resident or none")
     if len({bool(own.get("serve")) for own in openings}) > 1:
         raise ArgumentError("tensorcache: a plan of several tables needs training batches of all of them, or of none")

@@ -34,7 +34,7 @@ def files(rows: Array, tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_plan(files: tuple[Path, Path, Path]) -> None:
     features, graph, _ = files
-    options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--warmup-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
+    options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--train-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
     done = command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB")
     assert done.returncode == 0, done.stderr
     assert "in all" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and " gives 5" in done.stdout.splitlines()[0] and "resident" in done.stdout, done.stdout
@@ -44,6 +44,15 @@ def test_plan(files: tuple[Path, Path, Path]) -> None:
     done = command("plan", features, *options, "--target-hit", "50%", "--json")
     found = json.loads(done.stdout)
     assert {plan["codec"] for plan in found["plans"]} == {"none", "ibp4"} and all(plan["budget_bytes"] > 0 for plan in found["plans"])
+
+
+def test_earlier_names_of_flags(files: tuple[Path, Path, Path]) -> None:
+    features, _, ids = files
+    done = command("bench", features, "--ids", ids, "--warmup-batches", 2, "--layout", "buddy", "--target", 96, "--codec", "none", "--budget", "64MiB", "--json")
+    found = json.loads(done.stdout)
+    assert found["workload"]["training_batches"] == 2 and found["resident"]["target_bytes"] == 96, found
+    for old, now in ("warmup_batches", "train_batches"), ("layout", "resident"), ("target", "resident"):
+        assert f"{old} is {now} now; the old name goes with the next release" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -59,7 +59,7 @@ func decode(t *testing.T, s string) (r experiment.Result) {
 }
 
 // small are the flags of a generated run that takes no time.
-var small = []string{"--vertices", "2000", "--batches", "6", "--warmup-batches", "4", "--batch-size", "16", "--codec", "ibp4"}
+var small = []string{"--vertices", "2000", "--batches", "6", "--train-batches", "4", "--batch-size", "16", "--codec", "ibp4"}
 
 // observed runs the command with variables of the environment added, which must succeed.
 func observed(t *testing.T, env []string, args ...string) (stdout, stderr string) {
@@ -75,7 +75,7 @@ func observed(t *testing.T, env []string, args ...string) (stdout, stderr string
 }
 
 // online are the flags of a small run in which rows are evicted.
-var online = append([]string{"run", "--json", "--cold", "--drift", "4", "--refresh-batches", "2"}, "--vertices", "2000", "--batches", "12", "--warmup-batches", "4", "--batch-size", "16", "--codec", "ibp4")
+var online = append([]string{"run", "--json", "--cold", "--drift", "4", "--refresh-batches", "2"}, "--vertices", "2000", "--batches", "12", "--train-batches", "4", "--batch-size", "16", "--codec", "ibp4")
 
 // TestTelemetry_Collector has a real Collector receive what runs say, and holds it against their results.
 func TestTelemetry_Collector(t *testing.T) {
@@ -264,7 +264,7 @@ func TestTelemetry_CollectorLinks(t *testing.T) {
 
 // TestTelemetry_Scrape scrapes a run under way.
 func TestTelemetry_Scrape(t *testing.T) {
-	cmd := command(t, "run", "--json", "--metrics-addr", ":0", "--vertices", "20000", "--batches", "150", "--warmup-batches", "2", "--codec", "ibp4")
+	cmd := command(t, "run", "--json", "--metrics-addr", ":0", "--vertices", "20000", "--batches", "150", "--train-batches", "2", "--codec", "ibp4")
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// TestRenamed_Commands: a command by its earlier name does what it did, with a notice on standard error, and --help does not list it.
+func TestRenamed_Commands(t *testing.T) {
+	t.Parallel()
+	help, dir := succeed(t, "--help"), t.TempDir()
+	for _, c := range []struct{ args, notice, want string }{
+		{"explain --rows 7 --codec ibp4", "run --explain LIST", "│   7 │"},
+		{"capture --codec ibp4 --out " + dir + "/a.tct", "run --capture FILE", "hit rate"},
+		{"sweep " + dir + "/s --codec none,ibp4", "run --sweep DIR", "hits 9.9 %"},
+		{"compare " + dir + "/s " + dir + "/s", "report compare", "same"},
+		{"verify " + dir + "/p", "pack verify", "no fault"},
+		{"unpack " + dir + "/p --out " + dir + "/p.npy", "pack unpack", "p.npy"},
+		{"merge " + dir + "/p", "pack merge", "no updated rows"},
+	} {
+		name, rest, _ := strings.Cut(c.args, " ")
+		args := append([]string{name}, strings.Fields(rest)...)
+		if strings.HasPrefix(c.notice, "run") {
+			args = append(args, generated...)
+		}
+		if name == "verify" {
+			succeed(t, "pack", write(t, "f.npy", npyOf(t, dtype.Float32, smooth(1000*16), 1000, 16)), "--out", dir+"/p")
+		}
+		stdout, stderr, status := cachebench(t, args...)
+		if notice := `Command "` + name + `" is deprecated, it is cachebench ` + c.notice + " now; the old name goes with the next release\n"; status != 0 || !strings.HasPrefix(stderr, notice) || !strings.Contains(stdout, c.want) {
+			t.Errorf("%s: status %d, %q, stdout:\n%s", c.args, status, stderr, stdout)
+		}
+		if strings.Contains(help, "\n  "+name+" ") {
+			t.Errorf("--help lists %s", name)
+		}
+	}
+	if missing, _, status := cachebench(t, "capture"); status != 1 || missing != "" {
+		t.Error("capture without --out succeeded")
+	}
+	if status := func() int { _, _, status := cachebench(t, "sweep"); return status }(); status != 1 {
+		t.Error("sweep without a directory succeeded")
+	}
+}
+
+// TestRenamed_Flags: flags by their earlier names, given on the command line or in a config file.
+func TestRenamed_Flags(t *testing.T) {
+	t.Parallel()
+	const is = " now; the old name goes with the next release\n"
+	args := []string{"run", "--json", "--vertices", "2000", "--batches", "2", "--batch-size", "16", "--codec", "ibp4"}
+	stdout, stderr, status := cachebench(t, append(args, "--warmup-batches", "3", "--layout", "buddy", "--target", "512", "--overflow", "0.5")...)
+	for _, notice := range []string{"--warmup-batches is --train-batches", "--layout is --resident", "--target is --resident", "--overflow is --max-overflow"} {
+		if !strings.Contains(stderr, "cachebench: "+notice+is) {
+			t.Errorf("no notice %q: %q", notice, stderr)
+		}
+	}
+	if status != 0 {
+		t.Fatalf("status %d, %s", status, stderr)
+	}
+	if r := decode[experiment.Result](t, stdout); r.Workload.TrainingBatches != 3 || r.Resident == nil || r.Resident.TargetBytes != 512 {
+		t.Errorf("%+v %+v", r.Workload, r.Resident)
+	}
+	stdout, stderr, _ = cachebench(t, append(args, "--config", write(t, "c.json", []byte(`{"warmup_batches": 4}`)))...)
+	if r := decode[experiment.Result](t, stdout); stderr != "cachebench: --warmup-batches is --train-batches"+is || r.Workload.TrainingBatches != 4 {
+		t.Errorf("%q, %+v", stderr, r.Workload)
+	}
+}
