@@ -20,7 +20,7 @@ import (
 // grid is a sweep of 8 cells that takes no time.
 var grid = slices.Concat(generated, []string{"--policy", "freq,static-degree", "--codec", "none,ibp4", "--budget", "20%", "--seeds", "2"})
 
-// sweep runs `cachebench sweep` with the flags, which must succeed.
+// sweep runs run --sweep with the flags, which must succeed.
 func sweep(t *testing.T, dir string, flags []string) (stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, status := cachebench(t, slices.Concat([]string{"run", "--sweep", dir}, flags)...)
