@@ -200,7 +200,7 @@ func gatherAllocatesNothing(t *testing.T, codec cache.Codec) {
 	measure := func(how string) {
 		for what, gather := range map[string]func() error{
 			"Gather": func() error { return c.Gather(ctx, cache.Request{Rows: ids, Out: out}) },
-			"GatherDevice": func() error {
+			"Enqueue": func() error {
 				b, err := c.On(0).Enqueue(ctx, streamHandle(s), cache.Request{DeviceRows: batch.rows, DeviceOut: batch.out})
 				if err != nil {
 					return err

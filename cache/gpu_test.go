@@ -54,7 +54,7 @@ func (b *deviceBatch) read(t *testing.T) []byte {
 	return out
 }
 
-// TestEnqueue_OnHost runs GatherDevice on the host backend, where device memory is host memory, on every route.
+// TestEnqueue_OnHost runs Enqueue on the host backend, where device memory is host memory, on every route.
 func TestEnqueue_OnHost(t *testing.T) {
 	t.Run("together", testEnqueueOnHost)
 	defer cache.ServeApart()()
@@ -170,7 +170,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 	}
 }
 
-// TestGPU_ConcurrentStreams runs GatherDevice on several streams and goroutines at the same time as Gathers into Go memory, with several
+// TestGPU_ConcurrentStreams runs Enqueue on several streams and goroutines at the same time as Gathers into Go memory, with several
 // caches in the process.
 func TestGPU_ConcurrentStreams(t *testing.T) {
 	gpu := gputest.Open(t)

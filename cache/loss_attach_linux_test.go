@@ -115,7 +115,7 @@ func TestLoss_OfOwner(t *testing.T) {
 			}
 		}
 		if _, err := a.On(lost).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(ids)), DeviceOut: device.HostBuffer(make([]byte, rows*rowBytes))}); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), want) {
-			t.Fatalf("GatherDevice on the lost device: %v", err)
+			t.Fatalf("Enqueue on the lost device: %v", err)
 		}
 		stop.Store(true)
 		wg.Wait()

@@ -63,7 +63,7 @@ func TestLoss_OthersServeOn(t *testing.T) {
 						t.Fatalf("Gather on the lost device: %v", err)
 					}
 					if _, err := c.On(lost).Enqueue(ctx, 0, cache.Request{DeviceRows: device.HostBuffer(cache.AsBytes(ids)), DeviceOut: device.HostBuffer(make([]byte, rows*rowBytes))}); !errors.Is(err, cache.ErrDevice) {
-						t.Fatalf("GatherDevice on the lost device: %v", err)
+						t.Fatalf("Enqueue on the lost device: %v", err)
 					}
 					s := settled(t, c, lost)
 					if s.ChangeError != "" {

@@ -102,7 +102,7 @@ func (f *faults) held() (arrived chan struct{}, free func()) {
 	return arrived, sync.OnceFunc(func() { close(gate) })
 }
 
-// TestGPU_FromPages_StreamOrder: GatherDevice returns while its rows are not read yet, and what is enqueued behind it finds them, also when the caller's
+// TestGPU_FromPages_StreamOrder: Enqueue returns while its rows are not read yet, and what is enqueued behind it finds them, also when the caller's
 // context has ended meanwhile.
 func TestGPU_FromPages_StreamOrder(t *testing.T) {
 	var f faults

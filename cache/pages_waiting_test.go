@@ -143,7 +143,7 @@ func TestGPU_FromPages_WaitingBatchesHoldNothing(t *testing.T) {
 			t.Cleanup(s.Close)
 			mem := putBatch(t, gpu, rows, pagedRowBytes)
 			var batch *cache.Batch
-			within(t, "GatherDevice", async(func() (err error) {
+			within(t, "Enqueue", async(func() (err error) {
 				batch, err = b.On(0).Enqueue(ctx, streamHandle(s), cache.Request{Table: table, DeviceRows: mem.rows, DeviceOut: mem.out})
 				return err
 			}))
@@ -209,7 +209,7 @@ func TestFromPages_CloseUnderReaders(t *testing.T) {
 		},
 	}
 	if pagesBackend == cache.BackendHost { // TestGPU_FromPages_CloseBesideBatch is of streams
-		doors["GatherDevice"] = func() error {
+		doors["Enqueue"] = func() error {
 			return wait(c.On(0).Enqueue(ctx, 0, cache.Request{DeviceRows: bytesOf(absent[1:2]), DeviceOut: device.HostBuffer(one())}))
 		}
 		doors["GatherPooledDevice"] = func() error {

@@ -365,7 +365,7 @@ func (c *Cache) checkDevice(r *Request) error {
 func (c *Cache) enqueueCopy(ctx context.Context, d *read.Device, stream uintptr, r *Request) (*read.Batch, error) {
 	rows := read.RowNumbers{Buffer: r.DeviceRows, Int32: r.DeviceRows32}
 	o := c.watch.Gather(ctx, d.Index, r.Table, int(min(rows.Len(), read.MaxBatch)))
-	b, err := d.GatherDevice(ctx, stream, r.Table, rows, r.DeviceOut, r.Stride, o.Watcher(), o.Trace())
+	b, err := d.Enqueue(ctx, stream, r.Table, rows, r.DeviceOut, r.Stride, o.Watcher(), o.Trace())
 	if err != nil {
 		o.End(err)
 	}
@@ -380,7 +380,7 @@ func (c *Cache) enqueueParts(ctx context.Context, d *read.Device, stream uintptr
 		watched[i] = c.watch.Gather(ctx, d.Index, p.Table, p.Pool.Rows)
 		p.Watcher, p.Trace = watched[i].Watcher(), watched[i].Trace()
 	}
-	b, err := d.GatherParts(ctx, stream, parts)
+	b, err := d.EnqueueParts(ctx, stream, parts)
 	if err != nil {
 		for i := range watched {
 			watched[i].End(err)

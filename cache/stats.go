@@ -17,7 +17,7 @@ import (
 )
 
 // Stats has the content of a cache and counters since New. A Gather is counted when it returns, a batch of Enqueue once it has
-// finished. Tags say which fields are counters and metrics: docs/design.md, "Numbers".
+// finished. Tags say which fields are counters and metrics: docs/design.md, "Telemetry".
 type Stats struct {
 	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
 	// and the slabs' tail slack. PayloadBytes is the memory of the slots of cached rows, and ResidentBytes that of resident tables: slots, words, and

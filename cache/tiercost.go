@@ -112,7 +112,7 @@ func divideHost(memory int64, parts []*hostPart) {
 }
 
 // divideByTime gives the parts n further steps of step bytes in all, and returns how many it gave: fewer if all rows of all tables have room. What a part saves
-// grows in leaps, as it is known from a sample. So it is judged by the best that any further number of steps saves, a step, and gets as many.
+// grows in leaps, as it is known from a sample. So it is judged by the largest saving per step over any number of further steps, and gets as many steps.
 func divideByTime(step int64, n int, parts []*hostPart) (given int64) {
 	saved := make([][]float64, len(parts))
 	for i, p := range parts {

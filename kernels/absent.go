@@ -4,8 +4,6 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-
-	"github.com/tensorcache/tensorcache/slab"
 )
 
 // Absent collects the rows of one batch that miss and that the host tier does not hold either: where a table's tier holds a part of its rows, the
@@ -49,9 +47,4 @@ func (a *Ahead) use(row, offset int64) {
 	if atomic.LoadUint64(word)&bit != 0 && atomic.AndUint64(word, ^bit)&bit != 0 {
 		a.Used.Add(1)
 	}
-}
-
-// at returns the location of a packed row; it is not valid if the tier does not hold the row.
-func (h *HostRows) at(row int64) slab.Location {
-	return slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row]))
 }

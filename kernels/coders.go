@@ -40,13 +40,13 @@ type coder struct {
 	peers bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
-	// shifts says that pooled batches of tables the bits of whose chunks move by at most so many distances (Params[2]) have kernels of their own. Only with pairs.
+	// shifts: tables whose chunks need at most this many different shift distances (Params[2]) have pooled kernels of their own. Only with pairs.
 	shifts int
 	// floats is the sum of the lengths in bytes, 4, 2 and 1, of the floats whose rows pooled batches can have.
 	floats int
-	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
+	// fixed: tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
-	// leastDouble is what rows are decoded by two quads a lane from, in bytes; 0: leastDouble.
+	// leastDouble is the length in bytes of the shortest rows that are decoded with two quads a lane. 0 means the constant leastDouble.
 	leastDouble int
 }
 

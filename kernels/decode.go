@@ -3,7 +3,6 @@ package kernels
 import (
 	"sync/atomic"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -48,26 +47,6 @@ func (k *Decode) RunHost(w device.Workers) {
 		}
 	})
 	k.End.runHost(count)
-}
-
-// readSlot writes the row of the slot at l, and reports whether it decodes.
-func readSlot(c codec.Codec, slabs []device.Buffer, l slab.Location, row []byte) bool {
-	n := l.Stored(len(row))
-	got, ok := restore(c, row, slabs[l.Slab()].Bytes()[l.Offset():][:n], l.Compressed())
-	// No encoder keeps a row compressed that does not shrink.
-	return ok && got == n && (!l.Compressed() || n < len(row))
-}
-
-// restore writes a row from its stored bytes and returns how many of them it took.
-func restore(c codec.Codec, row, stored []byte, compressed bool) (n int, ok bool) {
-	if !compressed {
-		return copy(row, stored), true
-	}
-	if c == nil {
-		return 0, false
-	}
-	n, err := c.Decode(row, stored)
-	return n, err == nil
 }
 
 func (c *Counters) corrupt(position uint32) {

@@ -16,8 +16,8 @@
 // # Which operations there are
 //
 //   - Reading a batch: [Lookup] splits rows into hits and misses, [Decode] writes the hits, [Order] sorts the misses by
-//     host address, and [Fetch] writes the misses from the host tier. [Find] is Lookup and Decode in one launch, and
-//     [Serve] is a whole batch in one, and [Replay] a whole batch in a captured graph. [ShareOpen] and [ShareFetch] fetch misses together with the host's processors.
+//     host address, and [Fetch] writes the misses from the host tier. [Find] is all of it for few misses, with Lookup and Decode in one launch where that
+//     pays. [Serve] is a whole batch in one launch, and [Replay] one in a captured graph. [ShareOpen] and [ShareFetch] fetch misses together with the host's processors.
 //   - Changing a cache: [Build], [Store] and [Scatter].
 //   - Loading a table: [Gather] copies a sample of its rows, [Planes], [Ones], [Grow] and [SampleBytes] train a codec on it,
 //     and [Encode] applies the codec to the table. Benchmarks take Gather as the copy without a cache.

@@ -17,7 +17,7 @@ type Fetch struct {
 	Codec            Codec
 	// Out receives row i of the batch at i × Tier.RowBytes.
 	Out device.Buffer
-	// Begun, if not nil, is recorded when the reading has begun. A kernel that waits for it does not take the multiprocessors before.
+	// Begun, if not nil, is recorded when the reading has begun. So a kernel that waits for it cannot occupy the multiprocessors first.
 	Begun device.Event
 	// End is how the batch ends, if this kernel is one of those that end it.
 	End Ending

@@ -6,6 +6,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // HostRows is a table's host tier as kernels see it.
@@ -31,6 +32,11 @@ type HostRows struct {
 }
 
 // offset returns where a row's stored bytes begin in Mem, 0 if the tier does not hold the row.
+// at returns the location of a packed row; it is not valid if the tier does not hold the row.
+func (h *HostRows) at(row int64) slab.Location {
+	return slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row]))
+}
+
 func (h *HostRows) offset(row int64) int64 {
 	if h.Stride != 0 {
 		return row * h.Stride
@@ -75,6 +81,26 @@ func (h *HostRows) read(c codec.Codec, row int64, to []byte) (n int, ok bool) {
 	stored := h.Mem.Bytes()[l.Offset():][:l.Stored(h.RowBytes)]
 	n, ok = restore(c, to, stored, l.Compressed())
 	return n, ok && n == len(stored)
+}
+
+// readSlot writes the row of the slot at l, and reports whether it decodes.
+func readSlot(c codec.Codec, slabs []device.Buffer, l slab.Location, row []byte) bool {
+	n := l.Stored(len(row))
+	got, ok := restore(c, row, slabs[l.Slab()].Bytes()[l.Offset():][:n], l.Compressed())
+	// No encoder keeps a row compressed that does not shrink.
+	return ok && got == n && (!l.Compressed() || n < len(row))
+}
+
+// restore writes a row from its stored bytes and returns how many of them it took.
+func restore(c codec.Codec, row, stored []byte, compressed bool) (n int, ok bool) {
+	if !compressed {
+		return copy(row, stored), true
+	}
+	if c == nil {
+		return 0, false
+	}
+	n, err := c.Decode(row, stored)
+	return n, err == nil
 }
 
 func (h *HostRows) args() abi.HostTier {

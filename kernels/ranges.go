@@ -37,7 +37,7 @@ func (r *Range) OverflowOf(local int64, rowBytes int) int64 {
 }
 
 // Ranges are the ranges of a resident table by number. Batches may read them while they change, under these rules: a number is set when no word names
-// it, at least two epochs before a word names it again; a word names a second range only after an epoch since Use(-1).
+// it, at least two epochs before a word names it again; a word names a second range only an epoch after Use(-1), which says that words must be read.
 type Ranges struct {
 	all [buddy.MaxRanges]atomic.Pointer[Range]
 	use atomic.Pointer[rangeUse]

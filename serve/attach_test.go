@@ -365,7 +365,7 @@ func TestAttach_Waits(t *testing.T) {
 	}
 }
 
-// TestAttach_Forgotten: a batch of GatherDevice that the client never asks about holds nothing back once it has finished.
+// TestAttach_Forgotten: a batch of Enqueue that the client never asks about holds nothing back once it has finished.
 func TestAttach_Forgotten(t *testing.T) {
 	c := open(t, 10_000, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
 	a := attach(t, listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond}), cache.AttachOptions{})

@@ -18,7 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/serve"
 )
 
-// rates has the rows per second of GatherDevice for batches of hits, of half hits, and of misses.
+// rates has the rows per second of Enqueue for batches of hits, of half hits, and of misses.
 type rates [3]float64
 
 // kinds are what the batches of rates have.

@@ -40,7 +40,7 @@ type costKey struct {
 	RowBytes   int     `json:"row_bytes"`
 	DType      string  `json:"dtype"`
 	Tier       string  `json:"tier"`
-	Planted    bool    `json:"planted,omitempty"` // misses were measured on probe rows; the name is that of older versions
+	Probes     bool    `json:"planted,omitempty"` // misses were measured on probe rows; the name is that of older versions
 	BatchClass int     `json:"batch_class"`
 	Threads    int     `json:"threads"` // host threads that share misses, 0 for none
 	Processors int     `json:"processors"`
@@ -163,7 +163,7 @@ func (m *measuring) key(of dtype.Type, mode Mode) costKey {
 	info := m.d.Info()
 	k := costKey{
 		GPU: info.Name, Link: info.HostLink, TableClass: bits.Len64(uint64(m.rows) * uint64(m.rowBytes)), RowBytes: m.rowBytes, DType: of.String(),
-		Tier: mode.String(), Planted: m.useProbes, BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
+		Tier: mode.String(), Probes: m.useProbes, BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
 	}
 	if m.o.Share != nil {
 		k.Threads = cmp.Or(m.o.Share.Threads, max(1, defaultShareThreads()))

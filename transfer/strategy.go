@@ -114,7 +114,7 @@ func (l *shareLearnt) compare() {
 func (l *shareLearnt) decide() {
 	c := &l.compared
 	enough := c.alone.n == shareCompared && c.shared.n == shareCompared
-	if !enough && l.batches < 8*shareCompared { // if many batches are enqueued, those between two others end unseen
+	if !enough && l.batches < 8*shareCompared { // in a long queue, many times are overwritten before they are read: then it ends with fewer
 		return
 	}
 	l.comparing, l.batches = false, 0

@@ -20,7 +20,8 @@ type cycleState struct {
 	by   *observe.Cause // the cycle under way
 	ranking
 	admitted []admitted // memory of admitRows
-	// fetched are rows that Partial host tiers do not hold, kept the bytes of those that have left slabs. demoted are rows whose slots in host tiers are to be freed.
+	// fetched has the stored rows that Partial host tiers do not hold; kept is how many bytes of them come from slabs
+	// that their rows have left. demoted are rows whose slots in host tiers are to be freed.
 	fetched map[uint64]fetched
 	kept    int64
 	demoted []demotedRow

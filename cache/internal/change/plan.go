@@ -181,7 +181,7 @@ func (b *planner) add(key uint64, l slab.Location) {
 	n := int(w.store.Space.Load().Smallest)
 	if cached {
 		n = w.store.SlotBytes(key, now.First)
-	} else if b.fits(targets, n, shared) != 0 { // else its length does not matter, and is in memory gone cold
+	} else if b.fits(targets, n, shared) != 0 { // if no slab has room, its length is not read: that would be a cache miss for nothing
 		var err error
 		if n, err = t.Tier.SlotBytes(row); err != nil {
 			return // a corrupt row is for Gather to report

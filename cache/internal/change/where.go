@@ -175,7 +175,7 @@ func (w *Writer) held() State {
 	}
 	if rows > 0 {
 		sum := rows*int64(w.now()) - w.mu.admittedAtSum
-		s.MeanAge = time.Duration(max(0, sum/rows)) * age
+		s.MeanAge = time.Duration(max(0, sum/rows)) * ageUnit
 	}
 	s.CopiedRows, s.Err = w.mu.index.copies.Rows.Load(), w.mu.err
 	return s

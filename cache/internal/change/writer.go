@@ -56,13 +56,13 @@ type Writer struct {
 		sync.Mutex
 		index  *index
 		retire retirement
-		// admittedAt is when the row at each map slot was admitted, in units of age since started. admittedAtSum is the sum over all
+		// admittedAt is when the row at each map slot was admitted, in units of ageUnit since started. admittedAtSum is the sum over all
 		// admitted rows.
 		admittedAt    []uint32
 		admittedAtSum int64
 
 		updated   map[uint64]*updatedRow // rows that are served from the overlay
-		residents residents              // rows of resident tables that are
+		residents residents              // rows of resident tables that are served from the overlay
 		// admitting is how many rows are being written to slabs, and conflicts which rows were updated or invalidated meanwhile.
 		admitting int
 		conflicts map[uint64]struct{}
@@ -326,14 +326,14 @@ func (w *Writer) fail(err error) error {
 	return w.failLocked(err)
 }
 
-// age is the unit of admittedAt. 32 bits hold 13 years.
-const age = 100 * time.Millisecond
+// ageUnit is the unit of admittedAt. 32 bits hold 13 years.
+const ageUnit = 100 * time.Millisecond
 
-func (w *Writer) now() uint32 { return uint32(time.Since(w.started) / age) }
+func (w *Writer) now() uint32 { return uint32(time.Since(w.started) / ageUnit) }
 
 // ageLocked returns how long the row at a map slot has been admitted.
 func (w *Writer) ageLocked(slot int64) time.Duration {
-	return time.Duration(w.now()-w.mu.admittedAt[slot]) * age
+	return time.Duration(w.now()-w.mu.admittedAt[slot]) * ageUnit
 }
 
 // admittedLocked counts a row that has been put in the index.

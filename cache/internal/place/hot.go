@@ -53,11 +53,11 @@ func NewHot(o HotOptions, devices int) *Hot {
 		h.mu.why = "one device"
 	case o.Mode == Replicate:
 		h.Bytes.Store(math.MaxInt64)
-		h.mu.why = "all rows are copied: Options.Placement"
+		h.mu.why = "all rows are copied: Options.Devices.Placement"
 	case o.Mode == Partition:
-		h.mu.why = "partitioned: Options.Placement"
+		h.mu.why = "partitioned: Options.Devices.Placement"
 	case o.Rates == placement.Rates{}:
-		h.mu.why = "partitioned: Options.Rates, by which copies are weighed, are not given"
+		h.mu.why = "partitioned: without Options.Devices.Rates it is not known whether copies pay"
 	}
 	return h
 }

@@ -43,7 +43,7 @@ func (s *Store) cost(table int) admission.Cost {
 }
 
 // Release notes that one word less names a slot, and returns whether it was the last one. reserved says whether the slot is to be counted in Slab.Reserved
-// until it is free: of a slot that is not in Shared, where it was moved.
+// until it is free. For a slot that is not in SharedSlots it is true if the row has moved.
 func (s *Store) Release(l slab.Location, moved bool) (last, reserved bool) {
 	shared, last, reserved := s.SharedSlots.Release(l)
 	return last, reserved || last && !shared && moved

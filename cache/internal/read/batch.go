@@ -14,7 +14,7 @@ import (
 // perThreadStream is CUDA's handle of the calling thread's default stream.
 const perThreadStream = 2
 
-// Batch is a batch that GatherDevice has enqueued or captured in a graph. It is safe for concurrent use.
+// Batch is a batch that Enqueue has enqueued or captured in a graph. It is safe for concurrent use.
 type Batch struct {
 	table, rows int
 	watcher     Watcher  // may be nil
@@ -30,10 +30,10 @@ type Batch struct {
 	}
 }
 
-// GatherDevice enqueues a batch on the caller's stream. The device must be able to address rows and out. Rows are
+// Enqueue enqueues a batch on the caller's stream. The device must be able to address rows and out. Rows are
 // written stride bytes apart; 0 means back to back. w, if not nil, is notified when the batch has ended, but not if
-// GatherDevice returns an error. trace, if not nil, records the batch.
-func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
+// Enqueue returns an error. trace, if not nil, records the batch.
+func (d *Device) Enqueue(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	if err := d.checkCopy(table, rows, out, stride); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (d *Device) gatherCopy(ctx context.Context, s device.Stream, capturing bool
 	return d.gather(ctx, s, r, planned, table, rows, out, w, trace)
 }
 
-// gatherOnHost is GatherDevice on the host backend for tables with absent rows and for rows that do not lie back to
+// gatherOnHost is Enqueue on the host backend for tables with absent rows and for rows that do not lie back to
 // back. The batch has ended when it returns.
 func (d *Device) gatherOnHost(ctx context.Context, s device.Stream, table int, rows RowNumbers, to device.Buffer, stride int64, w Watcher, trace *Trace) (*Batch, error) {
 	n := int(rows.Len())
@@ -336,7 +336,7 @@ func (d *Device) flight() []*Batch {
 	return slices.Clone(d.mu.flight)
 }
 
-// SettleFinished settles the batches of GatherDevice that have published their counters. It makes no driver call.
+// SettleFinished settles the batches of Enqueue that have published their counters. It makes no driver call.
 func (d *Device) SettleFinished() {
 	for i := 0; d.batches.Load() > 0; {
 		d.mu.Lock()
@@ -357,7 +357,7 @@ func (d *Device) SettleFinished() {
 	}
 }
 
-// SettleEnqueued settles batches of GatherDevice as they finish, until stop is closed. A client of a shared cache
+// SettleEnqueued settles batches of Enqueue as they finish, until stop is closed. A client of a shared cache
 // runs it: the owner learns from the client's board alone which batches run, and the caller may never wait for its
 // batch.
 func (d *Device) SettleEnqueued(stop <-chan struct{}) {

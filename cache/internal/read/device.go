@@ -55,7 +55,7 @@ type Device struct {
 		sync.Mutex
 		opened  int // lanes opened or being opened
 		scratch scratch
-		flight  []*Batch // batches of GatherDevice that are not settled
+		flight  []*Batch // batches of Enqueue that are not settled
 		unused  []Batch  // batches allocated in advance
 	}
 	stagings chan *staging // those that are free; nil stands for one that is not allocated yet
@@ -212,7 +212,7 @@ func (d *Device) PageLockedBytes() int64 {
 	return n
 }
 
-// Drain settles the batches of GatherDevice. It waits until all lanes are idle and no replay runs. REQUIRES: no other
+// Drain settles the batches of Enqueue. It waits until all lanes are idle and no replay runs. REQUIRES: no other
 // call is under way.
 func (d *Device) Drain() {
 	d.drainReplays()

@@ -140,7 +140,7 @@ func (d *Device) laneLimit() int {
 // acquire returns a lane for a batch of at most n rows, with the scratch memory that its route needs. It waits for both if
 // necessary.
 func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
-	// Callers of GatherDevice may never wait for their batches, which keep their lanes until they are settled.
+	// Callers of Enqueue may never wait for their batches, which keep their lanes until they are settled.
 	if d.batches.Load() > 0 {
 		d.SettleFinished()
 	}
@@ -248,7 +248,7 @@ func (d *Device) mayGrow(err error) bool {
 	return errors.Is(err, device.ErrOutOfMemory) && d.mu.opened > 0
 }
 
-// await waits until changed is closed, or until a batch of GatherDevice may have finished. It settles those that
+// await waits until changed is closed, or until a batch of Enqueue may have finished. It settles those that
 // have.
 func (d *Device) await(ctx context.Context, changed <-chan struct{}) error {
 	defer d.progress.done()

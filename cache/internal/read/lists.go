@@ -148,7 +148,7 @@ func (r *rounds) listed() (number uint32, n int) {
 
 // gaveUpOn says whether the GPU has given up waiting for the rows of a list, or of a later one.
 func (r *rounds) gaveUpOn(number uint32) bool {
-	later := uint32(1 << 6) // replays: each gives up after a timeout only, so more have not given up since
+	later := uint32(64) // for replays: fewer than this give up before the host looks, as each waits for the timeout first
 	if r.lists.lane != nil {
 		later = r.lists.last - number
 	}

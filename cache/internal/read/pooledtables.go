@@ -18,19 +18,19 @@ type Part struct {
 	Copy  bool         // rows are copied as they are; of Pool only Rows and Stride are used
 	Pool  reduce.Batch // CheckPooled has accepted it, unless Copy is set
 	Out   device.Buffer
-	// Watcher and Trace are as in GatherDevice. Both may be nil.
+	// Watcher and Trace are as in Enqueue. Both may be nil.
 	Watcher Watcher
 	Trace   *Trace
 }
 
-// GatherParts enqueues batches on the caller's stream. Pooled batches that fused accepts share a lane and an ending.
+// EnqueueParts enqueues batches on the caller's stream. Pooled batches that fused accepts share a lane and an ending.
 // They also share launches if their tables have the same kernel. The other batches are enqueued one after the other.
 // All arguments are checked before any batch is enqueued.
 //
-// The device or its memory may cause an error later. Then batches already enqueued have ended when GatherParts
+// The device or its memory may cause an error later. Then batches already enqueued have ended when EnqueueParts
 // returns. If they are in a graph, which the caller may still replay, they keep their memory until the graph is
 // destroyed. After an error no Watcher is notified.
-func (d *Device) GatherParts(ctx context.Context, stream uintptr, parts []Part) (*Batch, error) {
+func (d *Device) EnqueueParts(ctx context.Context, stream uintptr, parts []Part) (*Batch, error) {
 	for i := range parts {
 		p, err := &parts[i], error(nil)
 		if p.Copy {

@@ -25,7 +25,7 @@ const (
 	NumPoints
 )
 
-// Trace is the record of one batch. The caller of Gather or GatherDevice creates it, and reads the exported fields
+// Trace is the record of one batch. The caller of Gather or Enqueue creates it, and reads the exported fields
 // when the batch has ended.
 type Trace struct {
 	// MaxMisses is the largest length of Misses.
