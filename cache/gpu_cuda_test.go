@@ -180,7 +180,7 @@ func TestGPU_MemoryBeyondBudget(t *testing.T) {
 
 // TestGPU_GatherAllocatesNothing: a Gather allocates no Go memory, on any route, by codecs whose kernels for hits are chosen in different ways.
 func TestGPU_GatherAllocatesNothing(t *testing.T) {
-	for _, codec := range []cache.Codec{cache.CodecAuto, "ibp4", "ibpc", "zipnn"} {
+	for _, codec := range []cache.Codec{cache.CodecAuto, "ibp4", "ibpc", "zipnn"}[gputest.Few(0, 2):] {
 		t.Run(string(codec), func(t *testing.T) { gatherAllocatesNothing(t, codec) })
 	}
 }
@@ -361,7 +361,7 @@ func BenchmarkGather_BesideRefresh(b *testing.B) {
 func TestGPU_NewLoadsAllKernels(t *testing.T) {
 	gputest.Require(t)
 	const rows = 12_000
-	for _, codec := range []cache.Codec{"none", "ibp4", "rank", "zipnn", "sleek"} {
+	for _, codec := range []cache.Codec{"none", "rank", "zipnn", "sleek", "ibp4"}[gputest.Few(0, 3):] {
 		for _, rowBytes := range []int{64, 264} {
 			if testing.Short() && (rowBytes == 64) != (codec == "rank") {
 				continue

@@ -111,7 +111,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 	if testing.Short() {
 		lengths = []int{36, 401, 512}
 	}
-	for i := range 3 * len(lengths) {
+	for i := range gputest.Few(3, 1) * len(lengths) {
 		rowBytes := lengths[i%len(lengths)]
 		for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
 			t.Run(fmt.Sprintf("row=%d/%v/%d", rowBytes, mode, i/len(lengths)), func(t *testing.T) {
