@@ -488,12 +488,12 @@ func openSlow(n, workers int) []device.Device {
 }
 
 // TestCache_EqualsVersionedMap: while all other operations run, a Gather returns for each row a version that was current during the call.
-// The test runs 250,000 operations, or 80,000 with -short. TestLong_EqualsVersionedMap runs more.
+// The test runs 250,000 operations, or 40,000 with -short. TestLong_EqualsVersionedMap runs more.
 func TestCache_EqualsVersionedMap(t *testing.T) {
 	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
 	operations := int64(250_000)
 	if testing.Short() {
-		operations = 80_000
+		operations = 40_000
 	}
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {

@@ -161,9 +161,9 @@ func runPagesModel(t *testing.T, operations int64, rounds int) {
 }
 
 // TestPageFiles_EqualVersionedMap: of tables of page files a Gather returns for each row a version that was current during the call, in 250,000 operations or, with -short,
-// 100,000.
+// 50,000.
 func TestPageFiles_EqualVersionedMap(t *testing.T) {
-	runPagesModel(t, int64(gputest.Few(250_000, 100_000)), gputest.Few(6, 3))
+	runPagesModel(t, int64(gputest.Few(250_000, 50_000)), gputest.Few(6, 3))
 }
 
 // TestGPU_PageFilesEqualVersionedMap is TestPageFiles_EqualVersionedMap on a GPU, with a million operations.
