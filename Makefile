@@ -57,7 +57,14 @@ test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip whe
 CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./transfer ./bench/workload
 UNSAFE     = ./codec/... ./kernels
 # Tests that hold figures, or files, of one goroutine after the other, and take long under the race detector.
-NO_RACES   = ^Test(Resident_ReadsAsAnArray|New_AutoForetellsHits|Exclusive_HoldsWhatBothHold|Open_EveryFormat|Refresh_LearnsAsWellAsCounting|Refresh_EqualRows|SetBudget_GrowsBeyondTheFirst|Adopt_NoSecondCopy|Load_KeepsMeasurements|Load_GroupsOfFewRows|Load_FrequentContents|Pack_EqualRows|Refresh_AdmitsInSlices|New_EqualRowsTakeNoMemoryEach|New_ArchiveCRC|New_LongestAndShortestRows|Stats_Estimate|Open_DamagedPage|Misses_AddUp|Retarget_ReadsAsAnArray|Gather_PooledOneBag|Gather_PooledFloat8|Refresh_FragmentationIsBounded|Resident_ReadsInRanges|Refresh_SettlesDown|SetBudget_OversizeRows)$$
+ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBothHold Open_EveryFormat \
+	Refresh_LearnsAsWellAsCounting Refresh_EqualRows SetBudget_GrowsBeyondTheFirst Adopt_NoSecondCopy \
+	Load_KeepsMeasurements Load_GroupsOfFewRows Load_FrequentContents Pack_EqualRows Refresh_AdmitsInSlices \
+	New_EqualRowsTakeNoMemoryEach New_ArchiveCRC New_LongestAndShortestRows Stats_Estimate Open_DamagedPage \
+	Gather_PooledFloat8 Refresh_FragmentationIsBounded Resident_ReadsInRanges Refresh_SettlesDown \
+	SetBudget_OversizeRows
+empty     :=
+NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
 .PHONY: collector
 collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time

@@ -165,7 +165,8 @@ func (b *bounce) stream(gpu int, handle uintptr) (device.Stream, error) {
 
 // fit gives an area that nobody uses memory of at least that many bytes. The memory that it had, and that of other areas
 // that nobody uses, is freed, so that memory for long batches does not come on top of that for earlier ones. It is kept
-// while a batch of a table of pages may be under way: freeing page-locked memory waits for the GPU, and so for the pages.
+// while a batch of a table of pages whose row numbers passed here is under way: freeing page-locked memory waits for the
+// GPU, and so for the pages. Batches whose row numbers lie on the GPU are not known here, and may still hold this up.
 // REQUIRES: b.mu is locked.
 func (b *bounce) fit(a *area, bytes int64) (err error) {
 	grows := a.memory.Size() < bytes
@@ -191,7 +192,7 @@ func (b *bounce) fit(a *area, bytes int64) (err error) {
 	return err
 }
 
-// mayWait says whether a batch of a table of pages is under way.
+// mayWait says whether such a batch is under way.
 func (b *bounce) mayWait() bool {
 	return slices.ContainsFunc(b.areas, func(a area) bool { return a.paged && !a.idle() })
 }

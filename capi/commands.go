@@ -99,9 +99,11 @@ func (c *commandConfig) finish() (err error) {
 	if c.Warmup != nil {
 		c.TrainBatches = *c.Warmup
 	}
-	c.Config.Slots = c.Slots.String()
+	c.Config.Slots = cmp.Or(c.Slots.String(), c.Target.String())
 	if c.Layout == "buddy" {
-		c.Config.Slots = cmp.Or(c.Config.Slots, c.Target.String(), experiment.AutoSlots)
+		c.Config.Slots = cmp.Or(c.Config.Slots, experiment.AutoSlots)
+	} else if c.Layout == "cached" && c.Config.Slots != "" {
+		return argument("config_json: target (%s) and resident mean nothing with layout \"cached\"", c.Config.Slots)
 	} else if c.Layout != "" && c.Layout != "cached" {
 		return argument("config_json: layout (%q) must be left out: resident is \"auto\" or the bytes of a slot", c.Layout)
 	}

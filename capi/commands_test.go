@@ -12,10 +12,11 @@ import (
 // TestCommands_EarlierNames: keys of the release before are those of today.
 func TestCommands_EarlierNames(t *testing.T) {
 	for text, want := range map[string]experiment.Config{
-		`{"warmup_batches": 0}`:                              {},
-		`{"layout": "buddy"}`:                                {TrainBatches: 7, Resident: experiment.Resident{Slots: "auto"}},
+		`{"warmup_batches": 0}`: {},
+		`{"layout": "buddy"}`:   {TrainBatches: 7, Resident: experiment.Resident{Slots: "auto"}},
+		`{"target": 64}`:        {TrainBatches: 7, Resident: experiment.Resident{Slots: "64"}},
 		`{"layout": "buddy", "target": 64, "overflow": 0.1}`: {TrainBatches: 7, Resident: experiment.Resident{Slots: "64", MaxOverflow: 0.1}},
-		`{"resident": 64}`:                                   {TrainBatches: 7, Resident: experiment.Resident{Slots: "64"}},
+		`{"resident": 64}`: {TrainBatches: 7, Resident: experiment.Resident{Slots: "64"}},
 	} {
 		c := commandConfig{Config: experiment.Config{TrainBatches: 7}}
 		if err := errors.Join(decode(text, &c), c.finish()); err != nil || c.TrainBatches != want.TrainBatches || c.Resident != want.Resident {

@@ -11,7 +11,8 @@ cd "$(dirname "$0")"
 if [ "$clang" != list ]; then
 	build=$(mktemp -d)
 	trap 'rm -rf "$build"' EXIT
-	first=$((0x$(cut -c1-4 ptx/ptx.sha256) % share))
+	first=0
+	[ "$share" = 1 ] || first=$((0x$(cut -c1-4 ptx/ptx.sha256) % share))
 	./build.sh list | awk "NR % $share == $first" | xargs -L 1 -P "$(getconf _NPROCESSORS_ONLN)" sh -c '
 		clang=$1 build=$2 module=$3 source=$4
 		shift 4

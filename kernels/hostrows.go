@@ -31,12 +31,12 @@ type HostRows struct {
 	ReadAhead *Ahead
 }
 
-// offset returns where a row's stored bytes begin in Mem, 0 if the tier does not hold the row.
 // at returns the location of a packed row; it is not valid if the tier does not hold the row.
 func (h *HostRows) at(row int64) slab.Location {
 	return slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row]))
 }
 
+// offset returns where a row's stored bytes begin in Mem, 0 if the tier does not hold the row.
 func (h *HostRows) offset(row int64) int64 {
 	if h.Stride != 0 {
 		return row * h.Stride

@@ -83,7 +83,7 @@ func parsePage(b []byte, position int64, rowBytes int, scratch []byte) (parsedPa
 	case len(b) < pageHeader:
 		return fail("%d bytes must be at least %d", len(b), pageHeader)
 	case string(b[:4]) != pageMagic:
-		return fail("begins with %q, must with %q", b[:4], pageMagic)
+		return fail("begins with %q, must begin with %q", b[:4], pageMagic)
 	case b[4] != pageVersion:
 		return fail("version (%d) must be %d", b[4], pageVersion)
 	case int64(le.Uint32(b[24:])) != int64(len(b)-pageHeader):

@@ -141,7 +141,7 @@ func TestRun_AttachedRefuses(t *testing.T) {
 		{attach + "--features " + files[1] + "," + files[0], "b.npy (300 rows of 32 bytes, float32) must be as table " + files[0] + " of"},
 		{attach + "--capture x.tct", "a trace (x.tct) holds the accesses of one table, there are 2"},
 		{"run --attach unix:" + filepath.Join(t.TempDir(), "none"), "none): cache: no owner"},
-		{"run --attach=", "--attach must be unix:PATH"},
+		{"run --attach=", `--attach ("") must not be empty: leave it out`},
 		{"run --attach tcp:x", "tcp:x"},
 		{"run --explain 1 --attach " + address, "--attach means nothing with --explain"},
 	} {

@@ -53,7 +53,7 @@ func TestConfig_BadInput(t *testing.T) {
 		`{"batches": 1.5}`:              `config @: key "batches": --batches ("1.5") must be a whole number`,
 		`{"batches": true}`:             `config @: key "batches": --batches ("true") must be a whole number`,
 		`{"batches": [1]}`:              `config @: key "batches": value (1) must not be a list`,
-		`{"budget": ["1%", "2%"]}`:      `--budget ("1%,2%") must be a positive percentage of the table or a size such as 64MiB`,
+		`{"budget": ["1%", "2%"]}`:      `--budget ("1%,2%") must be one value: a grid of several is run --sweep DIR`,
 		`{"verify": "yes"}`:             `config @: key "verify": --verify ("yes") must be true or false`,
 		`{"fanouts": [1, "a"]}`:         `config @: key "fanouts": --fanouts ("1,a") must be whole numbers between commas`,
 		`{"batches": -1}`:               `--batches (-1) must not be negative`,

@@ -126,11 +126,12 @@ func backends() string {
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "cachebench",
-		Short:         "Study a GPU-resident compressed tensor cache on your data and access pattern",
-		Version:       fmt.Sprintf("%s, %s %s/%s, %s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:               "cachebench",
+		Short:             "Study a GPU-resident compressed tensor cache on your data and access pattern",
+		Version:           fmt.Sprintf("%s, %s %s/%s, %s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return refuseEmpty(cmd.Flags()) },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,14 +39,6 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
   cachebench pack features.tc --out redis://10.0.0.1:6379,10.0.0.2:6379/features`,
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := sizesGiven(cmd.Flags()); err != nil {
-				return err
-			}
-			for _, name := range []string{"name", "codec", "stage", "order", "graph", "ids", "scratch"} { // none would mean another thing, as with sizesGiven
-				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-					return fmt.Errorf(`--%s ("") must not be empty: leave it out`, name)
-				}
-			}
 			if cfg.Features == "" {
 				return errors.New("pack: the table must be given: pack FILE, or --features FILE")
 			}

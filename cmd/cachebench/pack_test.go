@@ -166,7 +166,7 @@ func TestPack_BadInput(t *testing.T) {
 		args []string
 	}{
 		{"npy: missing.npy: open: no such file or directory", []string{"pack", "missing.npy", "--out", out}},
-		{"--out () must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", ""}},
+		{`--out ("") must not be empty: leave it out`, []string{"pack", good, "--out", ""}},
 		{"--out (" + good + ") must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", good}},
 		{`required flag(s) "out" not set`, []string{"pack", good}},
 		{"pack: the table must be given: pack FILE, or --features FILE", []string{"pack", "--out", out}},
@@ -188,7 +188,7 @@ func TestPack_BadInput(t *testing.T) {
 		{"--out (" + filepath.Join(packed, "g1", "o.npy") + ") must not lie in the table's folder (" + packed + ")", []string{"pack", "unpack", packed, "--out", filepath.Join(packed, "g1", "o.npy")}},
 		{"--out (" + good + ") exists: --force replaces it", []string{"pack", "unpack", packed, "--out", good}},
 		{`--page ("0") must be 4KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "0"}},
-		{`--page ("") must be a size such as 64MiB, or not given`, []string{"pack", good, "--out", out, "--page", ""}},
+		{`--page ("") must not be empty: leave it out`, []string{"pack", good, "--out", out, "--page", ""}},
 		{"--workers (-1) must be 1 to 8, or 0 for one a processor", []string{"pack", good, "--out", out, "--workers", "-1"}},
 		{"--workers (99) must be 1 to 8, or 0 for one a processor", []string{"pack", good, "--out", out, "--workers", "99"}},
 		{"--graph (" + graph + "): vertices (9) must be as many as table " + good + " has rows (10)", []string{"pack", good, "--out", out, "--order", "degree", "--graph", graph}},

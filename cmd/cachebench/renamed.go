@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/tensorcache/tensorcache/internal/flagfile"
 )
 
 // Commands and flags that had other names in the release before. They are taken for one release, with a notice on standard error, and --help does not list them.
@@ -64,11 +67,44 @@ func addRenamed(cmd *cobra.Command) {
 			continue
 		}
 		f.Func(old, "", func(value string) error {
-			fmt.Fprintf(os.Stderr, "cachebench: --%s is --%s now; the old name goes with the next release\n", old, now)
+			noteRenamed(old)
 			return setRenamed(f, old, now, value)
 		})
 		f.Lookup(old).Hidden = true
 	}
+}
+
+func noteRenamed(old string) {
+	fmt.Fprintf(os.Stderr, "cachebench: --%s is --%s now; the old name goes with the next release\n", old, renamedFlags[old])
+}
+
+// renamedSettings gives settings of a config file with earlier names those of now, so that the command line goes before them.
+func renamedSettings(f *pflag.FlagSet, settings []flagfile.Setting) (now []flagfile.Setting) {
+	names := func(key string) bool {
+		return slices.ContainsFunc(settings, func(s flagfile.Setting) bool { return s.Key == key })
+	}
+	for _, s := range settings {
+		old := strings.ReplaceAll(s.Key, "_", "-")
+		name, renamed := renamedFlags[old]
+		if !renamed || strings.Contains(s.Key, "-") || f.Lookup(name) == nil {
+			now = append(now, s)
+			continue
+		}
+		noteRenamed(old)
+		s.Key = strings.ReplaceAll(name, "-", "_")
+		if old == "layout" {
+			switch {
+			case s.Value == "cached" || s.Value == "buddy" && (names("target") || names("resident")):
+				continue
+			case s.Value == "buddy":
+				s.Value = "auto"
+			default:
+				s.Key = "layout" // which its flag refuses
+			}
+		}
+		now = append(now, s)
+	}
+	return now
 }
 
 func setRenamed(f *pflag.FlagSet, old, now, value string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,5 +66,24 @@ func TestRenamed_Flags(t *testing.T) {
 	stdout, stderr, _ = cachebench(t, append(args, "--config", write(t, "c.json", []byte(`{"warmup_batches": 4}`)))...)
 	if r := decode[experiment.Result](t, stdout); stderr != "cachebench: --warmup-batches is --train-batches"+is || r.Workload.TrainingBatches != 4 {
 		t.Errorf("%q, %+v", stderr, r.Workload)
+	}
+	// The command line goes before a file, whatever the names.
+	file := write(t, "old.json", []byte(`{"warmup_batches": 4, "layout": "buddy", "target": "512", "overflow": 0.9}`))
+	fromFile := func(flags ...string) *experiment.Result {
+		stdout, stderr, status := cachebench(t, slices.Concat(args, flags, []string{"--config", file})...)
+		if status != 0 {
+			t.Fatalf("%v: status %d, %s", flags, status, stderr)
+		}
+		r := decode[experiment.Result](t, stdout)
+		return &r
+	}
+	if r := fromFile("--train-batches", "3", "--resident", "256"); r.Workload.TrainingBatches != 3 || r.Resident == nil || r.Resident.TargetBytes != 256 {
+		t.Errorf("flags beside a file: %+v %+v", r.Workload, r.Resident)
+	}
+	if r := fromFile(); r.Workload.TrainingBatches != 4 || r.Resident == nil || r.Resident.TargetBytes != 512 {
+		t.Errorf("a file: %+v %+v", r.Workload, r.Resident)
+	}
+	if _, stderr, status := cachebench(t, append(args, "--config", write(t, "heap.json", []byte(`{"layout": "heap"}`)))...); status != 1 || !strings.Contains(stderr, `key "layout"`) {
+		t.Errorf("layout heap: status %d, %s", status, stderr)
 	}
 }

@@ -55,6 +55,11 @@ sweep ends with an error that names it. One process at a time.`,
 			if cmd.Flags().Changed("sweep") {
 				return runSweep(cmd, cfg, asJSON)
 			}
+			for _, name := range sweepFlags {
+				if value := cmd.Flags().Lookup(name).Value.String(); strings.Contains(value, ",") {
+					return fmt.Errorf("--%s (%q) must be one value: a grid of several is run --sweep DIR", name, value)
+				}
+			}
 			return runOnce(cmd, cfg.Config, rows, &watch, asJSON)
 		},
 	}
@@ -64,7 +69,7 @@ sweep ends with an error that names it. One process at a time.`,
 	f.Lookup("features").Usage = "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor], tensors of a checkpoint or a directory of pack (docs/tables.md), or several: A.npy,B.npy (default: generated rows of 128 float32, column j is N(0,1) × exp(z_j))"
 	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt"
 	for _, name := range sweepFlags {
-		f.Lookup(name).Value = list{f.Lookup(name).Value}
+		f.Lookup(name).Value = &list{Value: f.Lookup(name).Value}
 	}
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct, or another format by its name")
@@ -129,10 +134,12 @@ func runOnce(cmd *cobra.Command, cfg experiment.Config, rows string, watch *tele
 
 // checkModes refuses flags that mean nothing with --sweep or --explain.
 func checkModes(f *pflag.FlagSet) error {
-	for mode, flags := range map[string]string{"sweep": "explain capture attach resident max-overflow buddy metrics-addr log-level", "explain": "capture attach resident max-overflow buddy"} {
-		for name := range strings.FieldsSeq(flags) {
-			if f.Changed(mode) && f.Changed(name) {
-				return fmt.Errorf("--%s means nothing with --%s", name, mode)
+	for _, of := range []struct{ mode, flags string }{
+		{"sweep", "explain capture attach resident max-overflow buddy metrics-addr log-level"}, {"explain", "capture attach resident max-overflow buddy"},
+	} {
+		for name := range strings.FieldsSeq(of.flags) {
+			if f.Changed(of.mode) && f.Changed(name) {
+				return fmt.Errorf("--%s means nothing with --%s", name, of.mode)
 			}
 		}
 	}
@@ -165,7 +172,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, "auto picks for the fastest batches, measured or predicted (docs/codecs.md): "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.BoolVar(&cfg.NoEqualRows, "no-equal-rows", false, "equal rows of host tier inplace have slots of their own; otherwise they share them, if a sample finds enough of them. Those of a packed tier always do")
-	f.VarPF(coldFlag{cfg}, "cold", "", "begin with an empty cache: warm-up batches run through it, unmeasured; with redis://HOST:PORT instead: a cluster that has the table's pages").NoOptDefVal = "true"
+	f.VarPF(coldFlag{cfg}, "cold", "", "begin with an empty cache: training batches run through it, unmeasured; with redis://HOST:PORT instead: a cluster that has the table's pages").NoOptDefVal = "true"
 	f.StringVar(&cfg.ColdCache, "cold-cache", "", "folder on this machine's drive that keeps pages of the cluster of --cold once they have been read, also for the next run")
 	f.StringVar(&cfg.ColdCacheBytes, "cold-cache-bytes", "", "most bytes of pages in --cold-cache (default: 16GiB)")
 	f.IntVar(&cfg.Drift, "drift", 0, "after every so many measured batches make other rows hot, by shifting all row numbers; a static cache is shown too")
@@ -247,16 +254,11 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 		if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
 			return err
 		}
-	}
-	if err := sizesGiven(cmd.Flags()); err != nil {
-		return err
-	}
-	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	for _, name := range []string{"features", "cold-cache"} {
-		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
-			return fmt.Errorf(`--%s ("") must not be empty: leave it out`, name)
+		if err := refuseEmpty(cmd.Flags()); err != nil {
+			return err
 		}
 	}
+	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
 		if changed(c[0]) && changed(c[1]) {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
@@ -288,14 +290,14 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 	return nil
 }
 
-// sizesGiven refuses sizes that are given and empty, as an unset variable of a shell is: none would mean another thing.
-func sizesGiven(f *pflag.FlagSet) error {
-	for _, name := range []string{"host-memory", "refresh-bytes", "gpu-memory", "cold-bandwidth", "cold-cache-bytes", "page", "host-sizes"} {
-		if flag := f.Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "[]") == "" {
-			return fmt.Errorf(`--%s ("") must be a size such as 64MiB, or not given`, name)
+// refuseEmpty refuses flags that are given and empty, as an unset variable of a shell is: without them a command does another thing.
+func refuseEmpty(f *pflag.FlagSet) (err error) {
+	f.Visit(func(flag *pflag.Flag) {
+		if err == nil && strings.Trim(flag.Value.String(), "[]") == "" && !flag.Hidden {
+			err = fmt.Errorf(`--%s ("") must not be empty: leave it out`, flag.Name)
 		}
-	}
-	return nil
+	})
+	return err
 }
 
 // ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
@@ -308,9 +310,6 @@ var ownersFlags = []string{
 func checkAttach(f *pflag.FlagSet) error {
 	if f.Lookup("attach") == nil || !f.Changed("attach") {
 		return nil
-	}
-	if f.Lookup("attach").Value.String() == "" {
-		return errors.New("--attach must be unix:PATH")
 	}
 	var refused []string
 	for _, name := range ownersFlags {

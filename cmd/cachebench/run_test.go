@@ -114,7 +114,7 @@ func TestRun_Devices(t *testing.T) {
 	if local, peer := q.HitsBySlab.Local, q.HitsBySlab.Peer; local+peer != q.Hits || local < q.Hits/8 || local > q.Hits/2 {
 		t.Errorf("%d local hits and %d of peers' slabs, of %d", local, peer, q.Hits)
 	}
-	if p := r.Placement; p == nil || p.HotBytes != 0 || len(p.Slabs) != 4 || !strings.Contains(p.Why, "Options.Rates") {
+	if p := r.Placement; p == nil || p.HotBytes != 0 || len(p.Slabs) != 4 || !strings.Contains(p.Why, "Options.Devices.Rates") {
 		t.Errorf("placement: %+v", p)
 	}
 	// Where peers are slow and misses are fast, all that is worth it is copied; what room is left has rows of either slab.
@@ -209,11 +209,11 @@ func TestRun_Cast(t *testing.T) {
 	t.Parallel()
 	features := realdata.Table(t, "ncf_user.npy")
 	for cast, dtype := range map[string]string{"": "float32", "bf16": "bfloat16", "f16": "float16"} {
-		rowBytes := 128
+		rowBytes, args := 128, []string{"--features", features, "--batches", "5", "--train-batches", "5"}
 		if cast != "" {
-			rowBytes = 64
+			rowBytes, args = 64, append(args, "--cast", cast)
 		}
-		r := run(t, "--features", features, "--cast", cast, "--batches", "5", "--train-batches", "5")
+		r := run(t, args...)
 		if r.Table.RowBytes != rowBytes || r.Table.DType != dtype || r.Table.Rows != 6040 || r.Cache.BudgetBytes != int64(6040*rowBytes*5/100) {
 			t.Errorf("--cast %q: table %+v, budget %d", cast, r.Table, r.Cache.BudgetBytes)
 		}

@@ -79,9 +79,6 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 
 // checkSimulateFlags refuses flags that the others make meaningless, and zeros that stand for defaults.
 func checkSimulateFlags(cmd *cobra.Command) error {
-	if err := sizesGiven(cmd.Flags()); err != nil {
-		return err
-	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
 	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"

@@ -16,17 +16,36 @@ import (
 // sweepFlags take a list with --sweep: the axes of the grid.
 var sweepFlags = []string{"budget", "policy", "codec", "host-tier"}
 
-// list is a flag whose value may be a list in a config file, too.
-type list struct{ pflag.Value }
+// list is a flag of text that --sweep takes as a list: of values between commas, of a config file, or of several flags. Elsewhere the last flag counts.
+type list struct {
+	pflag.Value
+	given []string
+}
+
+// Set implements pflag.Value.
+func (l *list) Set(value string) error {
+	l.given = append(l.given, value)
+	return l.Value.Set(value)
+}
 
 // Type implements pflag.Value.
-func (list) Type() string { return "stringSlice" }
+func (*list) Type() string { return "stringSlice" }
+
+// listOf returns the values of a flag of --sweep.
+func listOf(f *pflag.FlagSet, name string) []string {
+	l := f.Lookup(name).Value.(*list)
+	text := l.String()
+	if len(l.given) > 0 {
+		text = strings.Join(l.given, ",")
+	}
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+}
 
 // runSweep is run --sweep.
 func runSweep(cmd *cobra.Command, cfg experiment.SweepConfig, asJSON bool) error {
-	values := func(of string) []string { return strings.FieldsFunc(of, func(r rune) bool { return r == ',' }) }
+	f := cmd.Flags()
 	first := func(values []string) string { return strings.Join(values[:min(1, len(values))], "") }
-	cfg.Policies, cfg.Budgets, cfg.Codecs, cfg.HostTiers = values(cfg.Policy), values(cfg.Budget), values(cfg.Codec), values(cfg.HostTier)
+	cfg.Policies, cfg.Budgets, cfg.Codecs, cfg.HostTiers = listOf(f, "policy"), listOf(f, "budget"), listOf(f, "codec"), listOf(f, "host-tier")
 	// What the cells have in common is checked with the first one.
 	cfg.Policy, cfg.Budget, cfg.Codec, cfg.HostTier = first(cfg.Policies), first(cfg.Budgets), first(cfg.Codecs), first(cfg.HostTiers)
 	bar := &sweepProgress{progress: newProgress(cmd.ErrOrStderr()), lines: cmd.ErrOrStderr(), dir: cfg.Dir}

@@ -58,6 +58,10 @@ func TestSweep_Output(t *testing.T) {
 	if again, stderr := sweep(t, dir, grid); again != stdout || stderr != dir+" has 8 of 8 cells already\n" {
 		t.Errorf("repeated: %q\n%s", stderr, again)
 	}
+	// A list may be several flags.
+	if _, stderr := sweep(t, dir, slices.Concat(generated, []string{"--policy", "freq", "--policy", "static-degree", "--codec", "none", "--codec", "ibp4", "--budget", "20%", "--seeds", "2"})); stderr != dir+" has 8 of 8 cells already\n" {
+		t.Errorf("lists of several flags: %q", stderr)
+	}
 	js, _ := sweep(t, dir, append(slices.Clone(grid), "--json"))
 	if got := decode[[]experiment.Cell](t, js); len(got) != 8 || got[7].Seed != 2 {
 		t.Errorf("--json: %d cells", len(got))
@@ -243,7 +247,7 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	sweep(t, filepath.Join(dir, "s"), base)
 	first := slices.Concat([]string{"run", "--sweep", filepath.Join(dir, "s")}, base)
 	holds := "sweep: " + filepath.Join(dir, "s") + " holds another sweep: "
-	refuse(t, holds+"--budget is 20% there, 30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
+	refuse(t, holds+"--budget is 20% there, 20%,30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
 		append(slices.Clone(first), "--budget", "30%", "--codec", "none", "--cold")...)
 	refuse(t, holds+"--seeds is 1 there, 2 here", append(slices.Clone(first), "--seeds", "2")...)
 	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(16000), 2000, 8), 0o644); err != nil {
@@ -275,7 +279,7 @@ func TestSweep_BadInput(t *testing.T) {
 	t.Parallel()
 	file := write(t, "file", nil)
 	for _, c := range []struct{ flags, want string }{
-		{"--sweep=", "sweep: directory (\"\") must not be empty"},
+		{"--sweep=", `--sweep ("") must not be empty: leave it out`},
 		{"--sweep DIR --seeds 0", "--seeds (0) must be at least 1"},
 		{"--sweep DIR --seed 0 --seeds 2", "--seed (0) must be at least 1 with --seeds (2)"},
 		{"--sweep DIR --codec none,none", "--codec (none,none) must not have a value twice: none"},

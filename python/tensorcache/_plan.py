@@ -23,8 +23,23 @@ if TYPE_CHECKING:
     from ._sources import Description
     from .table import Table
 
-# Names of flags until this release, which the library takes still.
+# Names of flags until this release, which are still taken.
 _RENAMED = {"warmup_batches": "train_batches", "layout": "resident", "target": "resident", "overflow": "max_overflow"}
+
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options with the flags' names of now, and warns of earlier ones."""
+    found = {}
+    for name, value in options.items():
+        if name in _RENAMED:
+            warnings.warn(f"tensorcache: {name} is {_RENAMED[name]} now; the old name goes with the next release", FutureWarning, stacklevel=5)
+        if name != "layout" or value not in ("buddy", "cached"):
+            found[_RENAMED.get(name, name) if name != "layout" else name] = value
+    if options.get("layout") in ("buddy", "cached") and found.get("resident") is None:
+        found["resident"] = "auto" if options["layout"] == "buddy" else None
+    return found
+
 
 _PIECE = 64 << 20  # bytes of a table that are written to a temporary file at a time
 
@@ -34,8 +49,7 @@ def run(command: str, config: dict[str, Any]) -> dict[str, Any]:
 
     The library works in a thread of its own, so that Ctrl-C ends the wait for it. The work itself then goes on to its end.
     """
-    for old in _RENAMED.keys() & config.keys():
-        warnings.warn(f"tensorcache: {old} is {_RENAMED[old]} now; the old name goes with the next release", FutureWarning, stacklevel=4)
+    config = _renamed(config)
     lib = library()
     function = {"plan": lib.tc_plan_json, "bench": lib.tc_bench_json}[command]
     given = json.dumps({key: value for key, value in config.items() if value is not None}).encode()
@@ -112,6 +126,7 @@ def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gp
     devices = len(cache.device_names)
     config: dict[str, Any] = {"devices": devices if devices > 1 else None, "device": cache.backend, **openings[0]}
     config["target_hit"] = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
+    options = _renamed(options)
     config.update(options)
     if gpu_memory is not None:
         config["gpu_memory"] = str(gpu_memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,20 @@ def test_plan_of_tables_in_any_order(order: str, rows: Array, monkeypatch: pytes
     with tensorcache.open({name: rows for name in order}, "10%", device="host") as cache:
         cache.plan({name: ids[name] for name in order}, target_hit=0.5)
     assert given["batch_size"] == 50
+
+
+def test_plan_by_earlier_names(rows: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go before how the table was opened, as today's names do."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("tensorcache._plan.run", lambda command, config: given.update(config) or {"plans": []})
+    with tensorcache.open(rows, "200%", device="host", resident=True) as table:
+        for options, resident in [({"layout": "buddy", "target": 64}, 64), ({"layout": "cached"}, None), ({"target": 64, "overflow": 0.9}, 64), ({}, "auto")]:
+            given.clear()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                table.plan(np.arange(50), target_hit=0.5, **options)
+            assert given["resident"] == resident and not {"layout", "target", "overflow"} & given.keys(), (options, given)
+            assert sum(issubclass(w.category, FutureWarning) for w in caught) == len(options)
 
 
 def test_bench(files: tuple[Path, Path, Path]) -> None:

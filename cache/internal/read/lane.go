@@ -59,7 +59,7 @@ type lane struct {
 	from           RowFetcher      // reads the absent rows
 	absent         *kernels.Absent // on the host backend; nil until a batch may have absent rows
 	rounds         *rounds         // on a GPU; nil until a batch may have absent rows
-	countedSurplus bool            // in Device.surplus
+	countedWait    bool            // in Device.surplus.waits
 	countedWaiting bool            // in Device.waiting
 
 	trace  *Trace // of the running batch; nil if it is not traced

@@ -140,9 +140,9 @@ func (r *rounds) allocate(d *Device, bytes int64) (err error) {
 		return nil
 	}
 	old := r.memory
-	r.memory = device.Buffer{}
+	r.memory = d.surplus.take(bytes)
 	d.surplus.give(d, old)
-	if r.memory = d.surplus.take(bytes); r.memory.Size() > 0 {
+	if r.memory.Size() > 0 {
 		// The words in front name batches of the lane that had the memory, and each lane numbers its own.
 		clear(r.memory.Bytes()[:abi.AbsentHostBytes])
 		return nil
@@ -222,14 +222,14 @@ func (l *lane) beginWait() {
 	s := &l.owner.surplus
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.countedSurplus {
+	if l.countedWait {
 		return
 	}
 	s.freed.L = &s.mu
 	for s.freeing {
 		s.freed.Wait()
 	}
-	l.countedSurplus = true
+	l.countedWait = true
 	s.waits++
 }
 
@@ -240,8 +240,8 @@ func (l *lane) endWait() {
 	if l.rounds == nil {
 		return
 	}
-	if l.countedSurplus {
-		l.countedSurplus = false
+	if l.countedWait {
+		l.countedWait = false
 		d.surplus.mu.Lock()
 		d.surplus.waits--
 		d.surplus.mu.Unlock()

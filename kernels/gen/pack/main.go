@@ -30,13 +30,13 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("pack: ")
 	var err error
-	switch len(os.Args) {
-	case 2:
-		err = list(os.Args[1])
-	case 3:
-		err = pack(os.Args[1], os.Args[2])
-	case 4:
-		err = compare(os.Args[2], os.Args[3])
+	switch args := os.Args[1:]; {
+	case len(args) == 3 && args[0] == "-compare":
+		err = compare(args[1], args[2])
+	case len(args) == 2 && args[0] != "-compare":
+		err = pack(args[0], args[1])
+	case len(args) == 1:
+		err = list(args[0])
 	default:
 		log.Fatal("usage: pack FROM TO, pack -compare FROM TO, or pack FOLDER")
 	}
@@ -57,6 +57,9 @@ func pack(from, to string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if len(bundles) == 0 {
+		return fmt.Errorf("%s: no .ptx file", from)
 	}
 	for name, modules := range bundles {
 		if err := renew(filepath.Join(to, name+bundle.Ext), modules); err != nil {
