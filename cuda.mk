@@ -37,6 +37,23 @@ kernels: # of the sources the PTX and the ABI constants, of the list of codecs t
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
 	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go kernels/entries_cuda.go codec/registry/families.go
 
+# Machine code of the kernels for builds made afterwards: one processor takes about five minutes for each compute capability. ptxas is NVIDIA's, from the
+# Python package index; code of its version runs with every driver from CUDA 12.0 on.
+PTXAS_VERSION := 12.9.86
+PTXAS         := build/ptxas-$(PTXAS_VERSION)/nvidia/cuda_nvcc/bin/ptxas
+CUBINS        ?= 80 86 89 90 100 120
+CUBIN_STAMP   := kernels/cubin/.ptxas
+
+$(PTXAS):
+	python3 -m pip install -q --disable-pip-version-check --no-deps --target build/ptxas-$(PTXAS_VERSION) nvidia-cuda-nvcc-cu12==$(PTXAS_VERSION)
+	@chmod +x $@ && touch $@
+
+.PHONY: cubins
+cubins: $(PTXAS) ## machine code of the kernels, for make wheel and make build to put in: no GPU then compiles them when they are first used
+	@grep -qx '$(PTXAS_VERSION)' $(CUBIN_STAMP) 2>/dev/null || rm -rf kernels/cubin/sm_*
+	@echo '$(PTXAS_VERSION)' >$(CUBIN_STAMP)
+	go run ./kernels/gen/cubins $(PTXAS) kernels/ptx kernels/cubin $(CUBINS)
+
 gpu-bundle: $(CUDA_STUB)
 	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }
 	rm -rf $(GPU_BUNDLE) && mkdir -p $(GPU_BUNDLE)

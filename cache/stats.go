@@ -189,16 +189,20 @@ type DeviceStats struct {
 
 // MissStrategy says how a device reads a table's misses from the host tier.
 type MissStrategy struct {
-	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay".
+	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay". While sharing does not pay, a few batches are shared all the same, to
+	// find out when it pays again.
 	Strategy string
-	// Fraction is the fraction of a shared batch's misses that the host's processors gather, 0 to 1.
+	// Fraction is the fraction of a shared batch's misses that the host's processors gather, 0 to 1. It is 0 unless Strategy is "shared".
 	Fraction float64
-	// Shared and Alone are the numbers of batches with and without sharing. GaveUp is the number of shared batches in which the device
+	// Shared and Alone are the numbers of batches with and without sharing, both 0 if sharing is not tried. GaveUp is the number of shared batches in which the device
 	// timed out waiting for the host.
 	Shared, Alone, GaveUp int64
 	// SharedNanos and AloneNanos are the mean nanoseconds a miss, 0 if not measured.
 	SharedNanos, AloneNanos float64
 }
+
+// Tried says whether the table's misses may be shared on the device, and batches have missed rows.
+func (m *MissStrategy) Tried() bool { return m.Shared+m.Alone > 0 }
 
 // Sub returns s with the counters of an earlier Stats of the same cache subtracted. The content of the cache stays as s has it.
 func (s Stats) Sub(earlier Stats) Stats {

@@ -16,35 +16,51 @@ import (
 //go:embed ptx/*.ptx.zst
 var ptx embed.FS
 
-// unpacked are the modules of a bundle. Modules of one coder are loaded within a short time, and their text is needed no more then: the garbage collector may
-// take it, and a later load unpacks the bundle again.
-type unpacked struct {
-	mu      sync.Mutex
-	modules weak.Pointer[map[string]bundle.Packed] // guarded by mu
+// unpacked holds what files decompress to, by a name of the file. Modules of one coder are loaded within a short time, and then no more: the
+// garbage collector may take a file's content, and a later load decompresses it again.
+type unpacked[T any] struct {
+	files sync.Map // *content[T] by name
 }
 
-// bundles are *unpacked by the name of the bundle.
-var bundles sync.Map
+type content[T any] struct {
+	mu    sync.Mutex
+	value weak.Pointer[T] // guarded by mu
+}
+
+// of returns what a file decompresses to, by unpack if it is not in memory.
+func (u *unpacked[T]) of(file string, unpack func() (T, error)) (*T, error) {
+	entry, _ := u.files.LoadOrStore(file, &content[T]{})
+	c := entry.(*content[T])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.value.Value(); v != nil {
+		return v, nil
+	}
+	v, err := unpack()
+	if err != nil {
+		return nil, err
+	}
+	c.value = weak.Make(&v)
+	return &v, nil
+}
+
+var texts unpacked[map[string]bundle.Packed]
+
+// ptxFile returns a bundle's file. Its absence is a fault of the build.
+func ptxFile(of string) []byte {
+	packed, err := ptx.ReadFile("ptx/" + of + bundle.Ext)
+	if err != nil {
+		panic(err)
+	}
+	return packed
+}
 
 // ptxText returns the PTX of the module of that name. Its absence is a fault of the build.
 func ptxText(name string) ([]byte, error) {
 	of := bundle.Of(name)
-	entry, _ := bundles.LoadOrStore(of, &unpacked{})
-	b := entry.(*unpacked)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	modules := b.modules.Value()
-	if modules == nil {
-		packed, err := ptx.ReadFile("ptx/" + of + bundle.Ext)
-		if err != nil {
-			panic(err)
-		}
-		all, err := bundle.Unpack(packed)
-		if err != nil {
-			return nil, err
-		}
-		modules = &all
-		b.modules = weak.Make(modules)
+	modules, err := texts.of(of, func() (map[string]bundle.Packed, error) { return bundle.Unpack(ptxFile(of)) })
+	if err != nil {
+		return nil, err
 	}
 	text, ok := (*modules)[name]
 	if !ok {
@@ -55,7 +71,11 @@ func ptxText(name string) ([]byte, error) {
 
 // module returns the module of that name.
 func module(name string) *cuda.Module {
-	return &cuda.Module{Name: name, PTX: func() ([]byte, error) { return ptxText(name) }}
+	return &cuda.Module{
+		Name:    name,
+		Machine: func(major, minor int) []byte { return machineCode(machine, name, major, minor) },
+		PTX:     func() ([]byte, error) { return ptxText(name) },
+	}
 }
 
 // resident returns how many blocks of a kernel run at once.

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ type sides struct {
 	stealing     float64 // of its speed the device has at what it takes over
 	noise        float64 // standard deviation of the logarithm of either side's speed
 	stalls       float64 // the part of shares in which what the host has gathered does not arrive for longer than the time-out
+	timeout      float64 // nanoseconds; 0: sideTimeout
 }
 
 const (
@@ -51,7 +53,7 @@ func (m sides) share(fraction float64, r *rand.Rand) abi.ShareTimes {
 	hostEnd := m.start + staged/host + m.tail
 	if stalled {
 		arrived := staged * r.Float64()
-		hostEnd, t.GaveUp = m.start+arrived/host+sideTimeout, 1
+		hostEnd, t.GaveUp = m.start+arrived/host+cmp.Or(m.timeout, sideTimeout), 1
 		ownEnd = max(ownEnd, hostEnd) + (staged-arrived)/device
 		staged = arrived
 	}

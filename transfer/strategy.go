@@ -3,6 +3,7 @@ package transfer
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -22,9 +23,15 @@ const (
 	// many batches before the next one.
 	shareMeasure  = 64
 	shareCompared = 8   // timed batches of each way in a comparison
-	shareAgain    = 32  // batches without sharing after the first comparison that is against it; twice as many after each further one
-	shareRetry    = 256 // the most of these
 	shareBeginsAt = 0.5 // the host's first fraction
+	// While sharing does not pay, every shareProbe-th batch is a probe: the host gathers a part of its misses, at first splitLeast. If that part was
+	// fast, the batch after next is a probe with the part that the speeds call for. Two good probes in a row begin sharing again. So it begins within
+	// 8 batches after other programs have left the processors, and probes of busy processors cost little: their part is small, and the device does
+	// not wait for it longer than shareProbeWait.
+	shareProbe     = 4
+	shareProbeNext = 2
+	shareProbeGood = 2
+	shareProbeWait = 200 * time.Microsecond
 )
 
 // shareHostBlocks is the number of thread blocks that start on the host's part of a shared batch. With 16, the host had gathered
@@ -66,21 +73,23 @@ type ShareTable struct {
 // shareLearnt is what was measured of the batches of a table.
 //
 // Batches are shared while their mean time is below that of batches without sharing. These are rare, and other kernels of the device may begin or
-// end between them. So a mean that is not below starts a comparison, in which batches are shared and not shared in turns; it alone decides.
+// end between them. So a mean that is not below starts a comparison, in which batches are shared and not shared in turns; it alone ends sharing.
+// Probes begin it again: see shareProbe.
 type shareLearnt struct {
 	sync.Mutex
 	stamp           uint32 // of the latest times that were used
 	split           split
 	fraction        float64 // of the misses, for the host
 	alone, shared   float64 // mean nanoseconds a miss, without and with sharing
-	batches         int     // since the last comparison
-	pause           int     // least number of batches until the next comparison
+	batches         int     // since the last comparison or probe
+	pause           int     // least number of batches until the next comparison or probe
 	alternate       int
 	comparing       bool
 	compared        struct{ alone, shared comparedTimes } // of the comparison under way, or of the last one
-	against         int                                   // how many of the last comparisons in a row were against sharing
 	dropped         bool
-	sharedN, aloneN int64 // number of batches
+	probe           float64 // while dropped: the host's fraction of the next probe
+	good            int     // while dropped: how many of the last probes in a row were faster than batches without sharing
+	sharedN, aloneN int64   // number of batches
 	gaveUp          int64
 }
 
@@ -122,22 +131,36 @@ func (l *shareLearnt) decide() {
 		l.pause = shareMeasure
 		return
 	}
-	l.alone, l.shared = c.alone.median(), c.shared.median()
-	if l.dropped = l.shared > shareGain*l.alone; !l.dropped {
-		l.against, l.pause = 0, shareMeasure
+	l.alone, l.shared, l.pause = c.alone.median(), c.shared.median(), shareMeasure
+	if l.dropped = l.shared > shareGain*l.alone; l.dropped {
+		l.probe, l.good, l.pause = splitLeast, 0, shareProbe
+	}
+}
+
+// probed learns from a probe, which took so many nanoseconds a miss.
+func (l *shareLearnt) probed(t abi.ShareTimes, each float64) {
+	if each > shareGain*l.alone {
+		l.good = 0
+	} else if l.good++; l.good == shareProbeGood {
+		l.dropped, l.shared, l.pause, l.batches = false, each, shareTrial, 0
+		l.split = split{}
+		l.split.learn(t)
+		l.fraction = l.split.fraction()
 		return
 	}
-	l.pause = min(shareAgain<<l.against, shareRetry)
-	if l.pause < shareRetry {
-		l.against++
+	odds := evenOdds(t)
+	fraction := odds / (1 + odds)
+	if l.pause = shareProbe; fraction > l.probe || l.good > 0 {
+		l.pause = shareProbeNext
 	}
+	l.probe = fraction
 }
 
 // ShareStats describe how a table's misses are read.
 type ShareStats struct {
 	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay".
 	Strategy string
-	// Fraction is the fraction of a shared batch's misses that host threads gather.
+	// Fraction is the fraction of a shared batch's misses that host threads gather, 0 unless Strategy is "shared".
 	Fraction float64
 	// Shared and Alone are the numbers of batches with and without sharing. GaveUp is the number of shared batches in which
 	// the device timed out waiting for the host.
@@ -255,15 +278,14 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	}
 	t.learnLocked()
 	t.mu.batches++
-	if t.mu.dropped && t.mu.batches >= t.mu.pause {
-		t.mu.compare()
-	}
 	if t.mu.comparing {
 		t.mu.decide()
 	}
-	alone := false
+	alone, fraction := false, t.mu.fraction
 	switch {
 	case t.always:
+	case t.mu.dropped && t.mu.batches >= t.mu.pause:
+		fraction, terms.Timeout, t.mu.batches, t.mu.pause = t.mu.probe, min(terms.Timeout, shareProbeWait), 0, shareProbe
 	case t.mu.dropped:
 		alone = true
 		if !BeyondTranslation(t.tier) { // kernels.Fetch reads it, and is not timed
@@ -290,7 +312,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 		t.mu.sharedN++
 		terms.Own = ownBlocks
 		terms.Blocks = terms.Own + shareHostBlocks
-		terms.Fraction = uint32(t.mu.fraction * 65536)
+		terms.Fraction = uint32(fraction * 65536)
 	}
 	return terms, true
 }
@@ -310,12 +332,16 @@ func (t *ShareTable) learnLocked() {
 		}
 		return
 	}
+	if times.GaveUp != 0 {
+		t.mu.gaveUp++
+	}
+	if t.mu.dropped {
+		t.mu.probed(times, each)
+		return
+	}
 	t.mu.shared = movingMean(t.mu.shared, each)
 	if t.mu.comparing {
 		t.mu.compared.shared.add(each)
-	}
-	if times.GaveUp != 0 {
-		t.mu.gaveUp++
 	}
 	t.mu.split.learn(times)
 	t.mu.fraction = t.mu.split.fraction()
@@ -340,14 +366,13 @@ func (t *ShareTable) Stats() ShareStats {
 	defer t.mu.Unlock()
 	t.learnLocked()
 	s := ShareStats{
-		Strategy: "shared", Fraction: t.mu.fraction, Shared: t.mu.sharedN, Alone: t.mu.aloneN, GaveUp: t.mu.gaveUp,
-		SharedNanos: t.mu.shared, AloneNanos: t.mu.alone,
+		Strategy: "zero-copy", Shared: t.mu.sharedN, Alone: t.mu.aloneN, GaveUp: t.mu.gaveUp, SharedNanos: t.mu.shared, AloneNanos: t.mu.alone,
 	}
 	switch {
 	case t.mu.dropped:
 		s.Strategy = "zero-copy: sharing does not pay"
-	case t.mu.sharedN == 0:
-		s.Strategy = "zero-copy"
+	case t.mu.sharedN > 0:
+		s.Strategy, s.Fraction = "shared", t.mu.fraction
 	}
 	return s
 }

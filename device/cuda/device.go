@@ -21,7 +21,9 @@ type Device struct {
 	gpu       driver.Device
 	ordinal   int
 	name      string
-	sms       int       // multiprocessors
+	sms       int // multiprocessors
+	major     int // compute capability major.minor
+	minor     int
 	address   string    // on the PCI bus; "" if not known
 	link      int64     // to the host, bytes a second; 0 if not known
 	maxShared int       // bytes of dynamic shared memory that a block can have
@@ -38,6 +40,7 @@ type Device struct {
 	modules  map[*Module]*loadedModule // guarded by mu
 	wrapped  map[uintptr]*Stream       // by handle. guarded by mu
 	compiled sync.Map                  // *Function[A] → *loaded
+	jit      atomic.Int32              // modules loaded as PTX
 }
 
 // ErrUnsupported is wrapped by Open's error if the kernels do not run on a GPU, or if access to another GPU's memory cannot be enabled.
@@ -169,6 +172,9 @@ func open(ordinal int) (*Device, error) {
 	if err := supported(dev); err != nil {
 		return nil, err
 	}
+	if d.major, d.minor, err = dev.ComputeCapability(); err != nil {
+		return nil, err
+	}
 	if d.ctx, err = dev.Retain(); err != nil {
 		return nil, err
 	}
@@ -197,6 +203,9 @@ func (d *Device) Functions() (n int) {
 	d.compiled.Range(func(any, any) bool { n++; return true })
 	return n
 }
+
+// Compiled returns the number of modules whose PTX the driver has compiled or taken from its cache, for want of machine code.
+func (d *Device) Compiled() int { return int(d.jit.Load()) }
 
 // MaxShared returns the most bytes of dynamic shared memory that a block can have.
 func (d *Device) MaxShared() int { return d.maxShared }

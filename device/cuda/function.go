@@ -12,10 +12,13 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
-// Module is PTX that a device loads when it first needs it.
+// Module is device code that a device loads when it first needs it.
 type Module struct {
 	Name string
-	// PTX returns the text. Each device calls it once.
+	// Machine, if not nil, returns machine code for devices of a compute capability, or nil if there is none for them. It is loaded as it is; PTX
+	// has to be compiled by the driver first, which takes up to seconds where the driver's cache does not have it.
+	Machine func(major, minor int) []byte
+	// PTX returns the text, for devices that have no machine code or whose driver refuses it. Each device calls it at most once.
 	PTX func() ([]byte, error)
 }
 
@@ -86,11 +89,8 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 		return l.(*loaded), nil
 	}
 	if m.module == nil {
-		text, err := f.module.PTX()
-		if err == nil {
-			m.module, err = d.ctx.LoadModule(text)
-		}
-		if err != nil {
+		var err error
+		if m.module, err = d.load(f.module); err != nil {
 			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
 		}
 	}
@@ -113,6 +113,23 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	l := &loaded{function: k}
 	d.compiled.Store(f, l)
 	return l, nil
+}
+
+// load loads a module's machine code, or else has its PTX compiled.
+func (d *Device) load(m *Module) (*driver.Module, error) {
+	if m.Machine != nil {
+		if code := m.Machine(d.major, d.minor); code != nil {
+			if loaded, err := d.ctx.LoadModule(code); err == nil {
+				return loaded, nil
+			} // a driver older than the code's compiler may refuse it
+		}
+	}
+	text, err := m.PTX()
+	if err != nil {
+		return nil, err
+	}
+	d.jit.Add(1)
+	return d.ctx.LoadModule(text)
 }
 
 // Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory a block. args is copied.

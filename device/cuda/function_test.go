@@ -102,3 +102,21 @@ func TestDevice_WrapStreamAgain(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestFunction_MachineCodeRefused: a device whose driver refuses machine code takes the PTX.
+func TestFunction_MachineCodeRefused(t *testing.T) {
+	d := gputest.Open(t).(*cuda.Device)
+	asked := false
+	module := &cuda.Module{
+		Name:    "spin",
+		Machine: func(major, minor int) []byte { asked = true; return []byte("\x7fELF of another machine") },
+		PTX:     func() ([]byte, error) { return []byte(spin), nil },
+	}
+	before := d.Compiled()
+	if err := cuda.NewFunction[struct{ P uint64 }](module, "spin").Load(d); err != nil || !asked {
+		t.Fatal(err, asked)
+	}
+	if n := d.Compiled() - before; n != 1 {
+		t.Errorf("modules loaded as PTX: got %d, want 1", n)
+	}
+}

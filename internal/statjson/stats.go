@@ -4,6 +4,7 @@ package statjson
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/slab"
@@ -32,8 +33,20 @@ type Table struct {
 	MissesByReason   map[string]int64 `json:"misses_by_reason"`
 	HostBytesMoved   int64            `json:"host_bytes_moved"`
 	CodecReason      string           `json:"codec_reason,omitempty"`
-	Tiers            *Tiers           `json:"tiers,omitempty"`    // of tables of pages
-	Resident         *Resident        `json:"resident,omitempty"` // of resident tables
+	MissStrategy     []MissStrategy   `json:"miss_strategy,omitempty"` // of each device, if misses may be shared with the host's processors
+	Tiers            *Tiers           `json:"tiers,omitempty"`         // of tables of pages
+	Resident         *Resident        `json:"resident,omitempty"`      // of resident tables
+}
+
+// MissStrategy says how a device reads a table's misses: see cache.MissStrategy.
+type MissStrategy struct {
+	Strategy    string  `json:"strategy"`
+	Fraction    float64 `json:"host_fraction"`
+	Shared      int64   `json:"shared_batches"`
+	Alone       int64   `json:"unshared_batches"`
+	GaveUp      int64   `json:"timed_out"`
+	SharedNanos float64 `json:"shared_ns"`
+	AloneNanos  float64 `json:"unshared_ns"`
 }
 
 // Stats has the statistics of a cache. The embedded Table is the sum of all tables.
@@ -234,6 +247,11 @@ func ofTable(t *cache.TableStats) Table {
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason
+	}
+	if slices.ContainsFunc(t.MissStrategy, func(m cache.MissStrategy) bool { return m.Tried() }) {
+		for _, m := range t.MissStrategy {
+			s.MissStrategy = append(s.MissStrategy, MissStrategy(m))
+		}
 	}
 	s.ratios()
 	return s

@@ -421,7 +421,9 @@ class Table:
         codec = f"{stats['codec']} {stats['compression_ratio']:.2f}×"
         cached = f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)"
         host = f", {format_size(stats['host_taken_bytes'])} of host memory" if "host_taken_bytes" in stats else ""
-        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}{host}>"
+        ways = [device["strategy"] for device in stats.get("miss_strategy", [])]
+        misses = f", misses {ways[0]}" if ways else ""
+        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}{misses}{host}>"
 
     # ---- copies and other processes
 
