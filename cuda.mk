@@ -37,11 +37,11 @@ kernels: # of the sources the PTX and the ABI constants, of the list of codecs t
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
 	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go kernels/entries_cuda.go codec/registry/families.go
 
-# Machine code of the kernels for builds made afterwards: one processor takes about five minutes for each compute capability. ptxas is NVIDIA's, from the
-# Python package index; code of its version runs with every driver from CUDA 12.0 on.
+# Machine code of the kernels for builds made afterwards: one processor takes about ten minutes for each compute capability. Code for 8.0 serves 8.6 and 8.9,
+# too. ptxas is NVIDIA's, from the Python package index; code of its version runs with every driver from CUDA 12.0 on.
 PTXAS_VERSION := 12.9.86
 PTXAS         := build/ptxas-$(PTXAS_VERSION)/nvidia/cuda_nvcc/bin/ptxas
-CUBINS        ?= 80 86 89 90 100 120
+CUBINS        ?= 80 90 100 120
 CUBIN_STAMP   := kernels/cubin/.ptxas
 
 $(PTXAS):

@@ -7,7 +7,7 @@
 // The words change while the kernel runs. A row's word is therefore read once, by one lane, which makes the ticket that all others use.
 #pragma once
 #include "abi_buddy.h"
-#include "find.h"
+#include "find_key.h"
 #include "publish.h"
 #include "replay.h"
 #include "ticket.h"

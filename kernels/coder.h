@@ -53,7 +53,7 @@
 // meta is the device metadata, aligned to 16 bytes. It lies in shared memory or, for long rows and where it is too large, in global memory,
 // where no kernel that runs at the same time writes it. Metadata come from a codec and are trusted. Stored bytes are not.
 //
-// stored is the words of the stored row (decode.h), aligned to 4 bytes. It lies in shared memory or, for long rows and in small batches,
+// stored is the words of the stored row (words.h), aligned to 4 bytes. It lies in shared memory or, for long rows and in small batches,
 // in global memory. at(w) and window may be asked for any word. Past the last word, and past length within the last word, they return
 // garbage. Code that reads stored.p itself stays below word limit + 4.
 //
@@ -66,7 +66,7 @@
 // All lanes of a tile call a coder's functions together, and the functions of the tile too. Other tiles of the warp may be elsewhere.
 // Lanes that exchange data through scratch call tile.sync in between. No function may use blockSync or static shared memory.
 #pragma once
-#include "decode.h"
+#include "words.h"
 
 // Tile is N lanes of a warp, 8, 16 or 32, that work on a row together.
 template <int N> struct Tile {

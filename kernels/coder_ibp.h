@@ -10,11 +10,11 @@
 //
 // IbpMask is IBP with one mask, of chunks of 4 or 8 bytes. ROW_STEPS is the steps of expansion that the metadata have. Params: the chunks of
 // a row; the bits of its payload when all chunks participate; and by how many distances bits of a chunk move when it is packed, at most, 0 if none does.
-// Metadata: the blocks that decode.h describes. Its hits, encoding and long misses have kernels of their own: decode_pairs.cu, decode_two.cu, encode_quads.cu and fetch_long.h.
+// Metadata: the blocks that ibp.h describes. Its hits, encoding and long misses have kernels of their own: decode_pairs.cu, decode_two.cu, encode_quads.cu and fetch_long.h.
 //
 // IbpSets is IBP of 2-byte chunks, and clustered IBP of 2, 4 or 8. Params: the chunks of a row, the bits of the set's number behind the
 // participation bits (0 where there is one set), the sets, and the metadata of each. Metadata: 32 bits for each set, its kept bits, padded
-// to 16 bytes; then for each set the blocks that decode.h describes, of 4, 5 or 6 steps for chunks of 2, 4 or 8, or of 2-byte chunks those
+// to 16 bytes; then for each set the blocks that ibp.h describes, of 4, 5 or 6 steps for chunks of 2, 4 or 8, or of 2-byte chunks those
 // below.
 #pragma once
 #include "coder.h"
@@ -81,7 +81,7 @@ struct IbpSets {
 #if ROW_CHUNK == 2
 	template <class W> static INLINE u32x2 quadBits(const W &stored, u32 quad) { return bytesOf8(stored.at(quad / 4) >> quad % 4 * 8); }
 
-	// expandQuad returns a quad, as decode.h's does.
+	// expandQuad returns a quad, as ibp.h's does.
 	template <class W> static INLINE u32x4 expandQuad(const W &stored, u32 at, const Meta2 &meta, u32 quad, u32x2 part, u32x2 masked)
 	{
 		u32 x[5], b[4];

@@ -1,4 +1,5 @@
 #include "coder.h"
+#include "ibp.h"
 #include "publish.h"
 #include "store.h"
 #include "ticket.h"

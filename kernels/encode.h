@@ -1,6 +1,6 @@
-// Parts of IBP's encoders. decode.h describes the device metadata.
+// Parts of IBP's encoders. ibp.h describes the device metadata.
 #pragma once
-#include "decode.h"
+#include "ibp.h"
 
 // rowQuad returns the words of a quad, zeros beyond the row.
 INLINE u32x4 rowQuad(const u32 *row, u32 quad, u32 rowBytes)

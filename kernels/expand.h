@@ -1,8 +1,8 @@
 // How the pooled kernels of IBP with one mask expand a lane's quads: what the lane keeps of the metadata, in registers, and loads from shared memory.
 #pragma once
-#include "decode.h"
+#include "ibp.h"
 
-// BySteps expands by the steps that the metadata have, as decode.h does: for all tables. Shared memory: the metadata.
+// BySteps expands by the steps that the metadata have, as ibp.h does: for all tables. Shared memory: the metadata.
 template <int CHUNK, int STEPS> struct BySteps {
 	Planes<STEPS> planes;
 	u32 masked, before; // masked bits of the chunks, and bits before the quad's in a row all of whose chunks participate

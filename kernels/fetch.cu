@@ -1,4 +1,4 @@
-#include "fetch_rows.h"
+#include "fetch_coded.h"
 #include "publish.h"
 
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output, by a coder: ROW_CODER of

@@ -1,6 +1,7 @@
 // Long missed rows of IBP with one mask, and of tables without a codec: a block fetches a row, in segments.
 #pragma once
-#include "fetch.h"
+#include "ibp.h"
+#include "miss.h"
 
 // A block fetches a row. As in decodeLongRows, it first reads the participation bits in place, from which the segments' bit positions
 // follow. Then each warp stages and decodes segments. Shared memory: for each warp stageBytes, which is room for a whole segment.

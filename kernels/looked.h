@@ -1,6 +1,6 @@
 // A batch whose rows a decoding kernel looks up itself.
 #pragma once
-#include "fetch_rows.h"
+#include "fetch_coded.h"
 #include "lookups.h"
 #include "publish.h"
 #include "sample.h"

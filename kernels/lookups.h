@@ -1,6 +1,6 @@
 // Lookups that run beside other work of a warp: buckets come to shared memory by asynchronous copies.
 #pragma once
-#include "find.h"
+#include "find_key.h"
 
 // The lookups of a warp, one a lane, in shared memory: a bucket for each lane, then for each lane its state. The state is the key with the
 // hints set, or EMPTY_KEY, then the lower half of the hash and the hops, or the location word once that is known. The slots of a bucket are

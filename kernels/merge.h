@@ -1,7 +1,7 @@
 // Merges misses of the same row. Where several misses near each other in the list are of one row, the warp of the first fetches the row and
 // writes it for all of them. Without merging each of them would read the row over the link.
 #pragma once
-#include "coder_fetch.h"
+#include "stage_row.h"
 
 // mergesRows says whether the kernel looks for such misses. It does in ordered lists, where misses of a row are near each other, and in
 // batches with at least one miss for every MERGE_ROWS rows of the table: then a few in a hundred misses repeat a row.

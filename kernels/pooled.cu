@@ -6,7 +6,8 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 #include "coder.h"
 #include ROW_HEADER
 #undef storeOut
-#include "fetch.h"
+#include "ibp.h"
+#include "miss.h"
 #include "pooled.h"
 #include "pooled_batch.h"
 #include "sample.h"

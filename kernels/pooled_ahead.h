@@ -1,7 +1,7 @@
 // The rows of a pooled batch as kernels see them that look rows up beside the addition of those before: each tile adds up the rows of consecutive
 // positions, in parts of as many rows as it has lanes.
 #pragma once
-#include "fetch.h"
+#include "miss.h"
 #include "lookups.h"
 #include "pooled_batch.h"
 #include "sample.h"

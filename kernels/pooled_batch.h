@@ -1,7 +1,7 @@
 // What a pooled batch reads by, which part of it a block has, and what it counts in. With ROW_TABLES it is the batch of the table that a block of a launch for several
 // is at, or a part of a captured graph: see pooled_tables.h. serve.cu has the same for batches whose rows are written.
 #pragma once
-#include "find.h"
+#include "find_key.h"
 #include "pooled.h"
 #include "publish.h"
 #ifdef ROW_TABLES

@@ -1,5 +1,5 @@
 #include "float8.h"
-#include "find.h"
+#include "find_key.h"
 #include "pooled.h"
 #include "publish.h"
 #include "replay.h"

@@ -1,6 +1,6 @@
 #include "abi_absent.h"
-#include "coder_fetch.h"
-#include "find.h"
+#include "stage_row.h"
+#include "find_key.h"
 #include "publish.h"
 #include "replay.h"
 #include "sample.h"

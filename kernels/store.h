@@ -4,7 +4,7 @@
 // lanes' lie: every store instruction would touch all sectors of the row. So the row is put together in shared memory, where it was staged, and
 // neighbouring lanes store neighbouring units.
 #pragma once
-#include "decode.h"
+#include "words.h"
 
 // storeUnits writes the first bytes of a row that begins at a multiple of UNIT bytes, by LANES lanes, each up to COUNT units. from is in shared
 // memory.

@@ -1,6 +1,6 @@
 // Hits as the kernels that decode them from a list see them.
 #pragma once
-#include "decode.h"
+#include "words.h"
 
 INLINE u64 slabOf(const DecodeArgs &a, u64 word)
 {

@@ -28,7 +28,7 @@ type OverlaySlot struct {
 
 const (
 	overlayAlign = 128
-	// overlayPast is how far decoders read past a compressed row's end, rounded up to words: see kernels/decode.h.
+	// overlayPast is how far decoders read past a compressed row's end, rounded up to words: see kernels/words.h.
 	overlayPast = 24
 )
 

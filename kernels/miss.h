@@ -1,6 +1,6 @@
 // What the kernels that read the host tier know of a miss.
 #pragma once
-#include "decode.h"
+#include "words.h"
 
 struct Miss {
 	u64 at; // address, a multiple of 4

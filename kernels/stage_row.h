@@ -1,7 +1,7 @@
 // A miss read by a coder's kernels.
 #pragma once
 #include "coder.h"
-#include "fetch.h"
+#include "miss.h"
 
 // stageRow stages a missed row by a warp and returns its words. m.length is its stored bytes then, 0 if it is corrupt. The stage must be
 // free.
