@@ -667,7 +667,7 @@ func TestShareTable_OtherWorkOfTheDevice(t *testing.T) {
 	}
 }
 
-// TestShareTable_BusyProcessors: while other programs keep the processors busy, batches take hardly longer than without sharing. Within 8 batches after
+// TestShareTable_BusyProcessors: while other programs keep the processors busy, batches take hardly longer than without sharing. About 8 batches after
 // that they are shared again.
 func TestShareTable_BusyProcessors(t *testing.T) {
 	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
@@ -675,11 +675,12 @@ func TestShareTable_BusyProcessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	stamp := uint32(0)
+	stamp, recovery := uint32(0), 0
+	const runs = 20
 	for i, idle := range manySides {
 		busy := idle
 		busy.host, busy.start, busy.stalls = idle.host/20, 2e6, 0.5
-		for run := range uint64(20) {
+		for run := range uint64(runs) {
 			r := rand.New(rand.NewPCG(run, uint64(i)))
 			table := s.Table(kernels.HostRows{Mem: device.Buffer{}.Slice(0, unitsTier), Stride: 256, RowBytes: 256}, kernels.Codec{})
 			alone := sideMisses / idle.device // nanoseconds of a batch
@@ -706,12 +707,12 @@ func TestShareTable_BusyProcessors(t *testing.T) {
 			if ratio := took / 400 / alone; ratio > 1.1 {
 				t.Errorf("%d, run %d: beside other programs %.3f of the time without sharing; %+v", i, run, ratio, table.Stats())
 			}
-			for n := 0; table.Stats().Strategy != "shared"; n++ {
-				if n == 8 {
-					t.Errorf("%d, run %d: not shared after 8 batches on idle processors; %+v", i, run, table.Stats())
-					break
-				}
+			waited := 0
+			for ; table.Stats().Strategy != "shared" && waited < 17; waited++ {
 				batch(idle)
+			}
+			if recovery += waited; waited > 16 {
+				t.Errorf("%d, run %d: not shared after 16 batches on idle processors; %+v", i, run, table.Stats())
 			}
 			if took = 0; idle.best() > shareGain*alone {
 				continue
@@ -723,6 +724,11 @@ func TestShareTable_BusyProcessors(t *testing.T) {
 				t.Errorf("%d, run %d: %.3f of the fastest on idle processors; %+v", i, run, ratio, table.Stats())
 			}
 		}
+	}
+	if mean := float64(recovery) / float64(runs*len(manySides)); mean > 8 {
+		t.Errorf("not shared until %.1f batches after the processors were idle, the mean", mean)
+	} else {
+		t.Logf("shared again after %.1f batches, the mean", mean)
 	}
 }
 

@@ -25,12 +25,16 @@ const (
 	shareCompared = 8   // timed batches of each way in a comparison
 	shareBeginsAt = 0.5 // the host's first fraction
 	// While sharing does not pay, every shareProbe-th batch is a probe: the host gathers a part of its misses, at first splitLeast. If that part was
-	// fast, the batch after next is a probe with the part that the speeds call for. Two good probes in a row begin sharing again. So it begins within
-	// 8 batches after other programs have left the processors, and probes of busy processors cost little: their part is small, and the device does
-	// not wait for it longer than shareProbeWait.
+	// fast, the batch after next is a probe with the part that the speeds call for. Two good probes in a row begin sharing again. So it begins about
+	// 8 batches after other programs have left the processors. Probes of busy processors are to cost little: their part is small, the device
+	// does not wait for it longer than shareProbeWait, and the next one comes later. But a thread that the system suspends in the driver can hold up
+	// the caller there, which the device's times do not show. So each beginning that the next comparison ends again asks for one good probe more.
 	shareProbe     = 4
 	shareProbeNext = 2
-	shareProbeGood = 2
+	shareProbeLate = 6    // after a probe that the device gave up
+	shareProbeGain = 0.93 // a probe is good that takes less than this fraction of the time without sharing
+	shareGood      = 2
+	shareGoodMost  = 3
 	shareProbeWait = 200 * time.Microsecond
 )
 
@@ -89,6 +93,8 @@ type shareLearnt struct {
 	dropped         bool
 	probe           float64 // while dropped: the host's fraction of the next probe
 	good            int     // while dropped: how many of the last probes in a row were faster than batches without sharing
+	doubts          int     // comparisons in a row that ended what probes had begun
+	onProbes        bool    // probes have begun sharing, and no comparison has confirmed it
 	sharedN, aloneN int64   // number of batches
 	gaveUp          int64
 }
@@ -132,17 +138,25 @@ func (l *shareLearnt) decide() {
 		return
 	}
 	l.alone, l.shared, l.pause = c.alone.median(), c.shared.median(), shareMeasure
-	if l.dropped = l.shared > shareGain*l.alone; l.dropped {
+	l.dropped = l.shared > shareGain*l.alone
+	switch {
+	case !l.dropped:
+		l.doubts = 0
+	case l.onProbes:
+		l.doubts++
+	}
+	l.onProbes = false
+	if l.dropped {
 		l.probe, l.good, l.pause = splitLeast, 0, shareProbe
 	}
 }
 
 // probed learns from a probe, which took so many nanoseconds a miss.
 func (l *shareLearnt) probed(t abi.ShareTimes, each float64) {
-	if each > shareGain*l.alone {
+	if each > shareProbeGain*l.alone {
 		l.good = 0
-	} else if l.good++; l.good == shareProbeGood {
-		l.dropped, l.shared, l.pause, l.batches = false, each, shareTrial, 0
+	} else if l.good++; l.good == min(shareGood+l.doubts, shareGoodMost) {
+		l.dropped, l.onProbes, l.shared, l.pause, l.batches = false, true, each, shareTrial, 0
 		l.split = split{}
 		l.split.learn(t)
 		l.fraction = l.split.fraction()
@@ -150,8 +164,13 @@ func (l *shareLearnt) probed(t abi.ShareTimes, each float64) {
 	}
 	odds := evenOdds(t)
 	fraction := odds / (1 + odds)
-	if l.pause = shareProbe; fraction > l.probe || l.good > 0 {
+	switch {
+	case t.GaveUp != 0:
+		l.pause = shareProbeLate
+	case fraction > l.probe || l.good > 0:
 		l.pause = shareProbeNext
+	default:
+		l.pause = shareProbe
 	}
 	l.probe = fraction
 }
