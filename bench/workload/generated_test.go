@@ -405,7 +405,7 @@ func TestKVBlocks_Prefixes(t *testing.T) {
 
 // TestMix_Parts: shares are exact, scans and loops go on from batch to batch.
 func TestMix_Parts(t *testing.T) {
-	parts, err := ParseMix("loop:7=20%, scan=30%,zipf:0.9=0.5e2")
+	parts, err := ParseMix("loop:7=20%, scan=30%,zipf:0.9=0.5e2%")
 	if err != nil || !slices.Equal(parts, []MixPart{{Loop, 20, 0, 7}, {Scan, 30, 0, 0}, {Zipf, 50, 0.9, 0}}) {
 		t.Fatalf("%+v, %v", parts, err)
 	}
@@ -430,14 +430,16 @@ func TestMix_Parts(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"lru":             `pattern ("lru") must be zipf, uniform, scan or loop`,
-		"zipf:x":          `exponent ("x") must be a number`,
-		"loop":            `loop's length ("") must be a number: loop:10000`,
-		"scan:3":          `scan must have no argument ("3")`,
-		"scan=0":          `share ("0") of scan must be a number above 0`,
-		"scan,uniform":    `scan must have a share, as all parts of several must: scan=50%`,
-		"scan=1,uniform":  `uniform must have a share, as all parts of several must: uniform=50%`,
-		"uniform,scan=20": `uniform must have a share, as all parts of several must: uniform=50%`,
+		"lru":                  `pattern ("lru") must be zipf, uniform, scan or loop`,
+		"zipf:x":               `exponent ("x") must be a number`,
+		"loop":                 `loop's length ("") must be a number: loop:10000`,
+		"scan:3":               `scan must have no argument ("3")`,
+		"scan=0":               `share ("0") of scan must be a number above 0`,
+		"scan,uniform":         `scan must have a share, as all parts of several must: scan=50%`,
+		"scan=1,uniform":       `uniform must have a share, as all parts of several must: uniform=50%`,
+		"uniform,scan=20":      `uniform must have a share, as all parts of several must: uniform=50%`,
+		"uniform=60%,scan=60%": `shares (uniform=60%,scan=60%) must sum to 100%, not 120%`,
+		"uniform=60%,scan=40":  `shares (uniform=60%,scan=40) must be percentages all, or none`,
 	} {
 		if _, err := ParseMix(text); err == nil || err.Error() != "workload: mix: "+want {
 			t.Errorf("%q:\n got %v\nwant %s", text, err, want)

@@ -81,10 +81,10 @@ func (o *MixOptions) Validate() error {
 }
 
 // ParseMix reads parts such as "zipf:0.9=70%,scan=20%,loop:10000=10%": a pattern, its exponent or length, its share. A single
-// part needs no share.
+// part needs no share. Percentages must sum to 100; shares without % count relative to each other.
 func ParseMix(text string) ([]MixPart, error) {
 	var parts []MixPart
-	several := strings.Contains(text, ",")
+	several, percent, percents := strings.Contains(text, ","), 0.0, 0
 	for item := range strings.SplitSeq(text, ",") {
 		name, share, shared := strings.Cut(strings.TrimSpace(item), "=")
 		name, argument, argued := strings.Cut(name, ":")
@@ -93,6 +93,9 @@ func ParseMix(text string) ([]MixPart, error) {
 		if shared {
 			if p.Share, err = strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(share), "%"), 64); err != nil || !(p.Share > 0) {
 				return nil, fmt.Errorf("workload: mix: share (%q) of %s must be a number above 0", share, name)
+			}
+			if strings.HasSuffix(strings.TrimSpace(share), "%") {
+				percent, percents = percent+p.Share, percents+1
 			}
 		}
 		switch p.Pattern {
@@ -118,6 +121,12 @@ func ParseMix(text string) ([]MixPart, error) {
 			return nil, fmt.Errorf("workload: mix: %s must have a share, as all parts of several must: %s=50%%", name, name)
 		}
 		parts = append(parts, p)
+	}
+	switch {
+	case percents > 0 && percents < len(parts):
+		return nil, fmt.Errorf("workload: mix: shares (%s) must be percentages all, or none", text)
+	case percents > 0 && math.Abs(percent-100) > 0.01:
+		return nil, fmt.Errorf("workload: mix: shares (%s) must sum to 100%%, not %g%%", text, percent)
 	}
 	return parts, nil
 }

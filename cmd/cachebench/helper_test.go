@@ -122,8 +122,9 @@ func succeed(t *testing.T, args ...string) string {
 func refuse(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, stderr, status := cachebench(t, args...)
-	if status != 1 || stdout != "" || stderr != "cachebench: "+want+"\n" {
-		t.Errorf("cachebench %s: status %d, %d bytes on stdout, stderr\n got %q\nwant %q", strings.Join(args, " "), status, len(stdout), stderr, "cachebench: "+want+"\n")
+	want = "cachebench: " + strings.ReplaceAll(want, "\n", "\ncachebench: ") + "\n"
+	if status != 1 || stdout != "" || stderr != want {
+		t.Errorf("cachebench %s: status %d, %d bytes on stdout, stderr\n got %q\nwant %q", strings.Join(args, " "), status, len(stdout), stderr, want)
 	}
 }
 

@@ -75,7 +75,9 @@ func main() {
 }
 
 func exit(err error) {
-	fmt.Fprintln(os.Stderr, "cachebench:", err)
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintln(os.Stderr, "cachebench:", line)
+	}
 	if s, ok := errors.AsType[statusError](err); ok {
 		os.Exit(s.status)
 	}
@@ -103,6 +105,8 @@ func takesFile(flag string) cobra.PositionalArgs {
 		switch {
 		case len(args) == 0:
 			return nil
+		case len(args) > 1 && cmd.HasAvailableSubCommands():
+			return fmt.Errorf("%s: argument (%q) must be a sub-command, as the table is one argument: %s --help lists them", name, args[0], cmd.CommandPath())
 		case len(args) > 1:
 			return fmt.Errorf("%s: argument (%q) must be the value of a flag: %s --help lists them", name, args[1], cmd.CommandPath())
 		case cmd.Flags().Changed(flag):
@@ -124,6 +128,21 @@ func backends() string {
 	return "host backend only"
 }
 
+// newHelp returns a help command that fails for a command that there is not, which cobra's own does not.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			of, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return fmt.Errorf("help: unknown command %q for %q", strings.Join(args, " "), root.Name())
+			}
+			return of.Help()
+		},
+	}
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:               "cachebench",
@@ -135,6 +154,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(newHelp(root))
 	cobra.EnableCommandSorting = false
 	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo(), newGPUBench(), newDrive())
 	root.AddCommand(renamedCommands()...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,6 +33,13 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkSimulateFlags(cmd); err != nil {
 				return err
+			}
+			if cfg.Trace == "" {
+				return errors.New("simulate: the trace must be given: simulate FILE, or --trace FILE")
+			}
+			if cfg.Method == "" {
+				setIfNone(&cfg.Policies, "lru", "s3fifo", "tinylfu")
+				setIfNone(&cfg.Sizes, "1%", "5%", "20%")
 			}
 			if cfg.Method != "" {
 				curve, err := withProgress(cmd, func(bar *progress) (*sim.Curve, error) { return sim.MissRatios(cmd.Context(), cfg, bar) })
@@ -71,10 +79,18 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything sampled")
 	addForce(f, &cfg.Force)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array; with --mrc one JSON object")
+	f.Lookup("policy").DefValue, f.Lookup("sizes").DefValue = "lru,s3fifo,tinylfu", "1%,5%,20%, without --mrc"
 	f.Lookup("batch-size").DefValue = "4096"
 	f.Lookup("refresh-requests").DefValue = "a 250th of the trace, at least 256"
 	f.Lookup("shards-rate").DefValue = "0.01, with --shards-ids 1"
 	return cmd
+}
+
+// setIfNone sets a list that was not given.
+func setIfNone(list *[]string, to ...string) {
+	if len(*list) == 0 {
+		*list = to
+	}
 }
 
 // checkSimulateFlags refuses flags that the others make meaningless, and zeros that stand for defaults.

@@ -105,7 +105,7 @@ func TestSimulate_BadInput(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	policies := strings.Join(sim.PolicyNames(), ", ")
 	for _, c := range []struct{ flags, want string }{
-		{"", "--policy must name at least one policy\n--trace must name a file\n--sizes must name at least one size"},
+		{"", "simulate: the trace must be given: simulate FILE, or --trace FILE"},
 		{"--trace MISSING --policy lru --sizes 1", "trace: open MISSING: no such file or directory"},
 		{"--trace IDS --policy lru --sizes 1", "sim: IDS: has no sizes: every row must count 1, by --unit-size"},
 		{"--trace IDS --policy mru --sizes 1 --unit-size", `unknown policy ("mru") must be one of ` + policies},
