@@ -31,17 +31,23 @@ func visitCommands(t *testing.T, visit func(*cobra.Command)) {
 // TestHelp_Groups: every flag of a listed command is under one heading, and no heading has names of no flag.
 func TestHelp_Groups(t *testing.T) {
 	seen := map[string]int{"help": 0, "version": 0}
+	grouped := map[string]bool{}
+	for _, g := range flagGroups {
+		for name := range strings.FieldsSeq(g.Flags) {
+			grouped[name] = true
+		}
+	}
 	visitCommands(t, func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if seen[f.Name] = 0; !f.Hidden && !cmd.Hidden && !grouped(f.Name) {
+			if seen[f.Name] = 0; !f.Hidden && !cmd.Hidden && !grouped[f.Name] {
 				t.Errorf("%s: --%s is in no group", cmd.CommandPath(), f.Name)
 			}
 		})
 	})
 	for _, g := range flagGroups {
-		for name := range strings.FieldsSeq(g.flags) {
+		for name := range strings.FieldsSeq(g.Flags) {
 			if n, known := seen[name]; !known || n > 0 {
-				t.Errorf("group %s: --%s is no flag, or in two groups", g.heading, name)
+				t.Errorf("group %s: --%s is no flag, or in two groups", g.Heading, name)
 			}
 			seen[name]++
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tensorcache/tensorcache/internal/flagfile"
+	"github.com/tensorcache/tensorcache/internal/flaghelp"
 	"github.com/tensorcache/tensorcache/internal/version"
 )
 
@@ -158,7 +159,7 @@ func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo(), newGPUBench(), newDrive())
 	root.AddCommand(renamedCommands()...)
-	groupHelp(root)
+	flaghelp.Use(root, flagGroups)
 	for _, cmd := range root.Commands() {
 		addRenamed(cmd)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/flaghelp"
 	"github.com/tensorcache/tensorcache/serve/daemon"
 )
 
@@ -238,5 +240,35 @@ func TestCheck_Nothing(t *testing.T) {
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// TestHelp_Groups: every flag is listed under one heading, and every line of --help fits its width.
+func TestHelp_Groups(t *testing.T) {
+	listed := map[string]int{}
+	for _, g := range flagGroups {
+		for name := range strings.FieldsSeq(g.Flags) {
+			listed[name]++
+		}
+	}
+	root := newRoot()
+	root.InitDefaultVersionFlag()
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.InitDefaultHelpFlag()
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if n := listed[f.Name]; n != 1 {
+				t.Errorf("%s: --%s is in %d groups", cmd.CommandPath(), f.Name, n)
+			}
+		})
+	}
+	var out bytes.Buffer
+	root.SetOut(&out)
+	if err := root.Help(); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(line) > flaghelp.Width+1 && !strings.HasPrefix(line, "  tensorcached ") {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
 	}
 }

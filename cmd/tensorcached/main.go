@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tensorcache/tensorcache/internal/flagfile"
+	"github.com/tensorcache/tensorcache/internal/flaghelp"
 	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
 )
@@ -99,7 +100,21 @@ SIGHUP has it read its configuration again.`,
 	f.BoolVar(&asJSON, "json", false, "with --check: print one JSON object")
 	f.AddFlagSet(daemon.Flags(new(daemon.Config)))
 	root.AddCommand(remotes()...)
+	flaghelp.Use(root, flagGroups)
 	return root
+}
+
+// flagGroups are the flags of all commands as --help lists them, under headings.
+var flagGroups = []flaghelp.Group{
+	{Heading: "Tables", Flags: "features table codec link seed no-equal-rows"},
+	{Heading: "Cache", Flags: `budget policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys snapshot snapshot-interval`},
+	{Heading: "Host memory", Flags: "host-memory host-tier host-nodes host-threads overlay"},
+	{Heading: "Devices", Flags: "device devices gpus placement rates workers"},
+	{Heading: "Processes of this machine", Flags: "listen max-attached max-lanes max-scratch stopped-after evict-stopped"},
+	{Heading: "Redis and HTTP", Flags: `resp resp-clients resp-memory resp-tls-cert resp-tls-key resp-password-file resp-admin-password-file http http-token-file insecure`},
+	{Heading: "Logs, metrics and traces", Flags: `log-level otlp-endpoint otlp-protocol traces-exporter metrics-exporter trace-rate trace-ratio name`},
+	{Heading: "Running tensorcached", Flags: "connect timeout rows bytes file"},
+	{Heading: "Start and end", Flags: "config check ids json drain-timeout force help version"},
 }
 
 func printJSON(cmd *cobra.Command, v any) error {

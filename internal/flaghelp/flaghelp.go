@@ -1,0 +1,58 @@
+// Package flaghelp has --help list the flags of a command under headings.
+package flaghelp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Width is how many columns --help takes.
+const Width = 120
+
+// Group is flags under a heading, by their names between spaces, in the order in which they are listed. A command may lack some.
+type Group struct{ Heading, Flags string }
+
+// Use has --help of a command and all of its sub-commands list flags in groups. Flags that are in none come last.
+func Use(root *cobra.Command, groups []Group) {
+	cobra.AddTemplateFunc("groupedFlags", func(cmd *cobra.Command) string { return list(cmd, groups) })
+	const plain = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plain, "{{groupedFlags .}}", 1))
+}
+
+func list(cmd *cobra.Command, groups []Group) string {
+	rest := pflag.NewFlagSet("", pflag.ContinueOnError)
+	rest.AddFlagSet(cmd.LocalFlags())
+	var b strings.Builder
+	write := func(heading string, of *pflag.FlagSet) {
+		if of.HasAvailableFlags() {
+			fmt.Fprintf(&b, "\n\n%s:\n%s", heading, strings.TrimRight(of.FlagUsagesWrapped(Width), "\n"))
+		}
+	}
+	for _, g := range groups {
+		of := pflag.NewFlagSet("", pflag.ContinueOnError)
+		of.SortFlags = false
+		for name := range strings.FieldsSeq(g.Flags) {
+			if f := rest.Lookup(name); f != nil {
+				of.AddFlag(f)
+			}
+		}
+		write(g.Heading, of)
+		rest = without(rest, of)
+	}
+	write("More", rest)
+	return b.String()
+}
+
+// without returns the flags of a set that are not in another one.
+func without(all, others *pflag.FlagSet) *pflag.FlagSet {
+	rest := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.VisitAll(func(f *pflag.Flag) {
+		if others.Lookup(f.Name) == nil {
+			rest.AddFlag(f)
+		}
+	})
+	return rest
+}
