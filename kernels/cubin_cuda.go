@@ -36,5 +36,8 @@ func machineCode(files fs.FS, module string, major, minor int) []byte {
 	return nil
 }
 
-// MachineCode says whether this build has machine code for devices of a compute capability. For others the driver compiles PTX when a kernel is first used.
-func MachineCode(major, minor int) bool { return machineCode(machine, "lookup", major, minor) != nil }
+func hasMachineCode(capability string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(capability, "%d.%d", &major, &minor)
+	return n == 2 && machineCode(machine, "lookup", major, minor) != nil
+}

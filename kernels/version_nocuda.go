@@ -3,3 +3,5 @@
 package kernels
 
 func version() string { return "host" }
+
+func hasMachineCode(string) bool { return false }

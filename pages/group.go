@@ -112,20 +112,6 @@ func (p *packer) pageRows(g *packedGroup, aligned int) int {
 	}
 }
 
-// PageRows returns how many rows a page has if a table of so many rows, of so many bytes before compression, is packed into pages of at most pageBytes, and the mean length of
-// these pages without a second stage. lengths are stored lengths of some of its rows, at least one.
-func PageRows(lengths []int32, rows int64, rowBytes, pageBytes int) (perPage int, mean float64) {
-	g := packedGroup{}
-	all := 0
-	for i := range int(min(rows, int64(groupRowsFor(rowBytes)))) {
-		n := lengths[i%len(lengths)]
-		g.entries = append(g.entries, uint32(n))
-		all += alignRow(int(n))
-	}
-	perPage = (&packer{pageBytes: pageBytes}).pageRows(&g, all)
-	return perPage, float64(pageHeader) + float64(perPage)*(4+float64(all)/float64(len(g.entries)))
-}
-
 // paginate writes the pages of a group to its memory.
 func (g *packedGroup) paginate(p *packer, position int64, stored []byte) {
 	g.pages, g.memory, g.longest = g.pages[:0], g.memory[:0], 0

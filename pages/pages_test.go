@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -207,35 +206,6 @@ func TestReadRows_ShortPages(t *testing.T) {
 	if _, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }, NewMemory().Writer(),
 		defaults(PackOptions{PageBytes: MinPageBytes - 1})); err == nil || err.Error() != "pages: page (4095 bytes) must have 4096 to 1048576" {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestPageRows_IsPacking: how many rows a page will have, told by the stored lengths, is what Pack makes of them.
-func TestPageRows_IsPacking(t *testing.T) {
-	const rows, rowBytes = 20_000, 260
-	data := floats(rows, rowBytes/4, 6)
-	for _, pageBytes := range []int{MinPageBytes, 64 << 10, 256 << 10} {
-		table, err := OpenStores(t.Context(), packMemory(t, data, rowBytes, PackOptions{PageBytes: pageBytes, Stage: "none", Codec: "ibp4"}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		lengths := make([]int32, rows)
-		table.ReadRows(t.Context(), all(rows), func(i int, stored []byte, _ bool, err error) {
-			if err != nil {
-				t.Error(err)
-			}
-			lengths[i] = int32(len(stored))
-		})
-		got, mean := PageRows(lengths, rows, rowBytes, pageBytes)
-		first, last := table.Positions(0)
-		m := table.Manifest()
-		if int64(got) != last-first || math.Abs(mean*float64(m.Pages)/float64(m.PageTotal)-1) > 0.02 {
-			t.Errorf("pages of %d bytes: %d rows in %.0f bytes, packed %d in %d ÷ %d", pageBytes, got, mean, last-first, m.PageTotal, m.Pages)
-		}
-		table.Close()
-	}
-	if got, _ := PageRows([]int32{5000}, 10, 5000, MinPageBytes); got != 1 {
-		t.Errorf("%d rows that are longer than a page", got)
 	}
 }
 
