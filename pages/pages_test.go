@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
