@@ -93,11 +93,7 @@ func (d *Device) checkCapture(table int, pool *reduce.Batch) error {
 func (d *Device) serveNow(table int) kernels.Serve {
 	v, t := d.view.Load(), d.Table(table)
 	return kernels.Serve{
-		Lookup: kernels.Lookup{
-			Map: v.Map, Layout: v.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rejected: t.Rejected, Oversize: t.Oversize,
-			Peers: v.Peers, RowBytes: t.Rows.RowBytes,
-		},
-		Slabs: v.Slabs, Codec: t.Codec, Tier: t.Rows, Resident: t.Resident,
+		Lookup: v.lookup(t, table, d.set.Tables[table].Tier.Rows()), Slabs: v.Slabs, Codec: t.Codec, Tier: t.Rows, Resident: t.Resident,
 	}
 }
 

@@ -361,13 +361,10 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	if l.batch++; l.batch == l.firstPart {
 		l.limit = d.set.Tables[table].Tier.Rows()
 	}
-	lookup := kernels.Lookup{
-		Map: l.view.Map, Layout: l.view.Layout, Table: table, Limit: l.limit, Rows: rows.Buffer, Int32: rows.Int32,
-		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
-		Samples: d.nextSampling(), Ring: d.Ring,
-	}
-	if t.Resident != nil { // nothing is admitted, so samples have no reader
-		lookup.Samples, lookup.Ring = kernels.Sampling{}, nil
+	lookup := l.view.lookup(t, table, l.limit)
+	lookup.Rows, lookup.Int32, lookup.Out, lookup.Counters = rows.Buffer, rows.Int32, out, l.counters
+	if t.Resident == nil { // else nothing is admitted, so samples have no reader
+		lookup.Samples, lookup.Ring = d.nextSampling(), d.Ring
 	}
 	if l.after != nil {
 		if err := s.Wait(l.after); err != nil {

@@ -331,13 +331,9 @@ func (l *lane) enqueueTablesOn(s device.Stream) error {
 // serveOf returns the arguments of the kernel for one table.
 func (l *lane) serveOf(t *TableView, p *Part) kernels.Serve {
 	d := l.owner
-	return kernels.Serve{
-		Lookup: kernels.Lookup{
-			Map: l.view.Map, Layout: l.view.Layout, Table: p.Table, Limit: d.set.Tables[p.Table].Tier.Rows(), Rows: p.Rows.Buffer, Int32: p.Rows.Int32,
-			Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: p.Out, RowBytes: t.Rows.RowBytes, Samples: d.nextSampling(), Ring: d.Ring,
-		},
-		Slabs: l.view.Slabs, Codec: t.Codec, Tier: t.Rows, Pool: &p.Pool,
-	}
+	lookup := l.view.lookup(t, p.Table, d.set.Tables[p.Table].Tier.Rows())
+	lookup.Rows, lookup.Int32, lookup.Out, lookup.Samples, lookup.Ring = p.Rows.Buffer, p.Rows.Int32, p.Out, d.nextSampling(), d.Ring
+	return kernels.Serve{Lookup: lookup, Slabs: l.view.Slabs, Codec: t.Codec, Tier: t.Rows, Pool: &p.Pool}
 }
 
 // partEnd says how the batch of one table has ended.

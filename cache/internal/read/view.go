@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // Set is the devices of a cache and the tables that they read.
@@ -37,6 +38,14 @@ type View struct {
 	Layout hashmap.Layout // of Map
 	Slabs  []device.Buffer
 	Peers  uint8 // a bit for each slab that lies on another device
+}
+
+// lookup returns what says where the rows of a table of limit rows are looked up. All batches take it from here: those of a lane, those of several tables,
+// and captured ones, whose replays read what it returned when their view was published.
+func (v *View) lookup(t *TableView, table int, limit int64) kernels.Lookup {
+	return kernels.Lookup{
+		Map: v.Map, Layout: v.Layout, Table: table, Limit: limit, Rejected: t.Rejected, Oversize: t.Oversize, Peers: v.Peers, RowBytes: t.Rows.RowBytes,
+	}
 }
 
 // Pause prevents batches from beginning on any device until the returned function is called. It returns nil if
