@@ -24,22 +24,11 @@ var flagGroups = []struct{ heading, flags string }{
 // helpWidth is how many columns --help takes.
 const helpWidth = 120
 
-// groupedFlags returns the flags of a command for --help, under the headings of flagGroups. Flags that are in no group, which only commands for developers have, come last.
+// groupedFlags returns the flags of a command for --help, under the headings of flagGroups.
 func groupedFlags(cmd *cobra.Command) string {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	all.AddFlagSet(cmd.LocalFlags())
 	var b strings.Builder
-	write := func(heading string, of *pflag.FlagSet) {
-		if of.HasAvailableFlags() {
-			fmt.Fprintf(&b, "\n\n%s:\n%s", heading, strings.TrimRight(of.FlagUsagesWrapped(helpWidth), "\n"))
-		}
-	}
-	rest := pflag.NewFlagSet("", pflag.ContinueOnError)
-	all.VisitAll(func(f *pflag.Flag) {
-		if !grouped(f.Name) {
-			rest.AddFlag(f)
-		}
-	})
 	for _, g := range flagGroups {
 		of := pflag.NewFlagSet("", pflag.ContinueOnError)
 		of.SortFlags = false
@@ -48,22 +37,11 @@ func groupedFlags(cmd *cobra.Command) string {
 				of.AddFlag(f)
 			}
 		}
-		write(g.heading, of)
-	}
-	write("More", rest)
-	return b.String()
-}
-
-// grouped says whether a flag is in a group.
-func grouped(name string) bool {
-	for _, g := range flagGroups {
-		for of := range strings.FieldsSeq(g.flags) {
-			if of == name {
-				return true
-			}
+		if of.HasAvailableFlags() {
+			fmt.Fprintf(&b, "\n\n%s:\n%s", g.heading, strings.TrimRight(of.FlagUsagesWrapped(helpWidth), "\n"))
 		}
 	}
-	return false
+	return b.String()
 }
 
 // groupHelp has --help of all commands list flags in groups.

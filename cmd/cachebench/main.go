@@ -136,7 +136,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	cobra.EnableCommandSorting = false
-	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo(), newGPUBench(), newDrive())
+	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo())
 	root.AddCommand(renamedCommands()...)
 	groupHelp(root)
 	for _, cmd := range root.Commands() {
