@@ -4,7 +4,7 @@
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck; named, also under initcheck and synccheck, which a record may have
 #                                 but need not. Only tests whose names match the regular expression $TESTS (all)
-#   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, buddy, ngram, large, batch: figures of one GPU; drive: rows from pages of the drive
+#   ./run.sh bench [GROUP…]       hot, online, codecs, buddy, ngram, large, batch: figures of one GPU; drive: rows from pages of the drive
 #                                 that has this folder, beside a plain reader, for which 8 GiB must be free; tiers: batches and steps of a text through a
 #                                 cache over such pages, of 40 GiB, each in up to 9 minutes; not among all groups
 #   ./run.sh real                 every codec on the tables of data/
@@ -203,7 +203,6 @@ bench)
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 300 hit-codecs,gather-hits-codecs,hit-parts --rows 256,512,1024,4096; fi
-	if wanted pooled "$@"; then bench pooled 240 pooled-hits; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
 		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
 	fi

@@ -62,10 +62,6 @@ type Result struct {
 	// DType is the type of the rows' elements and QueueDepth the number of batches under way at once, if the case sets them.
 	DType      string `json:"dtype,omitempty"`
 	QueueDepth int    `json:"queue_depth,omitempty"`
-	// Bag is the number of rows that are added up, if the case does that.
-	Bag int `json:"bag,omitempty"`
-	// Skew is the exponent of the rows' frequencies, 0 if all are read as often, if the case sets it.
-	Skew *float64 `json:"skew,omitempty"`
 	// HostThreads is the number of threads that the host could use for misses, if the case sets it.
 	HostThreads int `json:"host_threads,omitempty"`
 	// Further are other figures of the same rows, in the unit of Value.

@@ -9,8 +9,6 @@ type goal struct {
 	ends    string // of the codec's label
 	unit    string
 	batch   int
-	bag     int
-	dtype   string
 	threads int // of the host, at least
 	row     int // bytes, at least
 	variant string
@@ -61,16 +59,6 @@ var goals = []goal{
 	{name: "gather-misses-large", threads: 4, row: 512, of: RatioAtLeast, bound: 1.3},
 	{name: "gather-misses-large", threads: 4, row: 256, of: RatioAtLeast, bound: 2.2},
 	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
-	{name: "pooled-hits", codec: "none", of: RatioAtLeast, bound: 0.85},
-	{name: "pooled-hits", batch: pooledLarge, bag: 1, dtype: "float32", of: ValueAtLeast, bound: 1200},
-	{name: "pooled-hits", batch: pooledLarge, bag: 1, dtype: "bfloat16", of: ValueAtLeast, bound: 1000},
-	{name: "pooled-hits", batch: pooledLarge, bag: 10, dtype: "float32", of: ValueAtLeast, bound: 2000},
-	{name: "pooled-hits", batch: pooledLarge, bag: 10, dtype: "bfloat16", of: ValueAtLeast, bound: 1700},
-	{name: "pooled-hits", batch: pooledLarge, bag: 40, dtype: "float32", of: ValueAtLeast, bound: 2400},
-	{name: "pooled-hits", batch: pooledLarge, bag: 40, dtype: "bfloat16", of: ValueAtLeast, bound: 2000},
-	{name: "pooled-hits", batch: pooledLarge, bag: 200, dtype: "float32", of: ValueAtLeast, bound: 2600},
-	{name: "pooled-hits", batch: pooledLarge, bag: 200, dtype: "bfloat16", of: ValueAtLeast, bound: 2200},
-	{name: "pooled-hits", of: RatioAtLeast, bound: 0.85},
 	{name: "ngram-decode", ends: ", hits", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", ends: ", hits, bfloat16", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", of: RatioAtLeast, bound: 1 / 1.1},
@@ -108,11 +96,11 @@ func captured(x *Result) float64 { return x.BaselineValue + 6 }
 // matches says whether the goal is one of the result.
 func (g *goal) matches(x *Result) bool {
 	return g.name == x.Case && (g.codec == "" || g.codec == x.Codec) && strings.HasSuffix(x.Codec, g.ends) && (g.unit == "" || g.unit == x.Unit) &&
-		(g.batch == 0 || g.batch == x.Batch) && (g.bag == 0 || g.bag == x.Bag) && (g.dtype == "" || g.dtype == x.DType) && x.HostThreads >= g.threads && x.RowBytes >= g.row &&
+		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row &&
 		g.variant == x.Variant
 }
 
-// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Variant, Unit, Batch, Bag, DType, HostThreads, Compression and BaselineValue are
+// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Variant, Unit, Batch, HostThreads, Compression and BaselineValue are
 // set.
 func setGoal(x *Result) {
 	for i := range goals {
@@ -127,8 +115,6 @@ func setGoal(x *Result) {
 }
 
 const (
-	// pooledLarge is the rows of the larger batches of pooled-hits: about 2^20, and a multiple of all bags.
-	pooledLarge = 1_048_000
 	// partsCodec is the codec for rows of values and scales.
 	partsCodec = "parts"
 	// smallRow is the row length of small batches, and hitBatch the size of the batch of hits that has a goal.

@@ -45,7 +45,7 @@ type Options struct {
 // Cases are the names of all cases.
 var Cases = []string{
 	"link", "device-copy", "hit-decode", "hit-codecs", "hit-parts", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
-	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "pooled-hits", "ngram-decode", "ngram-prefill",
+	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "ngram-decode", "ngram-prefill",
 	"buddy-hits", "buddy-overflow", "buddy-updates",
 	"peer-hits", "buddy-peers", "pair-throughput", "pair-placement",
 }

@@ -177,7 +177,7 @@ func (r *runner) run() {
 	}
 	r.finish(perRow...)
 	for _, c := range []runs{
-		{"hit-parts", r.hitParts}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"pooled-hits", r.pooledHits},
+		{"hit-parts", r.hitParts}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh},
 		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow}, {"buddy-updates", r.buddyUpdates}, {"buddy-peers", r.buddyPeers},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"gather-misses-large", r.large},
 	} {
@@ -207,7 +207,7 @@ var (
 	small  = []string{"small-batch", "small-batch-caller", "caller"}
 	perRow = append([]string{"hit-decode", "hit-codecs", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "captured", "peer-hits"}, small...)
 
-	withNormals = slices.Concat(perRow, []string{"load", "sampling", "refresh", "pooled-hits"}, PairCases)
+	withNormals = slices.Concat(perRow, []string{"load", "sampling", "refresh"}, PairCases)
 )
 
 // rows measures the cases of a row length.
