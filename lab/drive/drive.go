@@ -36,14 +36,9 @@ type Config struct {
 	// Text, if its Tokens are set, has the steps of a language model that reads a text looked up in the same cache. The table has rows of float8 values
 	// then, compressed by ibp4.
 	Text TextConfig
-	// Progress, if not nil, is told what begins, and how many steps it has; Step ends one.
-	Progress interface {
-		Stage(name string, steps int)
-		Step()
-	}
 }
 
-// Result is what was measured. Its JSON form is what `cachebench drive --json` prints.
+// Result is what was measured. Its JSON form is what `lab drive` prints.
 type Result struct {
 	Dir       string `json:"dir"`
 	Bytes     int64  `json:"bytes"`
@@ -84,9 +79,6 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	}
 	c.PageBytes, c.RowBytes = cmp.Or(c.PageBytes, pages.DefaultPageBytes), cmp.Or(c.RowBytes, rowBytes)
 	c.Share = cmp.Or(c.Share, 0.5)
-	if c.Progress == nil {
-		c.Progress = quiet{}
-	}
 	f := faults.List{Prefix: "drive: "}
 	f.If(c.RowBytes < 1 || c.RowBytes > c.PageBytes/2, "row bytes (%d) must be 1 to half a page (%d)", c.RowBytes, c.PageBytes/2)
 	f.If(c.Bytes < int64(max(c.RowBytes, 1)), "bytes (%d) must be a row (%d) at least", c.Bytes, c.RowBytes)
@@ -115,7 +107,6 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Progress.Stage("writing pages", 0)
 	start := time.Now()
 	source := func() (pages.Source, error) { return &rows{int(n), c.RowBytes, c.fill}, nil }
 	m, err := pages.Pack(ctx, source, w,
@@ -155,7 +146,6 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 // rounds has the readers take turns.
 func (c *Config) rounds(ctx context.Context, res *Result, m *pages.Manifest, readers []reader) error {
 	r := rand.New(rand.NewPCG(c.Seed, 2))
-	c.Progress.Stage("reading pages", c.Rounds*len(readers))
 	type sample struct{ speed, ofPlain, cpu, rows float64 }
 	samples := make([][]sample, len(readers))
 	for round := range c.Rounds {
@@ -173,7 +163,6 @@ func (c *Config) rounds(ctx context.Context, res *Result, m *pages.Manifest, rea
 			}
 			gb := float64(bytes) / 1e9
 			samples[i] = append(samples[i], sample{speed: gb / seconds, cpu: (processorTime() - cpu).Seconds() / gb, rows: float64(rows) / seconds})
-			c.Progress.Step()
 		}
 		for i := range readers {
 			samples[i][round].ofPlain = samples[i][round].speed / samples[0][round].speed
@@ -194,9 +183,3 @@ func (c *Config) rounds(ctx context.Context, res *Result, m *pages.Manifest, rea
 	}
 	return nil
 }
-
-// quiet is a Progress that does nothing.
-type quiet struct{}
-
-func (quiet) Stage(string, int) {}
-func (quiet) Step()             {}

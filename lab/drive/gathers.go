@@ -169,7 +169,6 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 	if err != nil {
 		return err
 	}
-	c.Progress.Stage("filling slab and host tier", 0)
 	start := time.Now()
 	training := func(yield func(int, []int64) bool) {
 		for range 20 {
@@ -202,8 +201,7 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 	defer func() { err = errors.Join(err, reading.close()) }()
 	g.DeviceName = reading.d.Info().Name
 	if text != nil {
-		c.Progress.Stage("steps of the text", text.most*(len(text.leads)+1))
-		if res.Steps, err = text.measure(ctx, reading, c.Progress.Step); err != nil {
+		if res.Steps, err = text.measure(ctx, reading); err != nil {
 			return err
 		}
 	}
@@ -211,8 +209,7 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 	for i := range all {
 		all[i] = batch()
 	}
-	c.Progress.Stage("batches", len(all))
-	r := &gathering{config: c, g: g, reading: reading, plain: plain, pages: int(m.Pages), r: rand.New(rand.NewPCG(c.Seed, 4))}
+	r := &gathering{g: g, reading: reading, plain: plain, pages: int(m.Pages), r: rand.New(rand.NewPCG(c.Seed, 4))}
 	if err := r.alone(ctx, all[:o.Batches+2]); err != nil {
 		return err
 	}
@@ -228,7 +225,6 @@ func (c *Config) gathers(ctx context.Context, dir string, m *pages.Manifest, pla
 
 // gathering is one run of gathers.
 type gathering struct {
-	config  *Config
 	g       *Gathers
 	reading *gatherer
 	plain   reader
@@ -286,7 +282,6 @@ func (r *gathering) alone(ctx context.Context, all [][]int64) error {
 		if err != nil {
 			return err
 		}
-		r.config.Progress.Step()
 		if i < 2 {
 			continue
 		}
@@ -330,7 +325,6 @@ func (r *gathering) prefetched(ctx context.Context, all [][]int64) error {
 		if _, _, err := r.reading.gather(ctx, rows); err != nil {
 			return err
 		}
-		r.config.Progress.Step()
 	}
 	n := float64(len(all) - 2)
 	loop := time.Since(begun).Seconds()

@@ -143,7 +143,7 @@ func (r *reading) learn(yield func(int, []int64) bool) {
 }
 
 // measure reads the steps of each lead, and those without one a second time, when their rows have come to the host tier.
-func (r *reading) measure(ctx context.Context, g *gatherer, progress func()) (*Steps, error) {
+func (r *reading) measure(ctx context.Context, g *gatherer) (*Steps, error) {
 	if err := r.warmUp(ctx, g); err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (r *reading) measure(ctx context.Context, g *gatherer, progress func()) (*S
 		for j := range all {
 			all[j] = r.texts[i].Batch(j, nil)
 		}
-		w, err := g.wait(ctx, all, lead, progress)
+		w, err := g.wait(ctx, all, lead)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func (r *reading) measure(ctx context.Context, g *gatherer, progress func()) (*S
 				return nil, err
 			}
 		}
-		if w, err = g.wait(ctx, all, 0, progress); err != nil {
+		if w, err = g.wait(ctx, all, 0); err != nil {
 			return nil, err
 		}
 		w.InMemory = w.AbsentRows == 0
@@ -193,7 +193,7 @@ func (r *reading) warmUp(ctx context.Context, g *gatherer) error {
 }
 
 // wait measures steps, one after the other.
-func (g *gatherer) wait(ctx context.Context, steps [][]int64, lead time.Duration, progress func()) (*Wait, error) {
+func (g *gatherer) wait(ctx context.Context, steps [][]int64, lead time.Duration) (*Wait, error) {
 	before, err := g.c.Stats()
 	if err != nil {
 		return nil, err
@@ -218,7 +218,6 @@ func (g *gatherer) wait(ctx context.Context, steps [][]int64, lead time.Duration
 			}
 		}
 		ready, returned, lookups = append(ready, a), append(returned, b), lookups+float64(len(rows))
-		progress()
 	}
 	after, err := g.c.Stats()
 	if err != nil {
