@@ -32,8 +32,12 @@ func main() {
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx := context.Background()
+	if command == "drive" { // which removes its pages; a signal ends the others
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+	}
 	f := flag.NewFlagSet("lab "+command, flag.ContinueOnError)
 	err := run(ctx, f, command, args)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
