@@ -1,12 +1,13 @@
 # Two commands do everything on a machine with Go: `make run` and `make test`.
 #
 # With gcc the binary has the CUDA backend in it (no CUDA toolkit needed, and it runs without a driver too); without, it
-# is pure Go. cuda.mk has what only GPUs need.
+# is pure Go. cuda.mk has what only GPUs need, lab/lab.mk what measures them.
 
 .DEFAULT_GOAL := run
 include cuda.mk
 include capi/capi.mk
 include python/python.mk
+include lab/lab.mk
 
 GO        ?= go
 DATA      ?= ../shared/data
@@ -35,7 +36,7 @@ service: $(CUDA_STUB) ## the service, at build/tensorcached
 test: $(CUDA_STUB) ## all tests, with internal checks on; about 10 minutes on two cores
 	$(GO) vet ./...
 	$(GO) test -vet=off -tags invariants -timeout 15m ./...
-	cd $(INTEROP) && $(GO) vet ./... && $(GO) test -vet=off -tags invariants -timeout 15m ./...
+	for m in $(INTEROP) lab; do (cd $$m && $(GO) vet ./... && $(GO) test -vet=off -tags invariants -timeout 15m ./...) || exit 1; done
 	@if [ -n "$(CUDA_STUB)" ]; then $(CUDA_ENV) $(MAKE) --no-print-directory test-cuda; else echo "no C compiler: the CUDA build is not tested"; fi
 
 # Tests with the implementations of others (a Collector, Prometheus, npyio): a module of its own, so that nobody else depends on those.
@@ -47,7 +48,8 @@ CUDA_ALIKE = ./kernels ./transfer
 .PHONY: test-cuda
 test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip where there is no GPU
 	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) ./...
-	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m ./device/... ./bench/gpu $(if $(wildcard /dev/nvidia0),$(CUDA_ALIKE))
+	$(CUDA_ENV) $(GO) -C lab vet $(CUDA_TAGS) ./...
+	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m ./device/... $(if $(wildcard /dev/nvidia0),$(CUDA_ALIKE))
 	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m -run 'GPU|Device|Options' ./cache ./cmd/...
 	$(if $(wildcard /dev/nvidia0),,$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m -run 'GPU|CUDA|PTX' $(CUDA_ALIKE))
 	$(if $(URING),$(CUDA_ENV) $(GO) vet -tags $(URING) ./pages && $(CUDA_ENV) $(GO) test -vet=off -tags $(URING)$(comma)invariants -run Files ./pages)
@@ -83,9 +85,10 @@ lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go
 	$(GO) vet ./...
 	$(GO) vet -tags invariants ./slab ./cache/...
 	$(CUDA_ENV) $(GO) tool -modfile=tools/go.mod staticcheck -tags $(if $(CUDA_STUB),cuda$(comma))long ./...
+	cd lab && $(CUDA_ENV) $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck -tags $(if $(CUDA_STUB),cuda$(comma))long ./...
 
 # The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.
-LONG = $(sort $(dir $(shell grep -rl --include=*_test.go '^func TestLong_' .)))
+LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab '^func TestLong_' .)))
 
 test-long: ## the exhaustive runs, at most 40 minutes on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results

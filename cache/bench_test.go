@@ -79,7 +79,7 @@ func BenchmarkUpdate_Durable(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate_Resident updates 200,000 rows that follow each other of a resident table, as gpu-bench's buddy-updates does.
+// BenchmarkUpdate_Resident updates 200,000 rows that follow each other of a resident table, as the case buddy-updates of module lab does.
 func BenchmarkUpdate_Resident(b *testing.B) {
 	const rows, rowBytes, n = 1 << 20, 256, 200_000
 	data := normalTable(rows, rowBytes/4, 1)

@@ -14,7 +14,7 @@ type GPURate struct {
 	Rate, Ratio float64
 	// Ones and OnesRatio are the same of rows of zeros and few ones; 0 where no GPU has measured such rows.
 	Ones, OnesRatio float64
-	// Rows are the rates of rows of different lengths, in ascending order, by their kind, as cachebench gpu-bench measured them. For chooses among them.
+	// Rows are the rates of rows of different lengths, in ascending order, by their kind, as module lab measured them. For chooses among them.
 	Rows [RowKinds][]RowRate
 	// Measured says that a GPU has measured Rate; if not, it is the goal.
 	Measured bool

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/serve"
 )
@@ -27,7 +27,7 @@ type ngramServer struct {
 	cache *cache.Cache
 	view  cache.View
 	gpu   device.Device
-	steps map[workload.Phase][]device.Buffer // row numbers of some steps
+	steps map[string][]device.Buffer // row numbers of some steps, by phase
 	out   device.Buffer
 	// before is the process's own memory before it attached.
 	before float64
@@ -39,6 +39,13 @@ type ngramRates struct{ RowsPerSecond, OwnBytes float64 }
 const (
 	ngramSteps = 8
 	ngramVocab = 20_000
+	// A token has so many rows, half of them of its 2-gram and half of its 3-gram; a row has so many float8 values, and a scale for each 32 of them.
+	ngramHeads    = 32
+	ngramElements = 256
+	ngramRowBytes = ngramElements + ngramElements/32
+
+	decode  = "decode"  // a step is a token of each sequence
+	prefill = "prefill" // a step is a prompt
 )
 
 // ngramText is a text of tokens by a power law, of which each server has its own.
@@ -51,14 +58,35 @@ func ngramText(tokens int, seed uint64) []int32 {
 	return text
 }
 
-// ngramHash is that of two layers of 16 heads, 32 rows a token.
-func ngramHash(rows int) (*workload.NgramHash, error) {
-	return workload.NewNgramHash(workload.NgramHashOptions{Layers: 2, Rows: int64(rows), Seed: 1})
+// ngramRows are the row numbers, below rows, of the tokens of a text at some places.
+func ngramRows(text []int32, places []int, rows int) (numbers []int64) {
+	for _, at := range places {
+		gram := uint64(text[at])*ngramVocab + uint64(text[max(at-1, 0)])
+		for head := range uint64(ngramHeads) {
+			if head == ngramHeads/2 {
+				gram = gram*ngramVocab + uint64(text[max(at-2, 0)])
+			}
+			numbers = append(numbers, int64(rand.NewPCG(gram, head).Uint64()%uint64(rows)))
+		}
+	}
+	return numbers
+}
+
+// ngramStep are the places in the text of a step of so many tokens.
+func ngramStep(phase string, step, tokens, length int) (places []int) {
+	for i := range tokens {
+		if phase == decode {
+			places = append(places, i*length/tokens+step)
+		} else {
+			places = append(places, step*tokens+i)
+		}
+	}
+	return places
 }
 
 // newNgramServer attaches to a cache, for steps of decode and prefill.
 func newNgramServer(address string, gpu, rows, sequences, prompt int) (_ *ngramServer, err error) {
-	s := &ngramServer{steps: map[workload.Phase][]device.Buffer{}}
+	s := &ngramServer{steps: map[string][]device.Buffer{}}
 	devices, err := cuda.OpenGPUs([]int{gpu})
 	if err != nil {
 		return nil, err
@@ -70,19 +98,11 @@ func newNgramServer(address string, gpu, rows, sequences, prompt int) (_ *ngramS
 		return nil, err
 	}
 	s.gpu, s.view = devices[0], s.cache.On(gpu)
-	hash, err := ngramHash(rows)
-	if err != nil {
-		return nil, err
-	}
 	text := ngramText(ngramSteps*prompt, uint64(gpu))
-	for phase, tokens := range map[workload.Phase]int{workload.Decode: sequences, workload.Prefill: prompt} {
-		w, err := workload.NewNgram(workload.NgramOptions{Text: text, Hash: hash, Phase: phase, BatchSize: tokens, Batches: ngramSteps})
-		if err != nil {
-			return nil, err
-		}
-		for i := range w.Batches() {
+	for phase, tokens := range map[string]int{decode: sequences, prefill: prompt} {
+		for i := range ngramSteps {
 			var numbers []byte
-			for _, row := range w.Batch(i, nil) {
+			for _, row := range ngramRows(text, ngramStep(phase, i, tokens, len(text)), rows) {
 				numbers = binary.LittleEndian.AppendUint64(numbers, uint64(row))
 			}
 			b, err := s.gpu.Alloc(int64(len(numbers)), "row numbers")
@@ -95,12 +115,12 @@ func newNgramServer(address string, gpu, rows, sequences, prompt int) (_ *ngramS
 			s.steps[phase] = append(s.steps[phase], b)
 		}
 	}
-	s.out, err = s.gpu.Alloc(int64(prompt*hash.RowsPerToken()*s.cache.RowBytes(0)), "output")
+	s.out, err = s.gpu.Alloc(int64(prompt*ngramHeads*s.cache.RowBytes(0)), "output")
 	return s, err
 }
 
 // rate runs steps for so long, some of them untimed before, and returns rows a second.
-func (s *ngramServer) rate(phase workload.Phase, lasts time.Duration) (float64, error) {
+func (s *ngramServer) rate(phase string, lasts time.Duration) (float64, error) {
 	var running [queued]*cache.Batch
 	steps, rows := s.steps[phase], 0
 	begun := time.Now()
@@ -170,7 +190,7 @@ func init() {
 			var seconds float64
 			fmt.Sscan(line, &phase, &seconds)
 			var r ngramRates
-			if r.RowsPerSecond, err = s.rate(workload.Phase(phase), time.Duration(seconds*float64(time.Second))); err != nil {
+			if r.RowsPerSecond, err = s.rate(phase, time.Duration(seconds*float64(time.Second))); err != nil {
 				return err
 			}
 			own, err := ownBytes()
@@ -194,29 +214,27 @@ func TestGPUs_NgramServers(t *testing.T) {
 	if testing.Short() {
 		seconds = 0.05
 	}
-	data, err := workload.Float8Rows(min(rows, 200_000), workload.NgramElements, 1)
+	random := rand.New(rand.NewPCG(1, 1))
+	data := make([]byte, min(rows, 200_000)*ngramRowBytes)
+	for i := range data { // values of similar size, of either sign
+		data[i] = byte(0x30+random.IntN(16)) | byte(random.IntN(2))<<7
+	}
+	data = slices.Repeat(data, rows*ngramRowBytes/len(data)+1)[:rows*ngramRowBytes]
+	of, err := dtype.RowOf(dtype.Part{Type: dtype.Float8E4M3FN, Count: ngramElements}, dtype.Part{Type: dtype.Float8E8M0FNU, Count: ngramElements / 32})
 	if err != nil {
 		t.Fatal(err)
 	}
-	data = slices.Repeat(data, rows*workload.NgramRowBytes/len(data)+1)[:rows*workload.NgramRowBytes]
-	table, err := cache.FromBytes("ngrams", workload.Float8Row(workload.NgramElements), data, workload.NgramRowBytes)
+	table, err := cache.FromBytes("ngrams", of, data, ngramRowBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash, err := ngramHash(rows)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := workload.NewNgram(workload.NgramOptions{Text: ngramText(ngramSteps*prompt, 9), Hash: hash, BatchSize: prompt, Phase: workload.Prefill})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := ngramText(ngramSteps*prompt, 9)
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: int64(len(data) / 6), Codec: "ibp4", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendCUDA, Count: 2},
 		Host: cache.HostOptions{NoEqualRows: true}, // the data repeat
 		Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
-			for i := range w.Batches() {
-				if !yield(0, w.Batch(i, nil)) {
+			for i := range ngramSteps {
+				if !yield(0, ngramRows(text, ngramStep(prefill, i, prompt, len(text)), rows)) {
 					return
 				}
 			}
@@ -238,7 +256,7 @@ func TestGPUs_NgramServers(t *testing.T) {
 		}
 		return r
 	}
-	for _, phase := range workload.Phases {
+	for _, phase := range []string{decode, prefill} {
 		asked := fmt.Sprintf("%s %g", phase, seconds)
 		best := 0.0
 		for range 3 {

@@ -3,7 +3,7 @@ package experiment
 import (
 	"strings"
 
-	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/predict"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -38,7 +38,7 @@ type PlanConfig struct {
 
 // NewPlanConfig returns the default plan.
 func NewPlanConfig() PlanConfig {
-	return PlanConfig{Config: NewConfig(), Targets: []float64{0.5, 0.7, 0.9}, HostThreads: gpu.HostThreads}
+	return PlanConfig{Config: NewConfig(), Targets: []float64{0.5, 0.7, 0.9}, HostThreads: predict.HostThreads}
 }
 
 // PlanPoint is what a cache of one budget does with the lookups that it did not learn from.

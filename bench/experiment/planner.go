@@ -12,7 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
-	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/predict"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -26,7 +26,7 @@ type planner struct {
 	small   miniature
 	tables  []*dataset.Table // that are opened: in small if small.scale is not 1
 	phases  []*phase
-	model   *gpu.Model                // nil with several devices or tables
+	model   *predict.Model            // nil with several devices or tables
 	packed  map[string]*dataset.Table // pages of the table, by codec
 	folder  string                    // of these; "" for none yet
 	largest int                       // rows of the largest batch
@@ -112,7 +112,7 @@ func (p *planner) load(ctx context.Context) error {
 	}
 	if p.cfg.Devices == 1 && r.tables == nil {
 		var err error
-		if p.model, err = gpu.Reference(); err != nil {
+		if p.model, err = predict.Reference(); err != nil {
 			return err
 		}
 	}

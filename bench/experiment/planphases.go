@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/predict"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/faults"
@@ -149,7 +149,7 @@ func (p *planner) newPhase(ctx context.Context, r *run) (*phase, error) {
 
 // BatchTimes is what a batch of the mean number of rows is predicted to take on a GPU without a cache, in milliseconds.
 type BatchTimes struct {
-	// Device is the GPU whose measured figures the predictions are made from: gpu.Model.
+	// Device is the GPU whose measured figures the predictions are made from: predict.Model.
 	Device string `json:"device"`
 	// Phase is that of an n-gram workload. Batches of decode are replays of a graph.
 	Phase string  `json:"phase,omitempty"`
@@ -171,7 +171,7 @@ type spread struct {
 // milliseconds is what the mean batch of a phase is predicted to take. REQUIRES: the model knows the codec.
 func (p *planner) milliseconds(ph *phase, codec string, ratio float64, at spread) float64 {
 	t := p.base.table
-	return 1e3 * p.model.Seconds(gpu.Batch{
+	return 1e3 * p.model.Seconds(predict.Batch{
 		RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: ph.rows, Hits: ph.rows * at.device, Stored: 1 / ratio, MissBytes: ph.rows * at.host * at.missBytes,
 		UncachedBytes: at.over, TierBytes: at.tier, Captured: ph.captured(), HostThreads: p.cfg.HostThreads,
 	})
@@ -192,7 +192,7 @@ func (p *planner) predict(res *PlanResult) {
 	table := float64(t.Bytes())
 	for i := range p.phases {
 		ph := p.phases[i]
-		plain := gpu.Uncached{Rows: ph.rows, RowBytes: t.RowBytes, TableBytes: table, Captured: ph.captured()}
+		plain := predict.Uncached{Rows: ph.rows, RowBytes: t.RowBytes, TableBytes: table, Captured: ph.captured()}
 		times := BatchTimes{Device: p.model.Device, Phase: ph.name, Rows: ph.rows, UnsortedMS: 1e3 * p.model.Uncached(plain)}
 		plain.Sorted = true
 		times.UncachedMS = 1e3 * p.model.Uncached(plain)

@@ -2,11 +2,11 @@ package experiment
 
 import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
-	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/predict"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
-// PredictedGPU is the time that a GPU is predicted to take for the mean batch of a run, in milliseconds: gpu.Model.
+// PredictedGPU is the time that a GPU is predicted to take for the mean batch of a run, in milliseconds: predict.Model.
 type PredictedGPU struct {
 	// Device is the GPU whose measured figures the predictions are made from.
 	Device string `json:"device"`
@@ -17,24 +17,24 @@ type PredictedGPU struct {
 }
 
 // add adds the mean of so many Gathers of a table that is compressed so many times, by the cache and by the uncompressed one.
-func (p *PredictedGPU) add(model *gpu.Model, t *dataset.Table, codec string, compression, batches float64, cached, plain Served) {
+func (p *PredictedGPU) add(model *predict.Model, t *dataset.Table, codec string, compression, batches float64, cached, plain Served) {
 	lookups := float64(cached.Lookups) / batches
 	ms := func(codec string, compression float64, s Served) float64 {
-		return 1e3 * model.Seconds(gpu.Batch{
+		return 1e3 * model.Seconds(predict.Batch{
 			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: lookups, Hits: float64(s.Hits) / batches, Stored: 1 / compression, MissBytes: float64(s.HostBytesMoved) / batches,
 			UncachedBytes: float64(t.Rows-int(s.RowsCached)) * float64(t.RowBytes), // rows have their places, whatever they are stored as
-			TierBytes:     float64(t.Bytes()), HostThreads: gpu.HostThreads,
+			TierBytes:     float64(t.Bytes()), HostThreads: predict.HostThreads,
 		})
 	}
 	p.BatchMS += ms(codec, compression, cached)
 	p.UncompressedMS += ms(registry.None, 1, plain)
-	p.UncachedMS += 1e3 * model.Uncached(gpu.Uncached{Rows: lookups, RowBytes: t.RowBytes, TableBytes: float64(t.Bytes()), Sorted: true})
+	p.UncachedMS += 1e3 * model.Uncached(predict.Uncached{Rows: lookups, RowBytes: t.RowBytes, TableBytes: float64(t.Bytes()), Sorted: true})
 }
 
 // predict fills in Result.PredictedGPU, unless the cache spans several devices or has a codec that no figures are of. REQUIRES: all else
 // is filled in.
 func (r *run) predict(res *Result) error {
-	model, err := gpu.Reference()
+	model, err := predict.Reference()
 	if err != nil || res.Device.Count != 1 || !model.Knows(res.Cache.Codec) {
 		return err
 	}

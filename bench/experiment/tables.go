@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
-	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/predict"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -293,7 +293,7 @@ func (r *run) compareTables(ctx context.Context, res TablesResult, cached *measu
 	if err != nil {
 		return nil, fmt.Errorf("uncompressed: %w", err)
 	}
-	model, err := gpu.Reference()
+	model, err := predict.Reference()
 	if err != nil {
 		return nil, err
 	}

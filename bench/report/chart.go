@@ -21,8 +21,6 @@ type chart struct {
 type axis struct {
 	label string
 	log   bool
-	// ticks are where the axis has ticks; nil for round values.
-	ticks []float64
 	// fromZero widens what the values span.
 	fromZero bool
 	// format and expr write a tick: a number format of D3, and a Vega expression of the formatted text, datum.label, or the number, datum.value.
@@ -38,15 +36,7 @@ type series struct {
 	name   string
 	points []xy
 	look   int
-	// kind is "", solid, dashed (what a line is compared with) or dotted (limits, without marks): how the line is drawn whatever its look.
-	kind string
 }
-
-const (
-	solid  = "solid"
-	dashed = "dashed"
-	dotted = "dotted"
-)
 
 // looks is the number of series that are told apart; charts of more are split.
 const looks = 8
@@ -56,7 +46,6 @@ var (
 	byPercent = axis{expr: "format(100 * datum.value, '.4~g') + ' %'", value: percent}
 	byBytes   = axis{format: "~s", expr: "datum.label === '' ? '' : replace(datum.label, /[a-zA-Z]?$/, ' $&B')", value: func(x float64) string { return bytesOf(int64(x)) }}
 	byCount   = axis{format: ",", value: func(x float64) string { return count(int64(x)) }}
-	byNumber  = axis{format: ".4~g", value: figure}
 )
 
 func (a axis) named(label string) axis { a.label = label; return a }
@@ -114,9 +103,6 @@ func (a *axis) encoding(field string) map[string]any {
 	if a.format != "" {
 		ticks["format"] = a.format
 	}
-	if a.ticks != nil {
-		ticks["values"] = a.ticks
-	}
 	return map[string]any{"field": field, "type": "quantitative", "title": a.label, "scale": scale, "axis": ticks}
 }
 
@@ -127,12 +113,7 @@ var (
 )
 
 func (s *series) dashes() []int {
-	switch {
-	case s.kind == dashed:
-		return []int{7, 3}
-	case s.kind == dotted:
-		return []int{2, 3}
-	case s.kind == solid || s.look%looks < looks/2:
+	if s.look%looks < looks/2 {
 		return []int{1, 0}
 	}
 	return dashes[s.look%looks-looks/2]
@@ -160,7 +141,7 @@ func (c *chart) spec() map[string]any {
 		names, colours = append(names, s.name), append(colours, fmt.Sprintf("var(--c%d)", s.look%looks))
 		marks, numbers, lines = append(marks, shapes[s.look%len(shapes)]), append(numbers, i), append(lines, s.dashes())
 		for _, p := range points {
-			values = append(values, m{"series": s.name, "line": i, "x": p.X, "y": p.Y, "mark": len(points) <= manyPoints && s.kind != dotted})
+			values = append(values, m{"series": s.name, "line": i, "x": p.X, "y": p.Y, "mark": len(points) <= manyPoints})
 		}
 	}
 	y := c.y.encoding("y")
@@ -219,8 +200,8 @@ type figureView struct {
 
 type (
 	legendView struct {
-		Name, Kind string
-		Look       int
+		Name string
+		Look int
 	}
 	// valuesView is a line of the table of values, which the page's script also shows beside the pointer.
 	valuesView struct {
@@ -234,7 +215,7 @@ func (c *chart) View() figureView {
 	rows := map[float64][]string{}
 	for i, points := range c.drawn() {
 		s := &c.lines[i]
-		v.Legend = append(v.Legend, legendView{Name: s.name, Kind: s.kind, Look: s.look % looks})
+		v.Legend = append(v.Legend, legendView{Name: s.name, Look: s.look % looks})
 		v.Header = append(v.Header, s.name)
 		for _, p := range points {
 			if rows[p.X] == nil {

@@ -86,8 +86,8 @@ func Demo(w io.Writer, d *experiment.DemoResult) error {
 	out.printf("%s\n", t.Render())
 	out.line("measured", "on %s (%s): rows, hit rates, and bytes of %s, which a GPU would have too", first.Device.Kind, first.Device.Name, plural(first.Workload.Batches, "batch", "batches"))
 	if p := first.PredictedGPU; p != nil {
-		out.line("predicted", "the time of a batch on an %s, from the committed figures of cachebench gpu-bench: docs/performance.md", p.Device)
-		out.line("", "has the formula and its error. On a GPU, cachebench gpu-bench measures such batches, cachebench demo --device cuda runs these.")
+		out.line("predicted", "the time of a batch on an %s, from the committed figures of one: docs/performance.md", p.Device)
+		out.line("", "has the formula and its error. On a GPU, cachebench demo --device cuda runs these batches.")
 	}
 	out.line("your data", "cachebench run FILE.npy --graph FILE.npz --budget 5%%, or with --ids FILE for rows that a model looks up")
 	return out.err

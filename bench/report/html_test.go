@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/sim"
 )
+
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // hostile is a name that harms a page that does not escape it.
 const hostile = `"'><script>window.harmed=1</script><img src=x onerror=window.harmed=1>&{{.}}</style>` + "\x01"

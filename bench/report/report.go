@@ -392,6 +392,24 @@ func alignLeft(t table.Writer, n int) {
 	t.SetColumnConfigs(columns)
 }
 
+// figure prints three or more digits.
+func figure(x float64) string {
+	switch {
+	case x >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func ifAny(x float64) string {
+	if x == 0 {
+		return "–"
+	}
+	return figure(x)
+}
+
 func count(n int64) string     { return humanize.Comma(n) }
 func bytesOf(n int64) string   { return humanize.SIWithDigits(float64(n), 1, "B") }
 func percent(f float64) string { return fmt.Sprintf("%.2f %%", 100*f) }

@@ -30,7 +30,7 @@ func newCompress() *cobra.Command {
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cuda.Count() > 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; gpu-bench --cases hit-codecs,load measures those of the GPU")
+				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; docs/performance.md has those of a GPU")
 			}
 			results, err := present(cmd, asJSON, func(bar *progress) ([]experiment.CodecResult, error) {
 				return experiment.Compress(cmd.Context(), cfg, bar)

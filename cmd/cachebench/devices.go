@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/rates"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/slab/placement"
@@ -13,7 +13,7 @@ import (
 
 func newDevices() *cobra.Command {
 	var asJSON, measure bool
-	var measured gpu.RateOptions
+	var measured rates.Options
 	var declared string
 	cmd := &cobra.Command{
 		Use:   "devices",
@@ -36,18 +36,18 @@ of their address: all of --gpus at once, and the slowest counts; each pair is al
 			}
 			w := cmd.OutOrStdout()
 			if declares { // for machines that emulate GPUs
-				rates, err := placement.ParseRates(declared)
+				of, err := placement.ParseRates(declared)
 				if err != nil {
 					return fmt.Errorf("--declare (%q): %w", declared, err)
 				}
-				return writeJSON(w, placement.Measured{Rates: rates, Source: "declared", Emulated: true})
+				return writeJSON(w, placement.Measured{Rates: of, Source: "declared", Emulated: true})
 			}
 			if measure {
-				rates, err := gpu.MeasureRates(measured)
+				found, err := rates.Measure(measured)
 				if err != nil {
 					return fmt.Errorf("--measure: %w", err)
 				}
-				return writeJSON(w, rates)
+				return writeJSON(w, found)
 			}
 			gpus, why := cuda.List()
 			if asJSON {

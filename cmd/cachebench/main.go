@@ -157,7 +157,7 @@ func newRoot() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
 	cobra.EnableCommandSorting = false
-	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo(), newGPUBench(), newDrive())
+	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo())
 	root.AddCommand(renamedCommands()...)
 	flaghelp.Use(root, flagGroups)
 	for _, cmd := range root.Commands() {

@@ -195,15 +195,7 @@ func TestPack_BadInput(t *testing.T) {
 		{"--order (degree) needs a file whose rows can be read in any order, and " + deflated + " is compressed or in Fortran order: write it anew with np.save or np.savez, np.ascontiguousarray(x)",
 			[]string{"pack", deflated, "--out", out, "--order", "degree", "--graph", graph}},
 		{"--out (" + packed + ") has table a, rows of 16 B (bfloat16), and the new one is a, rows of 32 B (float32): take another place, or --force to replace it", []string{"pack", good, "--out", packed}},
-		{"--rounds (0) must be above 0", []string{"drive", "--dir", dir, "--rounds", "0"}},
-		{"drive: row bytes (-4) must be 1 to half a page (131072)\ndrive: share (3) must be above 0 and at most 1\ndrive: depth (-1) must be at least 1", []string{"drive", "--dir", dir, "--row-bytes", "-4", "--share", "3", "--depth", "-1"}},
-		{"--row-bytes (0) must be above 0", []string{"drive", "--dir", dir, "--row-bytes", "0"}},
-		{"--lead means nothing without --tokens", []string{"drive", "--dir", dir, "--lead", "2ms"}},
-		{"--tokens needs --gather: a text is looked up through a cache", []string{"drive", "--dir", dir, "--tokens", good}},
-		{"--steps (0) must be above 0", []string{"drive", "--dir", dir, "--tokens", good, "--gather", "host", "--steps", "0"}},
-		{`--page ("2MiB") must be 4KiB to 1MiB`, []string{"drive", "--dir", dir, "--page", "2MiB"}},
 		{"pages: " + full + ": not a table of page files: stat " + filepath.Join(full, "manifest") + ": no such file or directory", []string{"pack", "verify", full}},
-		{"--dir (" + good + ") must be a folder on the drive", []string{"drive", "--dir", good}},
 	} {
 		refuse(t, c.want, c.args...)
 	}
@@ -226,18 +218,6 @@ func TestPack_SaysWhy(t *testing.T) {
 	}
 	if p := decode[experiment.Packed](t, succeed(t, "pack", file, "--out", filepath.Join(t.TempDir(), "t"), "--codec", "none", "--json")); p.Choice != nil {
 		t.Errorf("%+v", p.Choice)
-	}
-}
-
-// TestDrive_Output: the command measures what it says and removes its pages.
-func TestDrive_Output(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if text := succeed(t, "drive", "--dir", dir, "--bytes", "8MiB", "--rounds", "1"); !strings.Contains(text, "plain") || !strings.Contains(text, "pread") {
-		t.Errorf("%s", text)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -30,6 +30,17 @@ func renamedCommands() []*cobra.Command {
 		was(newVerify(), "verify DIR", "pack verify"), was(newUnpack(), "unpack DIR --out FILE", "pack unpack"), was(newMerge(), "merge DIR", "pack merge"),
 		was(newCompare(), "compare A B", "report compare"), was(sweep, "sweep DIR", "run --sweep DIR"), was(explain, "explain --rows LIST", "run --explain LIST"),
 		was(capture, "capture --out FILE", "run --capture FILE"),
+		moved("gpu-bench", "bench"), moved("drive", "drive"),
+	}
+}
+
+// moved is a command that is one of module lab now, for developers: it says so and does nothing.
+func moved(use, now string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("%s measures only, and is a command of the repository's module lab now: go -C lab run . %s", use, now)
+		},
 	}
 }
 

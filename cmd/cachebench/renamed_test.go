@@ -38,6 +38,9 @@ func TestRenamed_Commands(t *testing.T) {
 			t.Errorf("--help lists %s", name)
 		}
 	}
+	for command, now := range map[string]string{"gpu-bench": "bench", "drive": "drive"} {
+		refuse(t, command+" measures only, and is a command of the repository's module lab now: go -C lab run . "+now, command, "--cases", "lookup")
+	}
 	if missing, _, status := cachebench(t, "capture"); status != 1 || missing != "" {
 		t.Error("capture without --out succeeded")
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 func newReport() *cobra.Command {
@@ -43,7 +46,7 @@ line that an interrupted sweep left, are named only.`,
 			}
 			results, err := report.ReadResults(dir)
 			if err == nil {
-				err = checkOutput("out", out, "")
+				err = checkOutput(out)
 			}
 			if err != nil {
 				return err
@@ -51,7 +54,7 @@ line that an interrupted sweep left, are named only.`,
 			for _, p := range results.Problems {
 				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: %s: %s\n", filepath.Join(dir, p.Name), p.Reason)
 			}
-			if err := writeOutput("out", out, func(w io.Writer) error { return report.HTML(w, results, o) }); err != nil {
+			if err := writeOutput(out, func(w io.Writer) error { return report.HTML(w, results, o) }); err != nil {
 				return err
 			}
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), out); err != nil {
@@ -70,4 +73,26 @@ line that an interrupted sweep left, are named only.`,
 	cmd.AddCommand(newCompare())
 	f.StringVar(&o.Date, "date", "", "text below the heading; the page has no date by itself")
 	return cmd
+}
+
+// checkOutput says what is wrong with a path before all results are read.
+func checkOutput(path string) error {
+	f, err := atomicfile.Temporary(path)
+	if err != nil {
+		return fmt.Errorf("--out (%q) must be a file that can be written: %w", path, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// writeOutput replaces a file by what write writes.
+func writeOutput(path string, write func(io.Writer) error) error {
+	var b bytes.Buffer
+	err := write(&b)
+	if err == nil {
+		err = atomicfile.Write(path, b.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("--out (%q): %w", path, err)
+	}
+	return nil
 }

@@ -3,7 +3,7 @@ package results
 
 import _ "embed"
 
-// GPUBench is docs/results/gpu-bench.json, what `cachebench gpu-bench --json` printed on the reference GPU.
+// GPUBench is docs/results/gpu-bench.json, what `lab bench` measured on the reference GPU.
 //
 //go:embed gpu-bench.json
 var GPUBench []byte

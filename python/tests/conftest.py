@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Optional
 
 import numpy as np
@@ -20,8 +20,8 @@ import pytest
 
 import tensorcache
 
-# A file to which a line is added for each test that is to run, and one with its result: a part of the record of GPU tests (bench/gpu).
-LEDGER = os.environ.get("TENSORCACHE_TEST_LEDGER")
+# A file to which events are added as go test -json prints them, for each test that is to run and for its result: a part of the record of GPU tests (lab/record).
+EVENTS = os.environ.get("TENSORCACHE_TEST_EVENTS")
 # What codecs cost on the emulated GPU is no use to others.
 os.environ.setdefault("TENSORCACHE_CODEC_COSTS", "off")
 REQUIRED = os.environ.get("TENSORCACHE_REQUIRE_GPU") == "1"
@@ -29,21 +29,20 @@ REQUIRED = os.environ.get("TENSORCACHE_REQUIRE_GPU") == "1"
 
 def pytest_collection_finish(session: Any) -> None:
     for item in session.items:
-        _note(item.nodeid, "", 0.0)
+        _note(item.nodeid, "run")
 
 
 def pytest_runtest_logreport(report: Any) -> None:
     if report.when == "call" or report.outcome != "passed" and report.when == "setup" or report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
-        failed = [(crash.message if crash else report.longreprtext.strip())[-1000:]] if report.failed else []
+        failed = (crash.message if crash else report.longreprtext.strip())[-1000:] if report.failed else ""
         _note(report.nodeid, {"passed": "pass", "failed": "fail", "skipped": "skip"}[report.outcome], report.duration, failed)
 
 
-def _note(name: str, result: str, seconds: float, failed: Sequence[str] = ()) -> None:
-    if LEDGER:
-        line = {"package": "python", "name": name, "result": result, "seconds": round(seconds, 2), **({"failed": failed} if failed else {})}
-        with open(LEDGER, "a") as f:
-            f.write(json.dumps(line) + "\n")
+def _note(name: str, action: str, seconds: float = 0.0, output: str = "") -> None:
+    if EVENTS:
+        with open(EVENTS, "a") as f:
+            f.write(json.dumps({"Action": action, "Package": "python", "Test": name, "Elapsed": round(seconds, 2), "Output": output}) + "\n")
 
 
 @functools.cache

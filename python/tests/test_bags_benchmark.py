@@ -1,4 +1,4 @@
-"""A small run of python/benchmarks/embedding_bag.py on the host backend."""
+"""A small run of lab/python/embedding_bag.py on the host backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "python"))
 
 import embedding_bag  # type: ignore[import-not-found]  # noqa: E402
 

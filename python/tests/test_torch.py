@@ -376,7 +376,7 @@ def test_compiled_with_graphs(rows: Array) -> None:
 
 @on_gpu
 def test_cost_of_a_call() -> None:
-    """x[ids] costs the Python thread little more than torch.empty and one launch; benchmarks/calls.py measures it on an idle machine."""
+    """x[ids] costs the Python thread little more than torch.empty and one launch; lab/python/calls.py measures it on an idle machine."""
     with tensorcache.open(torch.randn(100_000, 128), "100%", device="cuda", codec="none") as x:
         ids = torch.randint(0, 100_000, (256,), device="cuda")
         out = torch.empty(256, 128, device="cuda")

@@ -1,4 +1,4 @@
-"""The parts of python/benchmarks, and a small run of it on the CPU."""
+"""The parts of lab/python, and a small run of it on the CPU."""
 
 import importlib.util
 import json
@@ -8,7 +8,7 @@ import unittest
 import unittest.mock
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "lab" / "python"
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch_geometric") is None:
     raise unittest.SkipTest("torch or torch_geometric is not installed")
 sys.path.insert(0, str(BENCHMARKS))

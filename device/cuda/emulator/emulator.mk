@@ -70,7 +70,7 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR_EACH) | $(EMULATOR)
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Packages of which only the tests named EMULATED_NAMES need a GPU.
-EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/drive
+EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/rates
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|Enqueue
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
@@ -85,6 +85,7 @@ emulated-packages:
 
 emulated-beside:
 	$(EMULATED_TEST) -run '$(EMULATED_NAMES)' $(EMULATED_BESIDE)
+	cd lab && $(EMULATED_TEST) -run '$(EMULATED_NAMES)' ./drive
 
 # Races in shared memory, as compute-sanitizer's racecheck finds them, and asynchronous copies that are read before they are waited for: docs/gpu.md. RACES_ONLY and
 # RACES_TESTS narrow the modules and the tests of package kernels. Rows are sound: of a damaged list two lanes may write one element of a row that is refused.
