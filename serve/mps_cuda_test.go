@@ -3,10 +3,12 @@
 package serve_test
 
 import (
+	"context"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
@@ -38,7 +40,10 @@ func TestGPU_TwoClients(t *testing.T) {
 			t.Skipf("the service does not start: %v, %s", err, out)
 		}
 		defer func() {
-			quit := exec.Command("nvidia-cuda-mps-control")
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // it was seen not to end
+			defer cancel()
+			quit := exec.CommandContext(ctx, "nvidia-cuda-mps-control")
+			quit.WaitDelay = time.Second
 			quit.Stdin = strings.NewReader("quit -t 10\n")
 			if out, err := quit.CombinedOutput(); err != nil {
 				t.Logf("the service does not end: %v, %s", err, out)

@@ -44,26 +44,33 @@ func Machine(from []byte, modules map[string][]byte) ([]byte, error) {
 	return file.Bytes(), nil
 }
 
-// UnpackMachine returns the modules of a file of machine code, by name. It returns an error if they were not compiled from the bundle from.
+// UnpackMachine returns the modules of a file of machine code, by name. They share memory. It returns an error if they were not compiled from the bundle
+// from.
 func UnpackMachine(packed, from []byte) (map[string][]byte, error) {
-	d, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
+	file, err := d.DecodeAll(packed, nil) // the frame says how long it is, so that this takes no more memory
+	if err != nil {
+		return nil, fmt.Errorf("bundle: machine code: %w", err)
+	}
 	modules := map[string][]byte{}
-	t := tar.NewReader(d)
-	for {
+	rest := bytes.NewReader(file)
+	for t := tar.NewReader(rest); ; {
 		entry, err := t.Next()
 		if err == io.EOF {
 			break
 		}
+		begin := len(file) - rest.Len()
+		if err == nil && entry.Size > int64(rest.Len()) {
+			err = io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return nil, fmt.Errorf("bundle: machine code: %w", err)
 		}
-		if modules[entry.Name], err = io.ReadAll(t); err != nil {
-			return nil, fmt.Errorf("bundle: machine code: %w", err)
-		}
+		modules[entry.Name] = file[begin : begin+int(entry.Size) : begin+int(entry.Size)]
 	}
 	if sum, want := string(modules[sumEntry]), sumOf(from); sum != want {
 		return nil, fmt.Errorf("bundle: machine code was compiled from PTX with SHA-256 %q, not %s", sum, want)

@@ -94,7 +94,7 @@ func renew(ptxas, file, target, arch string) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
 	}
-	zstd := exec.Command("zstd", "-19", "--long=26", "-q", "-f", "-o", target)
+	zstd := exec.Command("zstd", "-19", "--long=26", "--no-check", fmt.Sprint("--stream-size=", len(archive)), "-q", "-f", "-o", target)
 	zstd.Stdin, zstd.Stderr = bytes.NewReader(archive), os.Stderr
 	if err := zstd.Run(); err != nil {
 		return fmt.Errorf("zstd: %w", err)
