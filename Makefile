@@ -33,26 +33,25 @@ build: $(CUDA_STUB) service ## the commands, at build/cachebench and build/tenso
 service: $(CUDA_STUB) ## the service, at build/tensorcached
 	$(CUDA_ENV) $(GO) build $(COMMAND_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/tensorcached ./cmd/tensorcached
 
+# Everything is vetted and tested in one build, so that it is compiled once: the CUDA build where there is a C compiler. Its GPU tests skip where there is no GPU.
+TEST_TAGS = -tags $(if $(CUDA_STUB),cuda$(comma))invariants
+VET       = $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./... # files that have the tag long are tests
+GO_TEST   = $(CUDA_ENV) $(GO) test -vet=off -timeout 15m
+
 test: $(CUDA_STUB) ## all tests, with internal checks on; about 10 minutes on two cores
-	$(GO) vet ./...
-	$(GO) test -vet=off -tags invariants -timeout 15m ./...
-	for m in $(INTEROP) lab; do (cd $$m && $(GO) vet ./... && $(GO) test -vet=off -tags invariants -timeout 15m ./...) || exit 1; done
-	@if [ -n "$(CUDA_STUB)" ]; then $(CUDA_ENV) $(MAKE) --no-print-directory test-cuda; else echo "no C compiler: the CUDA build is not tested"; fi
+	$(VET)
+	$(GO_TEST) $(TEST_TAGS) ./...
+	for m in $(INTEROP) lab; do (cd $$m && $(CUDA_ENV) $(GO) vet -tags invariants ./... && $(GO_TEST) -tags invariants ./...) || exit 1; done
+	@if [ -n "$(CUDA_STUB)" ]; then $(MAKE) --no-print-directory test-plain; else echo "no C compiler: the CUDA build is not tested"; fi
 
 # Tests with the implementations of others (a Collector, Prometheus, npyio): a module of its own, so that nobody else depends on those.
 INTEROP = internal/interop
 
-# Packages that do the same in the CUDA build as in the other where there is no GPU, apart from tests that are named for one.
-CUDA_ALIKE = ./kernels ./transfer
-
-.PHONY: test-cuda
-test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip where there is no GPU
-	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) ./...
-	$(CUDA_ENV) $(GO) -C lab vet $(CUDA_TAGS) ./...
-	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m ./device/... $(if $(wildcard /dev/nvidia0),$(CUDA_ALIKE))
-	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m -run 'GPU|Device|Options' ./cache ./cmd/...
-	$(if $(wildcard /dev/nvidia0),,$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 15m -run 'GPU|CUDA|PTX' $(CUDA_ALIKE))
-	$(if $(URING),$(CUDA_ENV) $(GO) vet -tags $(URING) ./pages && $(CUDA_ENV) $(GO) test -vet=off -tags $(URING)$(comma)invariants -run Files ./pages)
+.PHONY: test-plain
+test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of their own
+	$(GO_TEST) -tags invariants -short ./transfer ./device/... ./bench/rates
+	$(GO_TEST) -tags invariants -run 'CudaNotBuilt|AutoSaysWhyHost|GPU|Device|Options' ./cache ./cmd/...
+	$(if $(URING),$(CUDA_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
 
 # Packages whose values are used by several goroutines at once; the host execution of kernels runs below cache and transfer. Codecs are not changed once they are
 # made; they read rows by unsafe pointers, as kernels do, which checkptr looks at.
@@ -72,20 +71,30 @@ NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
 	cd internal/interop/collector && $(GO) build -o ../../../build/otel-collector .
 
-race: ## the concurrent packages under the race detector
-	$(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
-	$(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
+race: $(CUDA_STUB) ## the concurrent packages under the race detector
+	$(CUDA_ENV) $(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
+	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
-fuzz: ## every fuzz target for FUZZTIME
-	.ci/fuzz $(FUZZTIME)
+# FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage.
+FUZZ_TAGS ?=
 
-# One build is checked by staticcheck, the one that has nearly every file: its first run takes minutes.
+fuzz: $(CUDA_STUB) ## every fuzz target for FUZZTIME
+	$(CUDA_ENV) .ci/fuzz $(FUZZTIME) $(FUZZ_TAGS)
+
+# Folders with files that only builds without these tags have.
+PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//go:build .*!$(1)' bench cache codec device slab transfer))))
+
+# The build of the tests, which has nearly every file, is vetted and checked by staticcheck, whose first run takes minutes. Without CUDA every package must
+# compile, with its tests, and packages with files of their own there are vetted.
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
-	$(GO) vet ./...
-	$(GO) vet -tags invariants ./slab ./cache/...
-	$(CUDA_ENV) $(GO) tool -modfile=tools/go.mod staticcheck -tags $(if $(CUDA_STUB),cuda$(comma))long ./...
-	cd lab && $(CUDA_ENV) $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck -tags $(if $(CUDA_STUB),cuda$(comma))long ./...
+	$(VET)
+	$(CUDA_ENV) $(GO) vet -tags invariants -buildtag ./...
+	$(CUDA_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
+	$(CUDA_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
+	$(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./...
+	cd lab && $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./...
+	cd lab && $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck $(TEST_TAGS),long ./...
 
 # The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.
 LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab '^func TestLong_' .)))

@@ -39,7 +39,7 @@ func TestNew_CudaWithoutDriver(t *testing.T) {
 		t.Skip("there is a driver")
 	}
 	_, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 64), 16)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
-	if err == nil || !strings.Contains(err.Error(), "Device (cuda) is not usable: "+cuda.Usable().Error()) {
+	if err == nil || !strings.Contains(err.Error(), "Devices.Backend (cuda) is not usable: "+cuda.Usable().Error()) {
 		t.Errorf("New: %v", err)
 	}
 }

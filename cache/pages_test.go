@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -170,7 +171,7 @@ func TestFromPages_ServesAllRows(t *testing.T) {
 				c := overPages(t, packed(t, data, pagedRowBytes, codec, nil), cache.Options{Budget: 300 << 10, Host: cache.HostOptions{Memory: memory}})
 				defer serve()()
 				r := rand.New(rand.NewPCG(1, 1))
-				for range 20 {
+				for range gputest.Few(20, 6) {
 					check(t, c, data, randomRows(r, 1+r.IntN(3000), pagedRows))
 				}
 				check(t, c, data, allOf(pagedRows))
@@ -532,7 +533,7 @@ func TestFromPages_ManyBatches(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 5))
-			for range 150 {
+			for range gputest.Few(150, 50) {
 				rows := randomRows(r, 1+r.IntN(100), pagedRows)
 				if r.IntN(2) == 0 {
 					if err := c.Prefetch(0, rows); err != nil {
@@ -558,7 +559,7 @@ func TestFromPages_Pooled(t *testing.T) {
 		data := floatTable(rows, columns, of, false, 9)
 		c := overPages(t, packedAs(t, data, columns*of.Size(), of, "none", fault.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10}})
 		r := rand.New(rand.NewPCG(7, 7))
-		for i := range 60 {
+		for i := range gputest.Few(60, 20) {
 			p, ids := drawPooling(r, rows, 1+r.IntN(4000))
 			if i == 0 {
 				p, ids = pooling{Pooling: cache.Pooling{Offsets: []int64{0, 0, 5000}}}, randomRows(r, 6000, rows)

@@ -25,6 +25,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -345,10 +346,11 @@ func runModel(t *testing.T, change func(*cache.Options), role string, args ...an
 	return byClients
 }
 
-// millionModel runs the model until its clients have looked up a million rows, batch at a time.
+// millionModel runs the model until its clients have looked up a million rows, batch at a time; with -short a fifth of that.
 func millionModel(t *testing.T, batch int, change func(*cache.Options)) {
-	if n := runModel(t, change, "model", modelMillion/(modelProcesses-1)+1, batch); n < modelMillion {
-		t.Errorf("the clients looked up %d rows", n)
+	want := gputest.Few(modelMillion, modelMillion/5)
+	if n := runModel(t, change, "model", want/(modelProcesses-1)+1, batch); n < int64(want) {
+		t.Errorf("the clients looked up %d rows of %d", n, want)
 	}
 }
 

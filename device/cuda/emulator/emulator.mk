@@ -6,7 +6,7 @@
 EMULATOR     := build/emulator
 EMULATOR_DIR := device/cuda/emulator
 EMULATOR_SRC := $(EMULATOR)/src
-EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -g1 -fPIC -fvisibility=hidden -Wall -Werror -ffile-prefix-map=$(EMULATOR_SRC)/=
+EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 $(EMULATOR_DEBUG) -fPIC -fvisibility=hidden -Wall -Werror -ffile-prefix-map=$(EMULATOR_SRC)/=
 
 # In kernels, shared variables are thread-local ones to the compiler, which calls the emulator for their addresses (-femulated-tls). Accesses that are not
 # aligned trap.
@@ -15,7 +15,9 @@ EMULATOR_KERNEL = $(EMULATOR_CXX) -O2 -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DI
 
 # Where EMULATOR_RACES is not empty, modules report their accesses, and races in shared memory are found (lib/races.cc). EMULATOR_ONLY is a regular
 # expression for the lines of kernels/build.sh list (module, source, macros) whose modules are built.
+# Lines of sources are in the objects where races are looked for, and for a debugger by EMULATOR_DEBUG=-g.
 EMULATOR_RACES ?=
+EMULATOR_DEBUG ?= $(if $(EMULATOR_RACES),-g1)
 EMULATOR_ONLY  ?= .
 EMULATOR_KERNEL += $(if $(EMULATOR_RACES),-fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=false -mllvm -tsan-instrument-atomics=false \
 	-mllvm -tsan-instrument-memintrinsics=false)
