@@ -22,10 +22,10 @@ func bench(f *flag.FlagSet, args []string) error {
 	}
 	numbers := func(name string, to *[]int, usage string) { f.Func(name, usage, numbersTo(to)) }
 	texts("cases", &o.Cases, "what to measure: "+strings.Join(gpu.Cases, ",")+" (default all)")
-	texts("codecs", &o.Codecs, "codecs of hit-codecs and hit-parts (default all)")
+	texts("codecs", &o.Codecs, "codecs of hit-codecs, hit-parts and training-fetch (default all)")
 	numbers("rows", &o.RowBytes, "row lengths in bytes, multiples of 4")
 	f.Int64Var(&o.TableBytes, "table-bytes", o.TableBytes, "size of the tables")
-	f.Int64Var(&o.LargeTableBytes, "large-table-bytes", o.LargeTableBytes, "size of the tables of gather-misses-large, ngram-decode and ngram-prefill")
+	f.Int64Var(&o.LargeTableBytes, "large-table-bytes", o.LargeTableBytes, "size of the tables of gather-misses-large, training-fetch, ngram-decode and ngram-prefill")
 	f.StringVar(&o.Tokens, "tokens", "", "text that ngram-decode and ngram-prefill read: an .npy file of token numbers")
 	numbers("host-threads", &o.HostThreads, "threads that the host may spend on misses of gather-misses-large, each measured (default 15,4)")
 	f.IntVar(&o.Batch, "batch", o.Batch, "rows of a batch")

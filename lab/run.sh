@@ -4,7 +4,7 @@
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck; named, also under initcheck and synccheck, which a record may have
 #                                 but need not. Only tests whose names match the regular expression $TESTS (all)
-#   ./run.sh bench [GROUP…]       hot, online, codecs, buddy, ngram, large, batch: figures of one GPU; drive: rows from pages of the drive
+#   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
 #                                 that has this folder, beside a plain reader, for which 8 GiB must be free; tiers: batches and steps of a text through a
 #                                 cache over such pages, of 40 GiB, each in up to 9 minutes; not among all groups
 #   ./run.sh real                 every codec on the tables of data/
@@ -205,11 +205,13 @@ bench)
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 300 hit-codecs,gather-hits-codecs,hit-parts --rows 256,512,1024,4096; fi
+	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-gather,pooled-80,pooled-tables; fi
 	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
 		bench ngram 480 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
 	fi
-	if wanted buddy "$@"; then bench buddy 400 buddy-hits,buddy-overflow,buddy-updates --rows 256,512,640,1024,4096; fi
+	if wanted buddy "$@"; then bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,640,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
+	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then
 		json run-cuda run --device cuda --verify
 		json run-host run --device host --verify
@@ -256,7 +258,7 @@ python | loop)
 	;;
 pair)
 	tests tests-pair 300 1 '^TestGPUs_' ./*.test
-	bench pair 240 peer-hits,buddy-peers,pair-throughput,pair-placement
+	bench pair 240 peer-hits,buddy-peers,pair-throughput,pair-placement,pair-refresh
 	;;
 esac
 pack last

@@ -28,10 +28,13 @@ type served struct {
 	rowBytes     int
 }
 
-// newCache returns a cache of one table. Its rows repeat (patternBytes), and have slots of their own all the same, as different rows would.
+// newCache returns a cache of the tables of the options, or, if there are none, of one of float32 rows. Rows repeat (patternBytes), and have slots of their own
+// all the same, as different rows would.
 func newCache(source []byte, rowBytes int, o cache.Options) *cache.Cache {
-	t := get(cache.FromBytes("normals", dtype.Float32, source, rowBytes))
-	o.Tables, o.Devices.Backend, o.Codec, o.Seed, o.Host.NoEqualRows = []cache.Table{t}, "cuda", cmp.Or(o.Codec, codecName), seed, true
+	if o.Tables == nil {
+		o.Tables = []cache.Table{get(cache.FromBytes("normals", dtype.Float32, source, rowBytes))}
+	}
+	o.Devices.Backend, o.Codec, o.Seed, o.Host.NoEqualRows = "cuda", cmp.Or(o.Codec, codecName), seed, true
 	return get(cache.New(o))
 }
 
@@ -65,21 +68,7 @@ func (s *served) mixed(hits, misses int) turns {
 func (s *served) timeGathers(runs int, before func() error, t turns, out device.Buffer) float64 {
 	out = out.Slice(0, int64(t.size()*s.rowBytes))
 	start := get(s.cache.Stats())
-	var pending []*cache.Batch
-	var seconds float64
-	err := try(func() {
-		seconds = s.timeAfter(runs, before, func(i int) error {
-			b, err := s.begin(t.rows[i%sets], out)
-			if err == nil {
-				pending = append(pending, b)
-			}
-			return err
-		})
-	})
-	for _, b := range pending {
-		err = errors.Join(err, b.Wait())
-	}
-	must(err)
+	seconds := s.timeBatches(runs, before, func(i int) (*cache.Batch, error) { return s.begin(t.rows[i%sets], out) })
 	s.checkHits(t, get(s.cache.Stats()).Sub(start).Tables[0])
 	check(s.d, "Gather", out, s.source, t.last(runs), s.rowBytes)
 	return seconds

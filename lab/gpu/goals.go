@@ -1,8 +1,11 @@
 package gpu
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
-// goal is what a figure of a case should reach on an H200 with the default options. Fields that are zero match every result, but variant.
+// goal is what a figure of a case should reach on an H200 with the default options. Fields that are zero match every result.
 type goal struct {
 	name    string // of the case
 	codec   string
@@ -58,7 +61,25 @@ var goals = []goal{
 	{name: "gather-misses-large", threads: 15, row: 256, of: RatioAtLeast, bound: 3.0},
 	{name: "gather-misses-large", threads: 4, row: 512, of: RatioAtLeast, bound: 1.3},
 	{name: "gather-misses-large", threads: 4, row: 256, of: RatioAtLeast, bound: 2.2},
+	{name: "training-fetch", codec: "auto", row: 512, of: ValueAtMost, bound: 1.25},
+	{name: "training-fetch", codec: "auto", of: ValueAtMost, bound: 0.80},
 	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
+	// Rows of 512 bytes are float32, rows of 256 bfloat16.
+	{name: "pooled-hits", codec: "none", of: RatioAtLeast, bound: 0.85},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(1), row: 512, of: ValueAtLeast, bound: 1200},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(1), of: ValueAtLeast, bound: 1000},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(10), row: 512, of: ValueAtLeast, bound: 2000},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(10), of: ValueAtLeast, bound: 1700},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(40), row: 512, of: ValueAtLeast, bound: 2400},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(40), of: ValueAtLeast, bound: 2000},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(200), row: 512, of: ValueAtLeast, bound: 2600},
+	{name: "pooled-hits", batch: pooledLarge, variant: bagOf(200), of: ValueAtLeast, bound: 2200},
+	{name: "pooled-hits", of: RatioAtLeast, bound: 0.85},
+	{name: "pooled-gather", variant: bagOf(10), of: RatioAtLeast, bound: 1.8},
+	{name: "pooled-gather", variant: bagOf(40), of: RatioAtLeast, bound: 1.8},
+	{name: "pooled-gather", variant: bagOf(200), of: RatioAtLeast, bound: 1.8},
+	{name: "pooled-80", of: RatioAtLeast, bound: 1 / 1.1},
+	{name: "pooled-tables", of: RatioAtLeast, bound: 0.85},
 	{name: "ngram-decode", ends: ", hits", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", ends: ", hits, bfloat16", of: ValueAtMost, bound: 25},
 	{name: "ngram-decode", of: RatioAtLeast, bound: 1 / 1.1},
@@ -66,6 +87,7 @@ var goals = []goal{
 	{name: "buddy-hits", row: 512, of: RatioAtLeast, bound: 0.90},
 	{name: "buddy-hits", of: RatioAtLeast, bound: 0.80},
 	{name: "buddy-overflow", of: RatioAtLeast, bound: 1 / 1.15},
+	{name: "buddy-budget", variant: skewOf(0), of: RatioAtLeast, bound: 0.6},
 	{name: "buddy-updates", unit: readUnit, of: RatioAtLeast, bound: 0.9},
 	{name: "buddy-updates", of: ValueAtLeast, bound: 10},
 	{name: "sampling", codec: allMisses, of: RatioAtLeast, bound: 0.97},
@@ -85,6 +107,7 @@ var goals = []goal{
 	{name: "pair-throughput", of: RatioAtLeast, bound: 1.8},
 	{name: "pair-placement", unit: "%", of: ValueAtMost, bound: 15},
 	{name: "pair-placement", of: RatioAtLeast, bound: 1},
+	{name: "pair-refresh", of: RatioAtLeast, bound: 1 / 1.2},
 }
 
 // compression is for reads of a peer: compression multiplies the link's bandwidth.
@@ -96,8 +119,7 @@ func captured(x *Result) float64 { return x.BaselineValue + 6 }
 // matches says whether the goal is one of the result.
 func (g *goal) matches(x *Result) bool {
 	return g.name == x.Case && (g.codec == "" || g.codec == x.Codec) && strings.HasSuffix(x.Codec, g.ends) && (g.unit == "" || g.unit == x.Unit) &&
-		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row &&
-		g.variant == x.Variant
+		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row && (g.variant == "" || g.variant == x.Variant)
 }
 
 // setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Variant, Unit, Batch, HostThreads, Compression and BaselineValue are
@@ -114,7 +136,15 @@ func setGoal(x *Result) {
 	}
 }
 
+// bagOf is the variant of results of bags of so many rows.
+func bagOf(rows int) string { return fmt.Sprintf("bag %d", rows) }
+
+// skewOf is the variant of results of rows whose frequencies have that exponent.
+func skewOf(exponent float64) string { return fmt.Sprintf("skew %g", exponent) }
+
 const (
+	// pooledLarge is the rows of the larger batches of pooled-hits and pooled-gather: about 2^20, and a multiple of all bags.
+	pooledLarge = 1_048_000
 	// partsCodec is the codec for rows of values and scales.
 	partsCodec = "parts"
 	// smallRow is the row length of small batches, and hitBatch the size of the batch of hits that has a goal.

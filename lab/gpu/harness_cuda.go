@@ -5,6 +5,7 @@ package gpu
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -152,6 +153,25 @@ func (r *runner) timeAfter(runs int, before func() error, enqueue func(i int) er
 		times = append(times, get(r.timers[1].Since(r.timers[0])).Seconds())
 	}
 	return median(times)
+}
+
+// timeBatches is timeAfter for what begins a batch. It waits for all of them.
+func (r *runner) timeBatches(runs int, before func() error, begin func(i int) (*cache.Batch, error)) (seconds float64) {
+	var pending []*cache.Batch
+	err := try(func() {
+		seconds = r.timeAfter(runs, before, func(i int) error {
+			b, err := begin(i)
+			if b != nil {
+				pending = append(pending, b)
+			}
+			return err
+		})
+	})
+	for _, b := range pending {
+		err = errors.Join(err, b.Wait())
+	}
+	must(err)
+	return seconds
 }
 
 // launches returns the median seconds of kernels that are launched in rotation.

@@ -15,13 +15,13 @@ import (
 type Options struct {
 	// Cases to run, by name; default all.
 	Cases []string
-	// Codecs are measured by hit-codecs and hit-parts, some of registry.Concrete; default all.
+	// Codecs are measured by hit-codecs, hit-parts and training-fetch, some of registry.Concrete; default all.
 	Codecs []string
 	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
 	// TableBytes is the size of the tables, at least 1 MiB; default 2 GiB.
 	TableBytes int64
-	// LargeTableBytes is the size of the tables of gather-misses-large, ngram-decode and ngram-prefill, at least 1 MiB; default 16 GiB.
+	// LargeTableBytes is the size of the tables of gather-misses-large, training-fetch, ngram-decode and ngram-prefill, at least 1 MiB; default 16 GiB.
 	LargeTableBytes int64
 	// HostThreads are numbers of host threads for the misses of gather-misses-large, which is measured with each; default 15
 	// and 4.
@@ -45,13 +45,14 @@ type Options struct {
 // Cases are the names of all cases.
 var Cases = []string{
 	"link", "device-copy", "hit-decode", "hit-codecs", "hit-parts", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
-	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "ngram-decode", "ngram-prefill",
-	"buddy-hits", "buddy-overflow", "buddy-updates",
-	"peer-hits", "buddy-peers", "pair-throughput", "pair-placement",
+	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "training-fetch",
+	"pooled-hits", "pooled-gather", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
+	"buddy-hits", "buddy-overflow", "buddy-budget", "buddy-updates",
+	"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh",
 }
 
 // PairCases are the cases that need two GPUs that read each other's memory.
-var PairCases = []string{"peer-hits", "buddy-peers", "pair-throughput", "pair-placement"}
+var PairCases = []string{"peer-hits", "buddy-peers", "pair-throughput", "pair-placement", "pair-refresh"}
 
 // ngramCases are measured together, on one table.
 var ngramCases = []string{"ngram-decode", "ngram-prefill"}

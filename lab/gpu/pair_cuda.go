@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -21,9 +22,12 @@ import (
 // What two GPUs do together. Rows are looked up by a power law of exponent 1 over all rows. Each GPU has a budget of one twentieth of the
 // table's bytes, like cachebench's default workload, and its own stream and goroutine.
 const (
-	pairBudget  = 20 // the table's bytes by this
-	pairBatches = 8  // different batches that take turns
-	pairRounds  = 20 // batches timed on each GPU, times Options.Runs
+	pairBudget  = 20  // the table's bytes by this
+	pairBatches = 8   // different batches that take turns
+	pairRounds  = 20  // batches timed on each GPU, times Options.Runs
+	pairCycles  = 3   // cycles of refreshing while batches are timed
+	pairLimit   = 60  // seconds, within which the cycles must end: one takes 2 to 10
+	pairHead    = 200 // shuffling always ranks the first rows: all rows by this
 )
 
 // findPeer finds a GPU whose memory the first one reads. Otherwise it skips the cases that need one.
@@ -117,15 +121,26 @@ func (l *load) percentile(p float64) float64 {
 	return float64(l.times[int(p*float64(len(l.times)-1))].Nanoseconds()) / 1e3
 }
 
-// run has every GPU serve so many batches, one after the other, all GPUs at once. It compares each GPU's last output.
-func (p *pair) run(rounds int) (l load) {
+// run has every GPU serve so many batches, one after the other, all GPUs at once, again and again until so many cycles of refreshing have ended. It compares each
+// GPU's last output.
+func (p *pair) run(rounds int, cycles int64) (l load) {
 	for range warmups {
 		p.serve(pairBatches)
 	}
 	before, start := get(p.cache.Stats()), time.Now()
-	l.times = p.serve(rounds)
-	l.seconds = time.Since(start).Seconds()
-	l.stats = get(p.cache.Stats()).Sub(before)
+	for {
+		l.times = append(l.times, p.serve(rounds)...)
+		l.seconds = time.Since(start).Seconds()
+		after := get(p.cache.Stats())
+		l.stats = after.Sub(before)
+		done := l.stats.Changes
+		if cycles == 0 || done.Cycles >= cycles && done.AdmittedRows > 0 {
+			break
+		}
+		if after.RefreshError != "" || l.seconds > pairLimit {
+			must(fmt.Errorf("cycles of refreshing (%d in %.1f s, %d rows admitted) must be %d, and admit some: %q", done.Cycles, l.seconds, done.AdmittedRows, cycles, after.RefreshError))
+		}
+	}
 	l.bytes = float64(len(l.times)) * float64(p.o.Batch*smallRow)
 	slices.Sort(l.times)
 	for _, g := range p.gpus {
@@ -154,12 +169,16 @@ func (p *pair) serve(rounds int) []time.Duration {
 	return slices.Concat(times...)
 }
 
-// measurePair opens a cache, runs it, and closes it.
+// measurePair opens a cache, runs it, and closes it. One that refreshes in the background ends some cycles meanwhile.
 func (r *runner) measurePair(gpus int, o cache.Options) load {
 	p := &pair{}
 	defer p.close()
 	r.openPair(p, gpus, o)
-	return p.run(pairRounds * r.o.Runs)
+	cycles := int64(0)
+	if o.Refresh.Interval > 0 {
+		cycles = pairCycles
+	}
+	return p.run(pairRounds*r.o.Runs, cycles)
 }
 
 func (r *runner) pairResult(name, unit string) Result {
@@ -225,4 +244,43 @@ func (r *runner) pairPlacement() {
 	x.Value, x.Baseline, x.BaselineValue = medians[cache.PlacementAuto], "the better of partition and replicate", min(partition, replicate)
 	x.Detail = fmt.Sprintf("partition %.0f, replicate %.0f; rates local %.0f, peer %.0f, host %.1f GB/s", partition, replicate, r.rates.Local, r.rates.Peer, r.rates.Host)
 	r.add(x)
+}
+
+// pairRefresh compares the slowest batches while the cache refreshes with those while it does not.
+func (r *runner) pairRefresh() {
+	still := r.measurePair(2, cache.Options{Admission: cache.AdmissionOptions{Policy: r.shuffling()}})
+	changing := r.measurePair(2, cache.Options{
+		Admission: cache.AdmissionOptions{Policy: r.shuffling()},
+		Refresh:   cache.RefreshOptions{Interval: 20 * time.Millisecond, Accesses: 1. / 16, MaxChurn: 0.02},
+	})
+	x := r.pairResult("pair-refresh", "us")
+	x.Value, x.Baseline, x.BaselineValue = changing.percentile(0.99), "p99 without refreshing", still.percentile(0.99)
+	n := changing.stats.Changes
+	x.Detail = fmt.Sprintf("p99; p50 %.0f and %.0f; %d cycles admitted %d rows", changing.percentile(0.5), still.percentile(0.5), n.Cycles, n.AdmittedRows)
+	r.add(x)
+}
+
+// shuffling is a policy that leaves a twentieth of its ranking out, another one each time, but none of the first rows. So cycles have work
+// and the hit rate stays. It is no admission.Explainer, so that no row is copied.
+type shuffling struct {
+	admission.Policy
+	head  int // rows
+	cycle uint64
+}
+
+func (r *runner) shuffling() *shuffling {
+	return &shuffling{Policy: admission.NewFrequency(), head: int(r.o.TableBytes / smallRow / pairHead)}
+}
+
+func (p *shuffling) Rank() iter.Seq[uint64] {
+	p.cycle++
+	random := rand.New(rand.NewPCG(p.cycle, 5))
+	return func(yield func(uint64) bool) {
+		n := 0
+		for key := range p.Policy.Rank() {
+			if n++; (n <= p.head || random.IntN(20) != 0) && !yield(key) {
+				return
+			}
+		}
+	}
 }

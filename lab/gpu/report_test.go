@@ -40,6 +40,19 @@ func TestResult_GoalsAndRatios(t *testing.T) {
 		{Result{Case: "link", Unit: "GB/s", Value: 55}, 0, 0, "", false},
 		{Result{Case: "buddy-hits", RowBytes: 512, Codec: "rank", Unit: "GB/s", Value: 91, BaselineValue: 100}, 0.91, 0.9, RatioAtLeast, true},
 		{Result{Case: "buddy-hits", RowBytes: 256, Codec: "none", Unit: "GB/s", Value: 79, BaselineValue: 100}, 0.79, 0.8, RatioAtLeast, false},
+		{Result{Case: "pooled-hits", RowBytes: 512, Codec: "none", Variant: "bag 40", Batch: pooledLarge, Unit: "GB/s", Value: 84, BaselineValue: 100}, 0.84, 0.85, RatioAtLeast, false},
+		{Result{Case: "pooled-hits", RowBytes: 512, Codec: "ibp4", Variant: "bag 40", Batch: pooledLarge, Unit: "GB/s", Value: 2400, BaselineValue: 3000}, 0.8, 2400, ValueAtLeast, true},
+		{Result{Case: "pooled-hits", RowBytes: 256, Codec: "ibp4", Variant: "bag 40", Batch: pooledLarge, Unit: "GB/s", Value: 2400, BaselineValue: 3000}, 0.8, 2000, ValueAtLeast, true},
+		{Result{Case: "pooled-hits", RowBytes: 256, Codec: "ibp4", Variant: "bag 40", Batch: 200_000, Unit: "GB/s", Value: 90, BaselineValue: 100}, 0.9, 0.85, RatioAtLeast, true},
+		{Result{Case: "pooled-gather", RowBytes: 512, Codec: "rank", Variant: "bag 1", Unit: "GB/s", Value: 90, BaselineValue: 100}, 0.9, 0, "", false},
+		{Result{Case: "pooled-gather", RowBytes: 512, Codec: "rank", Variant: "bag 10", Unit: "GB/s", Value: 190, BaselineValue: 100}, 1.9, 1.8, RatioAtLeast, true},
+		{Result{Case: "pooled-80", RowBytes: 512, Codec: "ibp4", Variant: "bag 10", Unit: "GB/s", Value: 90, BaselineValue: 100}, 0.9, 1 / 1.1, RatioAtLeast, false},
+		{Result{Case: "training-fetch", RowBytes: 512, Codec: "auto", Unit: "ms", Value: 1.2, BaselineValue: 3.6}, 3, 1.25, ValueAtMost, true},
+		{Result{Case: "training-fetch", RowBytes: 256, Codec: "auto", Unit: "ms", Value: 1.2, BaselineValue: 3.6}, 3, 0.8, ValueAtMost, false},
+		{Result{Case: "training-fetch", RowBytes: 256, Codec: "rank", Unit: "ms", Value: 1.2, BaselineValue: 3.6}, 3, 0, "", false},
+		{Result{Case: "buddy-budget", RowBytes: 256, Codec: "rank", Variant: "skew 0", Unit: "GB/s", Value: 50, BaselineValue: 100}, 0.5, 0.6, RatioAtLeast, false},
+		{Result{Case: "buddy-budget", RowBytes: 256, Codec: "rank", Variant: "skew 0.6", Unit: "GB/s", Value: 50, BaselineValue: 100}, 0.5, 0, "", false},
+		{Result{Case: "pair-refresh", RowBytes: 512, Codec: "ibp4", Unit: "us", Value: 125, BaselineValue: 100}, 0.8, 1 / 1.2, RatioAtLeast, false},
 	} {
 		x := c.x
 		setGoal(&x)

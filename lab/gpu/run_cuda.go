@@ -129,7 +129,9 @@ func (r *runner) measure(name string, run func()) {
 }
 
 // measuredWith are cases that are measured together with another one.
-var measuredWith = map[string][]string{"link": {"device-copy"}, "ngram-decode": {"ngram-prefill"}, "small-batch": {"small-batch-caller", "caller"}}
+var measuredWith = map[string][]string{
+	"link": {"device-copy"}, "ngram-decode": {"ngram-prefill"}, "pooled-hits": {"pooled-gather"}, "small-batch": {"small-batch-caller", "caller"},
+}
 
 // finish notes that cases are measured in whole, unless they failed.
 func (r *runner) finish(names ...string) {
@@ -178,24 +180,21 @@ func (r *runner) run() {
 	r.finish(perRow...)
 	for _, c := range []runs{
 		{"hit-parts", r.hitParts}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh},
-		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow}, {"buddy-updates", r.buddyUpdates}, {"buddy-peers", r.buddyPeers},
-		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"gather-misses-large", r.large},
+		{"pooled-hits", r.pooledHits}, {"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
+		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow}, {"buddy-budget", r.buddyBudget}, {"buddy-updates", r.buddyUpdates}, {"buddy-peers", r.buddyPeers},
+		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
+		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch}, {"ngram-decode", r.ngrams},
 	} {
-		if !r.can(c.name) {
+		names := append([]string{c.name}, measuredWith[c.name]...)
+		if !r.can(names...) {
 			continue
 		}
-		if c.name == "gather-misses-large" { // it needs the memory
+		if slices.Contains([]string{"gather-misses-large", "training-fetch", "ngram-decode"}, c.name) { // they need the memory
 			r.forget()
 		}
 		r.measure(c.name, c.run)
 		r.free()
-		r.finish(c.name)
-	}
-	if r.has(ngramCases...) {
-		r.forget() // it needs the memory
-		r.measure(ngramCases[0], r.ngrams)
-		r.free()
-		r.finish(ngramCases...)
+		r.finish(names...)
 	}
 	for _, t := range r.report.Took {
 		fmt.Fprintf(r.o.Log, "%6.1fs %-19s took %.1f s\n", time.Since(r.start).Seconds(), t.Case, t.Seconds)
