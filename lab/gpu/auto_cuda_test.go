@@ -28,30 +28,6 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-const (
-	// trainingSkew is the exponent by which lookups fall on rows: the most popular tenth of the rows gets 0.1^0.14 = 0.72 of them, about 0.5 when each row counts once a batch.
-	trainingSkew    = 0.14
-	trainingBatches = 40 // that the policy learns from
-	trainingSets    = 10 // measured batches take turns
-	trainingRuns    = 60
-)
-
-// uniqueRows returns n different rows of [0, rows) in random order.
-func uniqueRows(n int, rows int64, seed uint64) []int64 {
-	rng := rand.New(rand.NewPCG(seed, 5))
-	seen := make(map[int64]struct{}, n)
-	list := make([]int64, 0, n)
-	for len(list) < n {
-		rank := int64(float64(rows) * math.Pow(rng.Float64(), 1/trainingSkew))
-		row := scatter(min(rank, rows-1), rows)
-		if _, ok := seen[row]; !ok {
-			seen[row] = struct{}{}
-			list = append(list, row)
-		}
-	}
-	return list
-}
-
 // oneByOne returns the mean seconds of a batch, one after the other, by the host's clock.
 func oneByOne(g gatherer, ids []device.Buffer, out device.Buffer) float64 {
 	run := func(n int) {
