@@ -21,7 +21,7 @@ type (
 	tableDerived struct {
 		Compression float64 `kind:"gauge" metric:"tensorcache.compression.ratio" unit:"1" help:"Raw bytes ÷ stored bytes of the whole table."`
 		Shared      int64   `kind:"counter" metric:"tensorcache.share.batches" unit:"{batch}" help:"Batches whose misses were planned to be shared with the host's processors."`
-		Fraction    float64 `kind:"gauge" metric:"tensorcache.share.fraction" unit:"1" help:"Part of a batch's misses that the host's processors gather, the mean of the devices; 0 while sharing does not pay. Only of tables whose misses may be shared."`
+		Fraction    float64 `kind:"gauge" metric:"tensorcache.share.fraction" unit:"1" help:"Part of a batch's misses that the host's processors gather, the mean of the devices; 0 while sharing does not pay, and for tables whose misses are never shared."`
 	}
 	pagesDerived struct {
 		Read int64 `kind:"counter" metric:"tensorcache.cold.misses" with:"tensorcache.outcome=read" unit:"{row}" help:"Misses that the host tier did not hold, and that were read, or failed."`
@@ -94,7 +94,7 @@ func (t *TableStats) observe(tell metrics.Observe) {
 			fraction += m.Fraction
 		}
 	}
-	more.Fraction = fraction / float64(tried) // not a number, so not observed, if no device tries
+	more.Fraction = fraction / float64(max(1, tried))
 	tell(&more)
 	if r := t.Resident; r != nil {
 		tell(r)
