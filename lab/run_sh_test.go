@@ -148,7 +148,7 @@ func TestRunScript_Tests(t *testing.T) {
 	t.Parallel()
 	dir, run := bundle(t)
 	in := func(name string) string { return filepath.Join(dir, "results", name) }
-	out, err := run("LIMIT=60 EACH=2 LAB_STAND_IN=hangs", "test", "kernels")
+	out, err := run("LIMIT=60 EACH=10 LAB_STAND_IN=hangs", "test", "kernels")
 	if err == nil || !strings.Contains(out, "FAILED: results/kernels.TestStandIn_Hangs.json") || !strings.Contains(out, "1 failed and 0 did not run") || strings.Contains(out, "cache") {
 		t.Errorf("%v\n%s", err, out)
 	}
