@@ -38,7 +38,7 @@ TEST_TAGS = -tags $(if $(CUDA_STUB),cuda$(comma))invariants
 VET       = $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./... # files that have the tag long are tests
 GO_TEST   = $(CUDA_ENV) $(GO) test -vet=off -timeout 15m
 
-test: $(CUDA_STUB) ## all tests, with internal checks on; about 10 minutes on two cores
+test: $(CUDA_STUB) ## all tests, with internal checks on; 10 to 15 minutes on two cores
 	$(VET)
 	$(GO_TEST) $(TEST_TAGS) ./...
 	for m in $(INTEROP) lab; do (cd $$m && $(CUDA_ENV) $(GO) vet -tags invariants ./... && $(GO_TEST) -tags invariants ./...) || exit 1; done
