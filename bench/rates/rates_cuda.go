@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/attempt"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
@@ -52,34 +53,13 @@ func Measure(o Options) (m placement.Measured, err error) {
 	return m, errors.Join(err, m.Validate())
 }
 
-// failure carries an error from must to try.
-type failure struct{ error }
+// must, get and try end what is being measured at an error: see package attempt.
+var (
+	must = attempt.Must
+	try  = attempt.Try
+)
 
-// must ends what is being measured if err is not nil: try, further up, returns the error.
-func must(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-func get[T any](v T, err error) T {
-	must(err)
-	return v
-}
-
-func try(f func()) (err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.error
-		default:
-			panic(p)
-		}
-	}()
-	f()
-	return nil
-}
+func get[T any](v T, err error) T { return attempt.Get(v, err) }
 
 // reader is a device that reads rows.
 type reader struct {

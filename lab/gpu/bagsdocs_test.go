@@ -76,22 +76,22 @@ func (e *embeddingBags) check() error {
 }
 
 // methods and batches are those measured, in the order of the results.
-func (e *embeddingBags) methods() (names []string) {
-	for _, r := range e.Results {
-		if !slices.Contains(names, r.Method) {
-			names = append(names, r.Method)
-		}
-	}
-	return names
+func (e *embeddingBags) methods() []string {
+	return distinct(e.Results, func(r *bagResult) string { return r.Method })
 }
 
-func (e *embeddingBags) batches() (sizes []int) {
-	for _, r := range e.Results {
-		if !slices.Contains(sizes, r.Batch) {
-			sizes = append(sizes, r.Batch)
+func (e *embeddingBags) batches() []int {
+	return distinct(e.Results, func(r *bagResult) int { return r.Batch })
+}
+
+// distinct returns what is told of items, each once, in their order.
+func distinct[T any, K comparable](items []T, of func(*T) K) (all []K) {
+	for i := range items {
+		if k := of(&items[i]); !slices.Contains(all, k) {
+			all = append(all, k)
 		}
 	}
-	return sizes
+	return all
 }
 
 // result is nil if there is none.

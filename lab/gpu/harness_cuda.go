@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/attempt"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -23,36 +24,13 @@ const (
 	sets = 4
 )
 
-// failure carries an error from must to try.
-type failure struct{ error }
+// must, get and try end what is being measured at an error: see package attempt.
+var (
+	must = attempt.Must
+	try  = attempt.Try
+)
 
-// must ends what is being measured if err is not nil: try, further up, returns the error.
-func must(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-// get returns v. If err is not nil, it ends what is being measured, as must does.
-func get[T any](v T, err error) T {
-	must(err)
-	return v
-}
-
-// try runs f and returns the error that must was called with.
-func try(f func()) (err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.error
-		default:
-			panic(p)
-		}
-	}()
-	f()
-	return nil
-}
+func get[T any](v T, err error) T { return attempt.Get(v, err) }
 
 // alloc returns device memory until the case ends.
 func (r *runner) alloc(n int64) device.Buffer {

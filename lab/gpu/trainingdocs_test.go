@@ -114,22 +114,12 @@ func (l *trainingLoop) check() error {
 }
 
 // methods and budgets are those measured, in the order of the results.
-func (l *trainingLoop) methods() (names []string) {
-	for _, r := range l.Results {
-		if !slices.Contains(names, r.Method) {
-			names = append(names, r.Method)
-		}
-	}
-	return names
+func (l *trainingLoop) methods() []string {
+	return distinct(l.Results, func(r *loopResult) string { return r.Method })
 }
 
-func (l *trainingLoop) budgets() (budgets []float64) {
-	for _, r := range l.Results {
-		if !slices.Contains(budgets, r.Budget) {
-			budgets = append(budgets, r.Budget)
-		}
-	}
-	return budgets
+func (l *trainingLoop) budgets() []float64 {
+	return distinct(l.Results, func(r *loopResult) float64 { return r.Budget })
 }
 
 // result is nil if there is none.
