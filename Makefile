@@ -41,7 +41,7 @@ GO_TEST   = $(CUDA_ENV) $(GO) test -vet=off -timeout 15m
 test: $(CUDA_STUB) ## all tests, with internal checks on; 10 to 15 minutes on two cores
 	$(VET)
 	$(GO_TEST) $(TEST_TAGS) ./...
-	for m in $(INTEROP) lab; do (cd $$m && $(CUDA_ENV) $(GO) vet -tags invariants ./... && $(GO_TEST) -tags invariants ./...) || exit 1; done
+	for m in $(INTEROP) lab; do (cd $$m && $(CUDA_ENV) $(GO) vet $(TEST_TAGS) ./... && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
 	@if [ -n "$(CUDA_STUB)" ]; then $(MAKE) --no-print-directory test-plain; else echo "no C compiler: the CUDA build is not tested"; fi
 
 # Tests with the implementations of others (a Collector, Prometheus, npyio): a module of its own, so that nobody else depends on those.

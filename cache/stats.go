@@ -201,7 +201,7 @@ type MissStrategy struct {
 	SharedNanos, AloneNanos float64
 }
 
-// Tried says whether the table's misses may be shared on the device, and batches have missed rows.
+// Tried says whether batches were read on a device that may share the table's misses.
 func (m *MissStrategy) Tried() bool { return m.Shared+m.Alone > 0 }
 
 // Sub returns s with the counters of an earlier Stats of the same cache subtracted. The content of the cache stays as s has it.

@@ -53,7 +53,7 @@ func run(ctx context.Context, f *flag.FlagSet, command string, args []string) er
 	case "drive":
 		return measureDrive(ctx, f, args)
 	}
-	root := f.String("root", ".", "folder of the repository")
+	root := f.String("root", "..", "folder of the repository")
 	out := f.String("out", "gpu-test.json", "record to write")
 	owed := f.String("owed", "", "file of the note that code has yet to run on a GPU")
 	packages := f.String("packages", "", "packages that a record must cover")

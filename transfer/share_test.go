@@ -593,8 +593,8 @@ func TestShareTable_Learns(t *testing.T) {
 	}
 }
 
-// TestShareTable_GivenUpForFetch: where the device reads misses by kernels.Fetch unless they are shared, batches after sharing was given up are
-// left to it, but for probes, until these say that sharing pays.
+// TestShareTable_GivenUpForFetch: where the device reads misses by kernels.Fetch unless they are shared, batches after sharing was given up are left to it, but
+// for probes and the batch behind each. Probes are compared with what batches without sharing take now, not with what they took when sharing was given up.
 func TestShareTable_GivenUpForFetch(t *testing.T) {
 	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
 	if err != nil {
@@ -605,35 +605,79 @@ func TestShareTable_GivenUpForFetch(t *testing.T) {
 	if BeyondTranslation(tier) {
 		t.Fatal("the table is read by units")
 	}
-	table := s.Table(tier, kernels.Codec{})
 	const rows = 200_000
-	left, probes, stamp, gain := 0, 0, uint32(0), false
-	for range 200 {
-		terms, ok := table.next(rows)
-		if !ok {
-			left++
-			continue
-		}
-		if terms.Fraction == 0 && (terms.Blocks != 0 || terms.Own != 0) {
-			t.Fatalf("alone with %d of %d blocks, want one on each multiprocessor", terms.Own, terms.Blocks)
-		}
-		if left > 0 {
-			probes++
-		}
-		gain = left >= 30 // from then on, sharing pays
-		stamp++
-		times := abi.ShareTimes{Stamp: stamp, Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
-		if terms.Fraction != 0 {
-			times.Staged, times.HostNanos, times.OwnNanos = rows/2, 20*rows, 20*rows
-			times.Nanos = 25 * rows
-			if gain {
-				times.Nanos = 15 * rows
+	stamp := uint32(0)
+	for _, later := range []struct {
+		name          string
+		alone, shared uint64 // nanoseconds a miss
+		gaveUp        uint32
+		begins        bool
+	}{
+		{"sharing pays", 20, 15, 0, true},
+		{"the device is busy", 40, 30, 0, true},
+		{"sharing still does not pay", 20, 25, 0, false},
+		{"the host comes too late", 20, 15, 1, false},
+	} {
+		table := s.Table(tier, kernels.Codec{})
+		left, timed := 0, 0 // batches after sharing was given up
+		for range 200 {
+			terms, ok := table.next(rows)
+			if !ok {
+				left++
+				continue
 			}
+			if terms.Fraction == 0 && (terms.Blocks != 0 || terms.Own != 0) {
+				t.Fatalf("alone with %d of %d blocks, want one on each multiprocessor", terms.Own, terms.Blocks)
+			}
+			alone, shared, gaveUp := uint64(20), uint64(25), uint32(0)
+			if left > 0 {
+				timed++
+			}
+			if left >= 30 {
+				alone, shared, gaveUp = later.alone, later.shared, later.gaveUp
+			}
+			stamp++
+			times := abi.ShareTimes{Stamp: stamp, Tier: table.terms.Tier, Misses: rows, Nanos: alone * rows, OwnNanos: alone * rows}
+			if terms.Fraction != 0 {
+				times.Staged, times.HostNanos, times.OwnNanos, times.Nanos, times.GaveUp = rows/2, alone*rows, alone*rows, shared*rows, gaveUp
+			}
+			setTimes(s.host, times)
+		}
+		st := table.Stats()
+		if (st.Strategy == "shared") != later.begins || left < 30 || later.begins && left > 40 || timed < 20 {
+			t.Errorf("%s: %d batches left to Fetch, %d others behind the first of them; %+v", later.name, left, timed, st)
+		}
+	}
+}
+
+// TestShareTable_LateComparison: a batch of a comparison whose time is read when sharing has been given up is no probe.
+func TestShareTable_LateComparison(t *testing.T) {
+	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table := s.Table(kernels.HostRows{Mem: device.Buffer{}.Slice(0, unitsTier), Stride: 256, RowBytes: 256}, kernels.Codec{})
+	const rows = 200_000
+	stamp := uint32(0)
+	ended := func(shared bool, each uint64) {
+		stamp++
+		times := abi.ShareTimes{Stamp: stamp, Tier: table.terms.Tier, Misses: rows, Nanos: each * rows, OwnNanos: each * rows}
+		if shared {
+			times.Staged, times.HostNanos = rows/2, each*rows
 		}
 		setTimes(s.host, times)
 	}
-	if st := table.Stats(); left < 30 || left > 34 || probes < 12 || st.Strategy != "shared" || st.AloneNanos != 20 || st.SharedNanos != 15 {
-		t.Errorf("%d batches left to Fetch, %d others behind the first of them; %+v", left, probes, st)
+	for !table.mu.dropped {
+		terms, _ := table.next(rows)
+		ended(terms.Fraction != 0, map[bool]uint64{false: 20, true: 25}[terms.Fraction != 0])
+	}
+	for range 5 * shareGood {
+		ended(true, 10)
+		table.learnLocked()
+	}
+	if !table.mu.dropped || table.mu.good != 0 || table.mu.probe != splitLeast {
+		t.Errorf("%+v", table.Stats())
 	}
 }
 

@@ -25,16 +25,15 @@ const (
 	shareCompared = 8   // timed batches of each way in a comparison
 	shareBeginsAt = 0.5 // the host's first fraction
 	// While sharing does not pay, every shareProbe-th batch is a probe: the host gathers a part of its misses, at first splitLeast. If that part was
-	// fast, the batch after next is a probe with the part that the speeds call for. Two good probes in a row begin sharing again. So it begins about
-	// 8 batches after other programs have left the processors. Probes of busy processors are to cost little: their part is small, the device
-	// does not wait for it longer than shareProbeWait, and the next one comes later. But a thread that the system suspends in the driver can hold up
-	// the caller there, which the device's times do not show. So each beginning that the next comparison ends again asks for one good probe more.
+	// fast, the batch after next is a probe with the part at which host and device would finish together. shareGood good probes in a row begin sharing
+	// again, about 8 batches after other programs have left the processors. Probes of busy processors are to cost little: their part is small, the
+	// device does not wait for it longer than shareProbeWait, and the next one comes later. But a thread that the system suspends in the driver can
+	// hold up the caller there, which the device's times do not show. So after probes have begun sharing wrongly, one good probe more is asked for.
 	shareProbe     = 4
 	shareProbeNext = 2
 	shareProbeLate = 6    // after a probe that the device gave up
 	shareProbeGain = 0.93 // a probe is good that takes less than this fraction of the time without sharing
 	shareGood      = 2
-	shareGoodMost  = 3
 	shareProbeWait = 200 * time.Microsecond
 )
 
@@ -93,8 +92,9 @@ type shareLearnt struct {
 	dropped         bool
 	probe           float64 // while dropped: the host's fraction of the next probe
 	good            int     // while dropped: how many of the last probes in a row were faster than batches without sharing
-	doubts          int     // comparisons in a row that ended what probes had begun
-	onProbes        bool    // probes have begun sharing, and no comparison has confirmed it
+	probing         bool    // while dropped: the time of a probe has yet to be read
+	onProbes        bool    // probes have begun sharing, less than shareMeasure batches ago
+	doubted         bool    // the next comparison ended what probes had begun last
 	sharedN, aloneN int64   // number of batches
 	gaveUp          int64
 }
@@ -122,7 +122,7 @@ func (t *comparedTimes) median() float64 {
 // compare begins a comparison.
 func (l *shareLearnt) compare() {
 	l.compared.alone.n, l.compared.shared.n = 0, 0
-	l.comparing, l.dropped, l.batches = true, false, 0
+	l.comparing, l.batches = true, 0
 }
 
 // decide ends the comparison if it has enough times.
@@ -138,24 +138,23 @@ func (l *shareLearnt) decide() {
 		return
 	}
 	l.alone, l.shared, l.pause = c.alone.median(), c.shared.median(), shareMeasure
-	l.dropped = l.shared > shareGain*l.alone
-	switch {
-	case !l.dropped:
-		l.doubts = 0
-	case l.onProbes:
-		l.doubts++
+	if l.dropped = l.shared > shareGain*l.alone; l.dropped {
+		l.doubted = l.onProbes
+		l.probe, l.good, l.probing, l.pause = splitLeast, 0, false, shareProbe
 	}
 	l.onProbes = false
-	if l.dropped {
-		l.probe, l.good, l.pause = splitLeast, 0, shareProbe
-	}
 }
 
 // probed learns from a probe, which took so many nanoseconds a miss.
 func (l *shareLearnt) probed(t abi.ShareTimes, each float64) {
-	if each > shareProbeGain*l.alone {
+	l.probing = false
+	enough := shareGood
+	if l.doubted {
+		enough++
+	}
+	if t.GaveUp != 0 || each > shareProbeGain*l.alone {
 		l.good = 0
-	} else if l.good++; l.good == min(shareGood+l.doubts, shareGoodMost) {
+	} else if l.good++; l.good == enough {
 		l.dropped, l.onProbes, l.shared, l.pause, l.batches = false, true, each, shareTrial, 0
 		l.split = split{}
 		l.split.learn(t)
@@ -304,10 +303,12 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	switch {
 	case t.always:
 	case t.mu.dropped && t.mu.batches >= t.mu.pause:
-		fraction, terms.Timeout, t.mu.batches, t.mu.pause = t.mu.probe, min(terms.Timeout, shareProbeWait), 0, shareProbe
+		fraction, terms.Timeout = t.mu.probe, min(terms.Timeout, shareProbeWait)
+		t.mu.probing, t.mu.batches, t.mu.pause = true, 0, shareProbe
 	case t.mu.dropped:
 		alone = true
-		if !BeyondTranslation(t.tier) { // kernels.Fetch reads it, and is not timed
+		// kernels.Fetch reads the batch, and is not timed. The one behind a probe is timed all the same, as the next probe is compared with it.
+		if !BeyondTranslation(t.tier) && t.mu.batches != 1 {
 			t.mu.aloneN++
 			return terms, false
 		}
@@ -319,6 +320,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	default:
 		t.mu.alternate++
 		alone = t.mu.alternate%shareMeasure == 0
+		t.mu.onProbes = t.mu.onProbes && t.mu.batches < shareMeasure
 		if t.mu.batches >= t.mu.pause && t.mu.shared > shareGain*t.mu.alone {
 			t.mu.compare()
 		}
@@ -355,7 +357,9 @@ func (t *ShareTable) learnLocked() {
 		t.mu.gaveUp++
 	}
 	if t.mu.dropped {
-		t.mu.probed(times, each)
+		if t.mu.probing { // else it is the last one of the comparison
+			t.mu.probed(times, each)
+		}
 		return
 	}
 	t.mu.shared = movingMean(t.mu.shared, each)

@@ -50,7 +50,10 @@ func Measure(o Options) (m placement.Measured, err error) {
 	for _, d := range devices {
 		err = errors.Join(err, d.Close())
 	}
-	return m, errors.Join(err, m.Validate())
+	if err == nil {
+		err = m.Validate()
+	}
+	return m, err
 }
 
 // must, get and try end what is being measured at an error: see package attempt.

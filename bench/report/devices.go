@@ -14,7 +14,7 @@ import (
 
 // Devices prints the GPUs.
 func Devices(w io.Writer, driver string, gpus []cuda.GPU) error {
-	t := newTable("GPU", "name", "compute", "kernels", "PCI", "memory", "free", "host link", "node", "reads peers", "native atomics")
+	t := newTable("GPU", "name", "compute", "kernels in this build", "PCI", "memory", "free", "host link", "node", "reads peers", "native atomics")
 	for _, g := range gpus {
 		node := "unknown"
 		if g.Node >= 0 {

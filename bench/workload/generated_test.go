@@ -409,6 +409,9 @@ func TestMix_Parts(t *testing.T) {
 	if err != nil || !slices.Equal(parts, []MixPart{{Loop, 20, 0, 7}, {Scan, 30, 0, 0}, {Zipf, 50, 0.9, 0}}) {
 		t.Fatalf("%+v, %v", parts, err)
 	}
+	if _, err := ParseMix("scan=33.3%,uniform=33.3%,zipf=33.3%"); err != nil {
+		t.Error(err)
+	}
 	w, err := NewMix(MixOptions{Rows: 50, Parts: parts, BatchSize: 10, Batches: 100})
 	if err != nil {
 		t.Fatal(err)

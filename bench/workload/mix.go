@@ -125,7 +125,7 @@ func ParseMix(text string) ([]MixPart, error) {
 	switch {
 	case percents > 0 && percents < len(parts):
 		return nil, fmt.Errorf("workload: mix: shares (%s) must be percentages all, or none", text)
-	case percents > 0 && math.Abs(percent-100) > 0.01:
+	case percents > 0 && math.Abs(percent-100) > 0.5: // three of 33.3% will do
 		return nil, fmt.Errorf("workload: mix: shares (%s) must sum to 100%%, not %g%%", text, percent)
 	}
 	return parts, nil

@@ -107,7 +107,7 @@ func takesFile(flag string) cobra.PositionalArgs {
 		case len(args) == 0:
 			return nil
 		case len(args) > 1 && cmd.HasAvailableSubCommands():
-			return fmt.Errorf("%s: argument (%q) must be a sub-command, as the table is one argument: %s --help lists them", name, args[0], cmd.CommandPath())
+			return fmt.Errorf("%s: unknown sub-command (%q), and only one table can be named: %s --help", name, args[0], cmd.CommandPath())
 		case len(args) > 1:
 			return fmt.Errorf("%s: argument (%q) must be the value of a flag: %s --help lists them", name, args[1], cmd.CommandPath())
 		case cmd.Flags().Changed(flag):
@@ -139,6 +139,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 			if err != nil || len(rest) > 0 {
 				return fmt.Errorf("help: unknown command %q for %q", strings.Join(args, " "), root.Name())
 			}
+			of.InitDefaultHelpFlag()
+			of.InitDefaultVersionFlag()
 			return of.Help()
 		},
 	}

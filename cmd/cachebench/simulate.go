@@ -37,10 +37,6 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 			if cfg.Trace == "" {
 				return errors.New("simulate: the trace must be given: simulate FILE, or --trace FILE")
 			}
-			if cfg.Method == "" {
-				setIfNone(&cfg.Policies, "lru", "s3fifo", "tinylfu")
-				setIfNone(&cfg.Sizes, "1%", "5%", "20%")
-			}
 			if cfg.Method != "" {
 				curve, err := withProgress(cmd, func(bar *progress) (*sim.Curve, error) { return sim.MissRatios(cmd.Context(), cfg, bar) })
 				if err != nil {
@@ -48,6 +44,8 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 				}
 				return show(cmd.OutOrStdout(), asJSON, curve, report.Curve)
 			}
+			setIfNone(&cfg.Policies, "lru", "s3fifo", "tinylfu")
+			setIfNone(&cfg.Sizes, "1%", "5%", "20%")
 			s, err := withProgress(cmd, func(bar *progress) (*sim.Simulation, error) { return sim.Simulate(cmd.Context(), cfg.Config, bar) })
 			if err != nil {
 				return err

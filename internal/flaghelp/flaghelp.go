@@ -1,4 +1,4 @@
-// Package flaghelp has --help list the flags of a command under headings.
+// Package flaghelp makes --help list the flags of a command under headings.
 package flaghelp
 
 import (
@@ -15,7 +15,7 @@ const Width = 120
 // Group is flags under a heading, by their names between spaces, in the order in which they are listed. A command may lack some.
 type Group struct{ Heading, Flags string }
 
-// Use has --help of a command and all of its sub-commands list flags in groups. Flags that are in none come last.
+// Use makes --help of a command and of all its sub-commands list flags in groups. Flags that are in none come last.
 func Use(root *cobra.Command, groups []Group) {
 	cobra.AddTemplateFunc("groupedFlags", func(cmd *cobra.Command) string { return list(cmd, groups) })
 	const plain = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
