@@ -70,7 +70,7 @@ gpu-capi: capi $(CUDA_STUB)
 
 # The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
 # them finds. Python's tarfile unpacks it where there is no xz.
-gpu-pack: gpu-bundle
+gpu-pack: gpu-bundle ## the tests and benchmarks for a GPU machine without Go, in one file: build/gpu.tar.xz (docs/gpu.md)
 	tar -C $(dir $(GPU_BUNDLE)) --sort=name --owner=0 --group=0 -cf - $(notdir $(GPU_BUNDLE)) | xz -T1 --lzma2=preset=6,dict=512MiB >$(GPU_BUNDLE).tar.xz
 	@du -m $(GPU_BUNDLE).tar.xz
 
@@ -78,7 +78,7 @@ gpu-test: gpu-bundle # runs the bundle here and keeps its record
 	cd $(GPU_BUNDLE) && { ./run.sh test; ./run.sh python; ./run.sh sanitize; grep -q '"gpus":1}' results/machine.json || ./run.sh pair; true; }
 	$(MAKE) --no-print-directory gpu-collect
 
-gpu-bench: gpu-bundle
+gpu-bench: gpu-bundle ## measures the GPU of this machine, and renews the figures
 	cd $(GPU_BUNDLE) && ./run.sh bench
 	$(MAKE) --no-print-directory gpu-figures
 
@@ -117,4 +117,4 @@ check-gpu-record: # says whether the committed record is of the committed code, 
 
 # Where there is no GPU: notes that the code has changed since the record. make gpu-owed WHY="what changed"
 gpu-owed:
-	$(LAB) owe --root $(CURDIR) --owed $(CURDIR)/$(GPU_OWED) $(CURDIR)/$(GPU_RECORD) "$(WHY)"
+	$(LAB) owe --root $(CURDIR) --owed $(CURDIR)/$(GPU_OWED) "$(WHY)"

@@ -1,13 +1,4 @@
-// Command lab measures GPUs and drives with tensorcache, and keeps the record of GPU tests. docs/gpu.md has how it is used.
-//
-//	lab bench [flags]                 measure the first GPU: each operation beside a plain kernel on the same rows
-//	lab drive --dir FOLDER [flags]    measure reading rows from pages on a drive, beside a plain reader
-//	lab machine                       print which GPUs and which driver this machine has
-//	lab codecs                        print the names of all lossless codecs
-//	lab sources                       print the hashes of the code that only a GPU can test
-//	lab collect [flags] FOLDER…       make a record of folders of results
-//	lab check [flags] RECORD          say whether a record is of the code in this repository
-//	lab owe [flags] RECORD WHY        note that the code in this repository has yet to run on a GPU
+// Command lab measures GPUs and drives with tensorcache, and keeps the record of GPU tests. "lab help" lists what it does, and docs/gpu.md has how it is used.
 package main
 
 import (
@@ -18,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -27,10 +19,34 @@ import (
 	"github.com/tensorcache/tensorcache/lab/record"
 )
 
+// commands are the commands with their arguments, and what they do.
+var commands = []struct{ name, args, does string }{
+	{"bench", "", "measure the first GPU: each operation beside a plain kernel on the same rows"},
+	{"drive", "", "measure reading rows from pages on a drive, beside a plain reader"},
+	{"machine", "", "print which GPUs and which driver this machine has"},
+	{"codecs", "", "print the names of all lossless codecs"},
+	{"sources", "", "print the hashes of the code that only a GPU can test"},
+	{"collect", "FOLDER…", "make a record of folders of results"},
+	{"check", "RECORD", "say whether a record is of the code in this repository"},
+	{"owe", "WHY", "note that the code in this repository has yet to run on a GPU"},
+}
+
 func main() {
-	command, args := "", os.Args[1:]
+	command, args := "help", os.Args[1:]
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
+	}
+	i := slices.IndexFunc(commands, func(c struct{ name, args, does string }) bool { return c.name == command })
+	if i < 0 {
+		known := strings.TrimLeft(command, "-")
+		if known != "help" && known != "h" {
+			fmt.Fprintf(os.Stderr, "lab: unknown command %q: lab help lists them\n", command)
+			os.Exit(1)
+		}
+		for _, c := range commands {
+			fmt.Printf("lab %-16s %s\n", c.name+" "+c.args, c.does)
+		}
+		return
 	}
 	ctx := context.Background()
 	if command == "drive" { // which removes its pages; a signal ends the others
@@ -39,24 +55,37 @@ func main() {
 		defer stop()
 	}
 	f := flag.NewFlagSet("lab "+command, flag.ContinueOnError)
+	f.Usage = func() {
+		fmt.Fprintf(f.Output(), "lab %s [flags] %s: %s\n", command, commands[i].args, commands[i].does)
+		f.PrintDefaults()
+	}
 	err := run(ctx, f, command, args)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(os.Stderr, "lab %s: %v\n", command, err)
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintf(os.Stderr, "lab %s: %s\n", command, line)
+		}
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, f *flag.FlagSet, command string, args []string) error {
+	var root, out, owed, packages string
 	switch command {
 	case "bench":
 		return bench(f, args)
 	case "drive":
 		return measureDrive(ctx, f, args)
+	case "collect":
+		f.StringVar(&out, "out", "gpu-test.json", "record to write")
+	case "sources", "check", "owe":
+		f.StringVar(&root, "root", "..", "folder of the repository")
 	}
-	root := f.String("root", "..", "folder of the repository")
-	out := f.String("out", "gpu-test.json", "record to write")
-	owed := f.String("owed", "", "file of the note that code has yet to run on a GPU")
-	packages := f.String("packages", "", "packages that a record must cover")
+	if command == "check" || command == "owe" {
+		f.StringVar(&owed, "owed", "", "file of the note that code has yet to run on a GPU")
+	}
+	if command == "check" || command == "collect" {
+		f.StringVar(&packages, "packages", "", "packages that a record must cover, between spaces")
+	}
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -72,7 +101,7 @@ func run(ctx context.Context, f *flag.FlagSet, command string, args []string) er
 		fmt.Println(strings.Join(append([]string{registry.Auto, registry.None}, registry.Concrete()...), "\n"))
 		return nil
 	case command == "sources" && len(args) == 0:
-		s, err := record.HashSources(*root)
+		s, err := record.HashSources(root)
 		if err != nil {
 			return err
 		}
@@ -82,23 +111,23 @@ func run(ctx context.Context, f *flag.FlagSet, command string, args []string) er
 		if err != nil {
 			return err
 		}
-		if err := writeJSON(*out, r); err != nil {
+		if err := writeJSON(out, r); err != nil {
 			return err
 		}
 		fmt.Println(r)
-		return r.Faults(strings.Fields(*packages))
+		return r.Faults(strings.Fields(packages))
 	case command == "check" && len(args) == 1:
-		said, err := record.Check(*root, args[0], *owed, strings.Fields(*packages))
+		said, err := record.Check(root, args[0], owed, strings.Fields(packages))
 		fmt.Print(said)
 		return err
-	case command == "owe" && len(args) == 2 && args[1] != "" && *owed != "":
-		s, err := record.HashSources(*root)
+	case command == "owe" && len(args) == 1 && args[0] != "" && owed != "":
+		s, err := record.HashSources(root)
 		if err != nil {
 			return err
 		}
-		return writeJSON(*owed, record.Owed{Sources: s, Why: args[1]})
+		return writeJSON(owed, record.Owed{Sources: s, Why: args[0]})
 	}
-	return errors.New("command and arguments must be bench, drive, machine, codecs, sources, collect FOLDER…, check RECORD, or owe --owed FILE RECORD WHY")
+	return fmt.Errorf("arguments (%q) must be as lab %s --help says", args, command)
 }
 
 func writeJSON(path string, v any) error {

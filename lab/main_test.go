@@ -52,7 +52,7 @@ func TestBench_From(t *testing.T) {
 		"--tokens needs --gather":                                 {"drive", "--dir", dir, "--tokens", one},
 		`--page ("2MiB") must be 4KiB to 1MiB`:                    {"drive", "--dir", dir, "--page", "2MiB"},
 		"--dir (" + one + ") must be a folder on the drive":       {"drive", "--dir", one},
-		"command and arguments must be":                           {"measure"},
+		`arguments (["x"]) must be as lab codecs --help says`:     {"codecs", "x"},
 	} {
 		if err := lab(t, args[0], args[1:]...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", args, err, want)

@@ -149,6 +149,7 @@ pack() {
 	[ $? -le 1 ] && mv -f "$archive.$1" "$archive"
 }
 
+[ -x lab/lab ] || [ "${1:-}" = one ] || { echo "run.sh: this folder is no bundle: make gpu-pack makes one, on a machine with Go" >&2; exit 2; }
 part=${1:-}
 case $part in
 one)

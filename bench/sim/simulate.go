@@ -237,7 +237,7 @@ func (c *Config) load() (*demand.Trace, Source, error) {
 	if c.UnitSize {
 		t = t.Unit()
 	} else if t.Sizes == nil {
-		return nil, s, fmt.Errorf("sim: %s: has no sizes: every row must count 1, by --unit-size", c.Trace)
+		return nil, s, fmt.Errorf("sim: %s: has no sizes of rows: give --unit-size, and each counts 1", c.Trace)
 	}
 	s.WorkingSet = t.WorkingSet()
 	return t, s, nil

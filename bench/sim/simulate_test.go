@@ -169,7 +169,7 @@ func TestSimulate_Bad(t *testing.T) {
 		`--sizes ("0") must be a positive percentage of the working set or, with --unit-size, a number of objects`:     {Trace: ids, Policies: []string{"lru"}, Sizes: []string{"0"}, UnitSize: true},
 		`--sizes ("64MiB") must be a positive percentage of the working set or, with --unit-size, a number of objects`: {Trace: ids, Policies: []string{"lru"}, Sizes: []string{"64MiB"}, UnitSize: true},
 		`--sizes ("-5%") must be a positive percentage of the working set or a size such as 64MiB`:                     {Trace: ids, Policies: []string{"lru"}, Sizes: []string{"-5%"}},
-		"sim: " + ids + ": has no sizes: every row must count 1, by --unit-size":                                       {Trace: ids, Policies: []string{"lru"}, Sizes: []string{"5%"}},
+		"sim: " + ids + ": has no sizes of rows: give --unit-size, and each counts 1":                                  {Trace: ids, Policies: []string{"lru"}, Sizes: []string{"5%"}},
 		"--policy must name at least one policy\n--trace must name a file\n--sizes must name at least one size":        {},
 		"--policy glru-2q counts rows whatever their sizes: it needs --unit-size":                                      {Trace: text(t, "0,GET,4,100,1", "1,GET,4,50,1"), Format: "cachelib", Policies: []string{"glru-2q"}, Sizes: []string{"5%"}},
 	} {

@@ -129,23 +129,6 @@ func backends() string {
 	return "host backend only"
 }
 
-// newHelp returns a help command that fails for a command that there is not, which cobra's own does not.
-func newHelp(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Help about any command",
-		RunE: func(_ *cobra.Command, args []string) error {
-			of, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return fmt.Errorf("help: unknown command %q for %q", strings.Join(args, " "), root.Name())
-			}
-			of.InitDefaultHelpFlag()
-			of.InitDefaultVersionFlag()
-			return of.Help()
-		},
-	}
-}
-
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:               "cachebench",
@@ -157,7 +140,6 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetHelpCommand(newHelp(root))
 	cobra.EnableCommandSorting = false
 	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo())
 	root.AddCommand(renamedCommands()...)

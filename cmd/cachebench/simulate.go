@@ -105,8 +105,8 @@ func checkSimulateFlags(cmd *cobra.Command) error {
 	if changed("sizes") && changed("points") {
 		return fmt.Errorf("--points and --sizes contradict each other")
 	}
-	if changed("mrc") && value("mrc") == "" {
-		return fmt.Errorf("--mrc (%q) must be %s or %s", "", sim.CurveExact, sim.CurveShards)
+	if mrc := value("mrc"); changed("mrc") && mrc != sim.CurveExact && mrc != sim.CurveShards {
+		return fmt.Errorf("--mrc (%q) must be %s or %s", mrc, sim.CurveExact, sim.CurveShards)
 	}
 	for _, name := range []string{"refresh-requests", "shards-rate", "shards-ids", "points", "workers", "batch-size"} {
 		if changed(name) && value(name) == "0" {

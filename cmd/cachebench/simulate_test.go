@@ -107,7 +107,7 @@ func TestSimulate_BadInput(t *testing.T) {
 	for _, c := range []struct{ flags, want string }{
 		{"", "simulate: the trace must be given: simulate FILE, or --trace FILE"},
 		{"--trace MISSING --policy lru --sizes 1", "trace: open MISSING: no such file or directory"},
-		{"--trace IDS --policy lru --sizes 1", "sim: IDS: has no sizes: every row must count 1, by --unit-size"},
+		{"--trace IDS --policy lru --sizes 1", "sim: IDS: has no sizes of rows: give --unit-size, and each counts 1"},
 		{"--trace IDS --policy mru --sizes 1 --unit-size", `unknown policy ("mru") must be one of ` + policies},
 		{"--trace IDS --policy lru --sizes 0% --unit-size", `--sizes ("0%") must be a positive percentage of the working set or, with --unit-size, a number of objects`},
 		{"--trace IDS --policy lru --sizes much", `--sizes ("much") must be a positive percentage of the working set or a size such as 64MiB`},

@@ -203,7 +203,7 @@ func newTraceGenerate() *cobra.Command {
 	f.IntVar(&spec.Batches, "batches", 0, "batches (kv-blocks: requests); default 200, kv-blocks 2000, ngram the whole text")
 	f.IntVar(&spec.BatchSize, "batch-size", 0, "lookups of a batch (dlrm: samples, sampling: seeds, ngram: tokens); default 4096, dlrm 2048, sampling 256, ngram: see --phase")
 	f.Int64Var(&spec.Rows, "rows", 0, "rows of a mix (default 1000000), of the popularity buckets (default: as many as they have) or of all n-gram tables (default 2000000)")
-	f.StringVar(&spec.Mix, "mix", "", "parts of the mix and their shares (default zipf:1)")
+	f.StringVar(&spec.Mix, "mix", "", "parts of the mix and their shares, as zipf:0.9=70%,scan=30%: percentages sum to 100, plain numbers are weights (default zipf:1)")
 	f.StringVar(&spec.Tables, "tables", "", "embedding tables as rows:exponent:lookups (default: 8 tables)")
 	f.IntVar(&spec.Turnover, "turnover", 0, "batches after which a popular row of dlrm has given way to another; 0: never")
 	f.StringVar(&spec.Popularity, "popularity", "", "file of popularity buckets, or the config.json that names it")

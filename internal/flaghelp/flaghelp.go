@@ -15,8 +15,22 @@ const Width = 120
 // Group is flags under a heading, by their names between spaces, in the order in which they are listed. A command may lack some.
 type Group struct{ Heading, Flags string }
 
-// Use makes --help of a command and of all its sub-commands list flags in groups. Flags that are in none come last.
+// Use makes --help of a command and of all its sub-commands list flags in groups. Flags that are in none come last. "help NAME" of a command that there is
+// not becomes an error, which it is not with cobra's own.
 func Use(root *cobra.Command, groups []Group) {
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			help := cmd.Run
+			cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
+				if of, rest, err := root.Find(args); of == nil || err != nil || len(rest) > 0 {
+					return fmt.Errorf("help: unknown command %q: %s --help lists them", strings.Join(args, " "), root.Name())
+				}
+				help(cmd, args)
+				return nil
+			}
+		}
+	}
 	cobra.AddTemplateFunc("groupedFlags", func(cmd *cobra.Command) string { return list(cmd, groups) })
 	const plain = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plain, "{{groupedFlags .}}", 1))

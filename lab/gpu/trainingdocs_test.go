@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -197,7 +198,7 @@ func (l *trainingLoop) headline() string {
 			b.WriteString(", and")
 		}
 		fmt.Fprintf(&b, " **%s ms instead of %s** (%s different rows of %d B, %s)", figure(ours.FetchMS), figure(other.FetchMS), count(ours.BatchRows), ours.RowBytes, t.DType)
-		if way := orElse(inWords[other.Method], other.Method); !slices.Contains(others, way) {
+		if way := cmp.Or(inWords[other.Method], other.Method); !slices.Contains(others, way) {
 			others = append(others, way)
 		}
 	}
@@ -251,7 +252,7 @@ func (l *trainingLoop) document() string {
 	}
 	b.WriteString("\n## PyG's loader, which samples on the CPU\n\n")
 	if why := l.Loader.Skipped; why != "" || len(l.Loader.Results) == 0 {
-		fmt.Fprintf(&b, "Not measured: %s.\n", orElse(why, "left out of the run"))
+		fmt.Fprintf(&b, "Not measured: %s.\n", cmp.Or(why, "left out of the run"))
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%s, %d worker processes; %d rows of %d B, %s, %g %% in GPU memory; the mean of an iteration.\n\n| features by | iteration, ms |\n|---|---|\n",
@@ -260,13 +261,6 @@ func (l *trainingLoop) document() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", r.Method, figure(r.IterationMS))
 	}
 	return b.String()
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // TestTrainingLoop_Docs checks that the document and the plot of the training loop are those of docs/results/training-loop.json. -update

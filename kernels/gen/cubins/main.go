@@ -112,7 +112,5 @@ func assemble(ptxas, arch, path string, text []byte) ([]byte, error) {
 	if out, err := exec.Command(ptxas, "-O3", "-arch="+arch, "-o", code, source).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("ptxas: %w: %s", err, out)
 	}
-	defer os.Remove(source)
-	defer os.Remove(code)
 	return os.ReadFile(code)
 }
