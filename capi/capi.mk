@@ -1,4 +1,5 @@
-# The C library: build/libtensorcache.so, tensorcache.h, tensorcache.hpp and THIRD_PARTY_LICENSES. Include it after cuda.mk.
+# The C library: build/libtensorcache.so, tensorcache.h, tensorcache.hpp and THIRD_PARTY_LICENSES, and the operators for torch: build/libtensorcache_torch.so and
+# tensorcache_torch.h. Include it after cuda.mk.
 #
 # It has the CUDA backend in it, needs no CUDA toolkit to be built, and no driver to be loaded. It is compiled by zig's C compiler, which
 # can link for an old glibc on a new system: zig is taken from the Python package index, once. Where that fails, $(CC) is used, and the library
@@ -39,6 +40,7 @@ capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so
 	@# Of liburing, and of the Go modules in the library.
 	$(CAPI_ENV) capi/licenses.sh $(CAPI_TAGS) ./capi >$(CAPI_OUT)/THIRD_PARTY_LICENSES.new
 	mv $(CAPI_OUT)/THIRD_PARTY_LICENSES.new $(CAPI_OUT)/THIRD_PARTY_LICENSES
+	@$(MAKE) --no-print-directory capi-torch
 
 # A compiler for the target, which leaves out the system's folders that gorgonia.org/cu names: what is there is for another glibc. It leaves out library folders that
 # are missing, too, of each of which zig warns.
@@ -54,6 +56,24 @@ $(CAPI_CC): capi/capi.mk
 		'case "$$*" in -print-prog-name=*) echo "$${1#*=}"; exit;; esac' \
 		"exec $$compiler \"\$${args[@]}\"" >$@.new
 	@chmod +x $@.new && mv $@.new $@
+
+# The operators for torch, at build/libtensorcache_torch.so. It is compiled without torch and without Python (capi/torch/shim.h), and linked to a stand-in of libtorch.so, so
+# that the loader looks its symbols up in what the program has loaded.
+CAPI_TORCH   = $(CAPI_OUT)/capi-torch
+TORCH_PARTS := operators tables reader
+TORCH_FLAGS := -x c++ -std=c++17 -O2 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -Wall -Wextra -Werror -Wno-logical-op-parentheses -Icapi
+
+.PHONY: capi-torch
+capi-torch: $(CAPI_OUT)/libtensorcache_torch.so
+$(CAPI_OUT)/libtensorcache_torch.so: $(TORCH_PARTS:%=$(CAPI_TORCH)/%.o)
+	echo | $(CAPI_CC) -x c - -shared -Wl,-soname,libtorch.so -o $(CAPI_TORCH)/libtorch.so
+	$(CAPI_CC) -shared -s -Wl,-soname,libtensorcache_torch.so -L$(CAPI_TORCH) -Wl,--no-as-needed -ltorch -ldl $^ -o $@
+	cp capi/torch/tensorcache_torch.h $(CAPI_OUT)/
+
+# Two steps: zig 0.17.1 does not link what it compiles as C++ for an old glibc.
+$(CAPI_TORCH)/%.o: capi/torch/%.cc capi/torch/shim.h capi/torch/tables.h capi/torch/tensorcache_torch.h capi/tensorcache.h | $(CAPI_CC)
+	@mkdir -p $(CAPI_TORCH)
+	$(CAPI_CC) $(TORCH_FLAGS) -c $< -o $@
 
 .PHONY: test-capi
 test-capi: capi emulator $(CUDA_STUB) # the library of make capi, on the host and on the emulated GPU

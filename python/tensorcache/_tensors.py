@@ -1,14 +1,16 @@
 """Reads with torch tensors. Imported only by programs that have imported torch.
 
-The eager path calls the library at once: a custom operator costs the Python thread some 10 µs more. Whatever torch must see goes through the operator
-``tensorcache::gather(Tensor ids, str table, ...) -> Tensor``, whose fake kernel says shape, dtype and device: programs that are compiled or traced, transforms
-of ``torch.func``, and tensors that are not plain ones (fake tensors, for example). ``seen`` says which. Sums in bags go through the operators of ``_bag_tensors``.
+The eager path calls the library at once, by a function of the extension if there is one: an operator costs the Python thread more. Whatever torch must see goes
+through the operators ``tensorcache::gather(Tensor ids, str table) -> Tensor`` and ``gather_as``, with elements of another type: programs that are compiled or traced,
+transforms of ``torch.func``, and tensors that are not plain ones (fake tensors, for example). ``seen`` says which. Sums in bags go through the operators of
+``_bag_tensors``. Operators run in the extension, or without it in Python; what says shape, dtype and device of fake tensors is here.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,15 +24,16 @@ from . import _abi
 from ._bags import pooling, summed
 from ._checks import row_stride
 from ._elements import Element, element
+from ._extension import extension, reader, register, unregister
 from ._ids import host_ids
 from ._library import check, library
-from .errors import ArgumentError, Error, GradientError
+from .errors import ArgumentError, Error, GradientError, UnsupportedError
 
 if TYPE_CHECKING:
     from .ngram import RowFormat
     from .table import Table
 
-_is_compiling = torch.compiler.is_compiling
+_is_compiling, _is_dynamo_compiling = torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling
 # Each is a call of C, and takes some 40 ns: whether torch.jit.trace records, the modes that see functions and operators, the transforms of torch.func, and
 # whether operators are traced before they are dispatched. A mode of functions says the last, too, but not while it hands a table one of its functions.
 _is_tracing = torch._C._is_tracing
@@ -46,8 +49,8 @@ _INTEGERS = tuple(
 )
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # types for the bits of elements, by their bytes
 _Call = TypeVar("_Call", bound=Callable[..., Any])
-_names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
+_naming = threading.Lock()
 
 
 def _functions_seen() -> bool:
@@ -155,8 +158,6 @@ class TensorReads:
     """The reads of one table. Everything that does not change from call to call is worked out here once."""
 
     def __init__(self, table: Table) -> None:
-        self.key = f"{table.name}#{next(_names)}"
-        _by_key[self.key] = self
         self._name, self._handle, self._index = table.name, table._handle, table._index
         self._table = weakref.ref(table)
         self._row_shape, self._element = table._row_shape, table._element
@@ -167,11 +168,27 @@ class TensorReads:
         # From the GPU's ordinal to the cache's index of the device, and to the device.
         self._slots = {gpu: (i, torch.device("cuda", gpu)) for i, gpu in enumerate(gpus) if gpu >= 0}
         self.device = next((of for _, of in self._slots.values()), _cpu)
+        with _naming:
+            self.key = _free_key(table)
+            _by_key[self.key] = self
+        if extension is not None:
+            register(self, list(self._slots))
+            weakref.finalize(self, unregister, self.key, self._handle, self._index).atexit = False
+            self._read, self._read_at_once = reader(self.key, (_is_tracing, _function_modes, _dispatch_modes, _transform)), reader(self.key, ())
         lib = library()
         self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
-        """Returns the rows ``ids``."""
+        """Returns the rows ``ids``. This is the path whose cost counts: row numbers on a GPU."""
+        result: Optional[torch.Tensor] = None
+        if _is_dynamo_compiling():
+            result = torch.ops.tensorcache.gather(ids, self.key)
+        elif extension is not None:
+            result = self._read(ids)
+        return self._read_watched(ids) if result is None else result
+
+    def _read_watched(self, ids: torch.Tensor) -> torch.Tensor:
+        """``read`` of everything that the extension leaves to Python, or without it."""
         # seen(ids), without calls of Python functions.
         modes = _function_modes()
         if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or modes and _functions_seen() or _dispatch_modes() or _transform() is not None:
@@ -183,32 +200,29 @@ class TensorReads:
         return self.eager(ids)
 
     def eager(self, ids: torch.Tensor) -> torch.Tensor:
-        """Returns the rows ``ids`` without the operator. This is the path whose cost counts: row numbers on a GPU."""
+        """Returns the rows ``ids`` without the operator."""
+        if extension is not None:
+            result: Optional[torch.Tensor] = self._read_at_once(ids)
+            return self.at_once(ids, None) if result is None else result
         gpu, dtype = ids.get_device(), ids.dtype
         if not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous() or gpu < 0 and (self._cuda or not ids.is_cpu):
             return self.at_once(ids, None)
         if gpu < 0:
             out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=_cpu)
-            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), _INT64 if dtype is _int64 else _INT32, ids.numel(), out.data_ptr(), 0)
-            if status:
-                check(status)
+            check(self._gather_host(self._handle, -1, self._index, *in_memory(ids), out.data_ptr(), 0))
             return out
         slot, device = self._slots.get(gpu) or self._wrong_device(ids)
         out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=device)
         # The check reports row numbers out of range of earlier reads that have finished.
-        status = self._check(self._handle, 0) or self._gather(
-            self._handle, slot, self._index, ids.data_ptr(), _INT64 if dtype is _int64 else _INT32, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
-        )  # fmt: skip
-        if status:
-            check(status)
+        check(self._check(self._handle, 0) or self._gather(self._handle, slot, self._index, *in_memory(ids), out.data_ptr(), 0, _raw_stream(gpu), None))
         return out
 
     def gather(self, ids: Any, out: Any, dtype: Any = None) -> torch.Tensor:
         """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
         if not seen(ids, out):
             return self.at_once(ids, out, dtype)
-        kind = None if dtype is None else element(dtype).torch()
-        result: torch.Tensor = torch.ops.tensorcache.gather(host_tensor(ids, self._rows()), self.key, kind)
+        numbers, of = host_tensor(ids, self._rows()), torch.ops.tensorcache
+        result: torch.Tensor = of.gather(numbers, self.key) if dtype is None else of.gather_as(numbers, self.key, element(dtype).torch())
         return result if out is None else written(out, result)
 
     @unasked
@@ -269,6 +283,11 @@ class TensorReads:
     def _rows(self) -> int:
         table = self._table()
         return 0 if table is None else len(table)
+
+    def closed(self) -> bool:
+        """Whether the table cannot be read any more."""
+        table = self._table()
+        return table is None or table.cache.closed
 
     @unasked
     def prefetch(self, ids: torch.Tensor) -> None:
@@ -378,16 +397,31 @@ def _embedding_bag(
     return weight.embedding_bag(input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx)
 
 
+def _free_key(table: Table) -> str:
+    """Returns the text by which programs name a table: its name, the type of its elements and the shape of its rows, as ``tensorcache_torch_register`` in C writes them.
+    A second table of the same name and rows that is open at a time gets ``#2``, and so on."""
+    rows = f"{table._element.name}[{','.join(map(str, table._row_shape))}]" + (f":{table._parts}" if table._parts else "")
+    for number in itertools.count(1):
+        key = f"{table.name}#{number}:{rows}" if number > 1 else f"{table.name}:{rows}"
+        other = _by_key.get(key)
+        if other is None or other.closed():
+            break
+    return key
+
+
 def _of_key(key: str) -> TensorReads:
     reads = _by_key.get(key)
     if reads is None:
-        raise Error(f"tensorcache: table ({key}) is no longer there: it was freed after the program was compiled")
+        raise Error(f"tensorcache: table {key} must be open in this process: it was not, or is no longer there")
     return reads
 
 
-def _op(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
-    reads = _of_key(table)
-    return reads.eager(ids) if dtype is None else reads.at_once(ids, None, dtype)
+def _run(ids: torch.Tensor, table: str) -> torch.Tensor:
+    return _of_key(table).eager(ids)
+
+
+def _run_as(ids: torch.Tensor, table: str, dtype: torch.dtype) -> torch.Tensor:
+    return _of_key(table).at_once(ids, None, dtype)
 
 
 def _fake(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
@@ -418,19 +452,38 @@ def _one_by_one(function: Any, information: Any, in_dims: Any, *arguments: Any, 
     return [torch.stack(of) for of in zip(*results)], [0] * len(results[0])
 
 
-def _mapped(information: Any, in_dims: Any, ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> Any:
+def _mapped(information: Any, in_dims: Any, ids: torch.Tensor, table: str) -> Any:
     """The rule of ``torch.vmap`` for gather: one read of all row numbers."""
-    return torch.ops.tensorcache.gather(ids.movedim(in_dims[0], 0), table, dtype), 0
+    return torch.ops.tensorcache.gather(ids.movedim(in_dims[0], 0), table), 0
 
 
-def define(signature: str, run: Any, fake: Any, mapped: Any = None) -> None:
-    """Defines an operator, with what torch's compiler, autograd and ``torch.vmap`` need of it."""
+def _mapped_as(information: Any, in_dims: Any, ids: torch.Tensor, table: str, dtype: torch.dtype) -> Any:
+    return torch.ops.tensorcache.gather_as(ids.movedim(in_dims[0], 0), table, dtype), 0
+
+
+def _run_update(ids: torch.Tensor, rows: torch.Tensor, table: str) -> None:
+    reads = _of_key(table)
+    values = host_array(rows, reads._element)
+    if rows.shape != ids.shape + reads._row_shape:
+        raise ArgumentError(f"tensorcache: rows (shape {tuple(rows.shape)}) must have shape {tuple(ids.shape + reads._row_shape)}")
+    check(library().tc_update(reads._handle, reads._index, *in_memory(reads._integers(ids.cpu())), values.ctypes.data, 0))
+
+
+def _fake_update(ids: torch.Tensor, rows: torch.Tensor, table: str) -> NoReturn:
+    raise UnsupportedError(f"tensorcache: update (of table {table}) cannot be part of a program that torch traces: call it outside")
+
+
+def define(signature: str, run: Any, fake: Any, mapped: Any = None, gradient: bool = True) -> None:
+    """Defines an operator, unless the extension has, with what torch's compiler, autograd and ``torch.vmap`` need of it in Python. Only one with ``gradient`` takes
+    tensors that may require a gradient."""
     name = signature.partition("(")[0]
     full = f"tensorcache::{name}"
-    _definitions.define(signature)
-    _definitions.impl(name, run, "CompositeExplicitAutograd")
+    if extension is None:
+        _definitions.define(signature)
+        _definitions.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(full, fake)
-    torch.library.register_autograd(full, _no_gradient)
+    if gradient:
+        torch.library.register_autograd(full, _no_gradient)
     if hasattr(torch.library, "register_vmap"):  # from torch 2.5 on
         torch.library.register_vmap(full, mapped or functools.partial(_one_by_one, getattr(torch.ops.tensorcache, name)))
 
@@ -439,7 +492,9 @@ def _no_gradient(context: Any, gradient: Any) -> NoReturn:
     raise GradientError("tensorcache: rows of a cache have no gradient: the table is a constant")
 
 
-_definitions = torch.library.Library("tensorcache", "DEF")
-define("gather(Tensor ids, str table, ScalarType? dtype=None) -> Tensor", _op, _fake, _mapped)
+_definitions = torch.library.Library("tensorcache", "FRAGMENT")
+define("gather(Tensor ids, str table) -> Tensor", _run, _fake, _mapped, gradient=False)
+define("gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", _run_as, _fake, _mapped_as, gradient=False)
+define("update(Tensor ids, Tensor rows, str table) -> ()", _run_update, _fake_update, gradient=False)
 
 from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for

@@ -1,0 +1,529 @@
+/*
+ * The operators of the namespace tensorcache, for the CPU and for GPUs. Python adds what needs it: shapes of symbolic and fake tensors, the error of
+ * gradients, and torch.vmap (python/tensorcache/_tensors.py).
+ *
+ * Functions return false after noting a failure. A boxed operator then throws, when everything that it holds is given up: this library is compiled without
+ * exceptions of its own, and those of torch's runtime pass through it without running destructors.
+ */
+#include <string.h>
+
+#include "tables.h"
+
+namespace tensorcache {
+namespace {
+
+[[noreturn]] void raise()
+{
+	switch (failure.status) {
+	case TC_ERROR_ROWS:
+		throw_out_of_range(failure.text); /* IndexError in Python */
+	case TC_ERROR_ARGUMENT:
+	case TC_ERROR_BUDGET:
+		throw_invalid_argument(failure.text); /* ValueError */
+	default:
+		throw_runtime_error(failure.text); /* RuntimeError */
+	}
+}
+
+/* ---- arguments */
+
+/* Arguments of an operator, which are its own: each is given up once, by the function that takes it or at the end. */
+AtenTensorHandle tensor_of(StableIValue value)
+{
+	return reinterpret_cast<AtenTensorHandle>(value);
+}
+
+/* Takes what a value that may be None holds, and says whether it holds something. */
+bool take_optional(StableIValue value, StableIValue *to)
+{
+	StableIValue *held = reinterpret_cast<StableIValue *>(value);
+	if (held == nullptr)
+		return false;
+	*to = *held;
+	if (torch_delete_stable_ivalue != nullptr)
+		torch_delete_stable_ivalue(held);
+	else
+		operator_delete(held);
+	return true;
+}
+
+AtenTensorHandle optional_tensor(StableIValue value)
+{
+	StableIValue held = 0;
+	return take_optional(value, &held) ? tensor_of(held) : nullptr;
+}
+
+/* The text of an argument, which is given up at the end of the scope. */
+class Text {
+public:
+	explicit Text(StableIValue value) : handle(reinterpret_cast<StringHandle>(value)) { torch_string_c_str(handle, &text); }
+	Text(const Text &) = delete;
+	~Text() { torch_delete_string(handle); }
+	const char *text = "";
+
+private:
+	StringHandle handle;
+};
+
+/* A list, which is given up at the end of the scope, without what take returns. */
+class List {
+public:
+	explicit List(StableIValue value) : handle(reinterpret_cast<StableListHandle>(value)) { torch_list_size(handle, &size); }
+	List(const List &) = delete;
+	~List() { torch_delete_list(handle); }
+	StableIValue take(size_t i) const
+	{
+		StableIValue item = 0;
+		torch_list_get_item(handle, i, &item);
+		return item;
+	}
+	size_t size = 0;
+
+private:
+	StableListHandle handle;
+};
+
+template <class T> class Array {
+public:
+	explicit Array(size_t n) : size(n), items(new T[n]) {}
+	Array(const Array &) = delete;
+	~Array() { delete[] items; }
+	T &operator[](size_t i) { return items[i]; }
+	const size_t size;
+	T *const items;
+};
+
+/* ---- tensors */
+
+bool place_of(AtenTensorHandle tensor, Place *to)
+{
+	if (aoti_torch_get_device_type(tensor, &to->type) || aoti_torch_get_device_index(tensor, &to->index))
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: tensors must have a device");
+	return true;
+}
+
+bool is_integer(int32_t dtype)
+{
+	return dtype == aoti_torch_dtype_int64() || dtype == aoti_torch_dtype_int32() || dtype == aoti_torch_dtype_int16() || dtype == aoti_torch_dtype_int8() ||
+		dtype == aoti_torch_dtype_uint8() || dtype == aoti_torch_dtype_uint16() || dtype == aoti_torch_dtype_uint32() || dtype == aoti_torch_dtype_uint64();
+}
+
+/* Copies a tensor to a place, as elements of a type that lie back to back. */
+bool copy(AtenTensorHandle from, int32_t dtype, Place place, bool wait, Tensor *to)
+{
+	int64_t axes, *sizes;
+	if (aoti_torch_get_dim(from, &axes) || aoti_torch_get_sizes(from, &sizes) || !empty(sizes, axes, dtype, place, to))
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: tensors must be dense, with at most 33 axes");
+	return aoti_torch_copy_(to->handle, from, !wait) == 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: a tensor cannot be copied to where the table is read");
+}
+
+/* Gives integers as the library reads them, at a place: the tensor itself, or a copy, which is kept. */
+bool integers(const char *what, AtenTensorHandle given, Place place, Tensor *kept, Numbers *to)
+{
+	int32_t dtype;
+	if (as_numbers(given, to) && to->place.type == place.type && to->place.index == place.index)
+		return true;
+	if (aoti_torch_get_dtype(given, &dtype) || !is_integer(dtype))
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be dense tensors of integers", what);
+	dtype = dtype == aoti_torch_dtype_int32() ? dtype : aoti_torch_dtype_int64();
+	return copy(given, dtype, place, false, kept) && (as_numbers(kept->handle, to) || fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be on the CPU or on a GPU", what));
+}
+
+/* The place where a table is read for ids that are at a place, and the cache's device, -1 for the host. */
+bool reading_place(const Table &table, Place *place, int *slot)
+{
+	*slot = -1;
+	if (place->type == aoti_torch_device_type_cpu()) {
+		if (table.devices == 0)
+			return true;
+		int32_t current = -1;
+		aoti_torch_get_current_device_index(&current);
+		*slot = table.slot(current) < 0 ? 0 : table.slot(current);
+		*place = Place{aoti_torch_device_type_cuda(), table.gpus[*slot]};
+		return true;
+	}
+	if (place->type == aoti_torch_device_type_cuda() && (*slot = table.slot(place->index)) >= 0)
+		return true;
+	return fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be on the CPU or on a GPU of the cache of table %s", table.key);
+}
+
+/* ---- rows added up */
+
+/* One table's part of a call: the arguments of Table.embedding_bag in Python. */
+struct Request {
+	Table table;
+	AtenTensorHandle ids = nullptr, offsets = nullptr, weights = nullptr; /* borrowed */
+	int mode = TC_POOL_SUM;
+	bool last = false, each = false; /* each: every row is a bag, for ids of any shape */
+	bool padded = false;
+	int64_t padding = 0;
+	int32_t output = 0;          /* tc_dtype, 0 for that of sums */
+	int64_t first = 0, bags = -1; /* of offsets that are of several tables */
+
+	Tensor keptIds, keptOffsets, keptWeights;
+};
+
+int32_t torch_float(int32_t type)
+{
+	return type == TC_FLOAT16 ? aoti_torch_dtype_float16() : type == TC_BFLOAT16 ? aoti_torch_dtype_bfloat16() : aoti_torch_dtype_float32();
+}
+
+int32_t element_bytes(int32_t type)
+{
+	return type == TC_FLOAT32 ? 4 : 2;
+}
+
+bool output_type(StableIValue dtype, int32_t *to)
+{
+	int32_t code = static_cast<int32_t>(dtype);
+	*to = code == aoti_torch_dtype_float32() ? TC_FLOAT32 : code == aoti_torch_dtype_float16() ? TC_FLOAT16 : code == aoti_torch_dtype_bfloat16() ? TC_BFLOAT16 : 0;
+	return *to != 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: dtype (torch's number %d) must be float32, float16 or bfloat16", code);
+}
+
+bool optional_output(StableIValue dtype, int32_t *to)
+{
+	StableIValue held = 0;
+	*to = 0;
+	return !take_optional(dtype, &held) || output_type(held, to);
+}
+
+bool mode_of(const char *text, int *to)
+{
+	*to = strcmp(text, "sum") == 0 ? TC_POOL_SUM : strcmp(text, "mean") == 0 ? TC_POOL_MEAN : strcmp(text, "max") == 0 ? TC_POOL_MAX : -1;
+	return *to >= 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: mode (%s) must be 'sum', 'mean' or 'max'", text);
+}
+
+/* Fills the library's structure, and makes the output, or has it go to columns of joined from column at on. */
+bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHandle joined, int64_t at)
+{
+	Numbers ids, offsets = {};
+	if (!integers("ids", r.ids, place, &r.keptIds, &ids) || r.offsets != nullptr && !integers("offsets", r.offsets, place, &r.keptOffsets, &offsets))
+		return false;
+	tc_pooled_default(to);
+	to->table = r.table.index, to->mode = r.mode, to->output = r.output ? r.output : r.table.sumType;
+	if (r.table.sumType == 0)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: table %s must have float32, float16, bfloat16 or float8 elements to be added up", r.table.key);
+	if (r.weights != nullptr) {
+		int64_t n, axes;
+		const void *data;
+		if (r.mode != TC_POOL_SUM)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must come with mode 'sum'");
+		if (!copy(r.weights, aoti_torch_dtype_float32(), place, false, &r.keptWeights) || aoti_torch_get_numel(r.weights, &n) || aoti_torch_get_dim(r.weights, &axes))
+			return false;
+		if (n != ids.n || axes != ids.axes)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights (%lld factors) must have the shape of ids (%lld)", (long long)n, (long long)ids.n);
+		if (torch_get_const_data_ptr(r.keptWeights.handle, &data))
+			return false;
+		to->weights = static_cast<const float *>(data);
+	}
+	if (r.padded) {
+		tc_table_info info = {};
+		info.size = sizeof info;
+		if (int status = library.table_get_info(r.table.cache, r.table.index, &info))
+			return failed_call(status);
+		if (r.padding < -info.rows || r.padding >= info.rows)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: padding_idx (%lld) must be a row of the table, -%lld to %lld", (long long)r.padding, (long long)info.rows, (long long)info.rows - 1);
+		to->has_padding = 1, to->padding = r.padding < 0 ? r.padding + info.rows : r.padding;
+	}
+	int64_t sizes[2 * maxAxes + 2], axes = 1;
+	sizes[0] = r.bags;
+	if (r.each) {
+		if (ids.axes > maxAxes)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: ids (%lld axes) must have at most %d", (long long)ids.axes, maxAxes);
+		to->bag = 1, axes = ids.axes;
+		memcpy(sizes, ids.sizes, sizeof *sizes * (size_t)axes);
+	} else if (r.bags >= 0) {
+		to->first_bag = r.first, to->bags = r.bags;
+	} else if (ids.axes == 2) {
+		if (r.offsets != nullptr || r.last)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: offsets must be None for ids of two axes, which are bags of one length");
+		sizes[0] = ids.sizes[0], to->bag = ids.sizes[1];
+	} else if (ids.axes != 1 || r.offsets == nullptr || offsets.axes != 1 || r.last && offsets.n == 0) {
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: ids (%lld axes) must have one axis, with offsets of one axis, or two axes without", (long long)ids.axes);
+	} else {
+		sizes[0] = offsets.n - r.last;
+	}
+	if (r.table.sumColumns)
+		sizes[axes++] = r.table.sumColumns;
+	else
+		for (int32_t i = 0; i < r.table.axes; i++)
+			sizes[axes++] = r.table.row[i];
+	void *data;
+	if (joined == nullptr && !empty(sizes, axes, torch_float(to->output), place, out) || torch_get_mutable_data_ptr(joined ? joined : out->handle, &data))
+		return false;
+	to->ids = ids.data, to->id_type = ids.type, to->n = ids.n;
+	if (r.offsets != nullptr)
+		to->offsets = offsets.data, to->offset_type = offsets.type, to->offset_count = offsets.n, to->last_offset = r.last;
+	to->out = data;
+	if (joined != nullptr) {
+		int64_t *lengths;
+		if (aoti_torch_get_sizes(joined, &lengths))
+			return false;
+		to->out = static_cast<char *>(data) + at * element_bytes(to->output), to->out_stride = lengths[1] * element_bytes(to->output);
+	}
+	if (to->bag == 0 && r.offsets == nullptr && aoti_torch_zero_(out->handle)) /* bags without rows: the library would see none */
+		return false;
+	return true;
+}
+
+/* Adds up the rows of several tables of one cache in one call, into tensors of their own, or into columns of joined side by side. */
+bool add_up(Array<Request> &requests, Array<Tensor> *outs, AtenTensorHandle joined)
+{
+	Array<tc_pooled> batches(requests.size);
+	Place place;
+	int slot;
+	int64_t at = 0;
+	for (size_t i = 0; i < requests.size; i++) {
+		Request &r = requests[i];
+		Place own;
+		int ownSlot;
+		if (!place_of(r.ids, &own) || !reading_place(r.table, &own, &ownSlot))
+			return false;
+		if (i == 0)
+			place = own, slot = ownSlot;
+		if (own.type != place.type || own.index != place.index)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: ids of all tables must be on one device");
+		if (r.table.cache != requests[0].table.cache)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: tables of one call must be of one cache");
+		if (!prepare(r, place, &batches[i], outs ? &(*outs)[i] : nullptr, joined, at))
+			return fail(failure.status ? failure.status : TC_ERROR_ARGUMENT, "%s", failure.status ? failure.text : "tensorcache: tensors must be dense");
+		at += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
+	}
+	if (requests.size == 0)
+		return true;
+	tc_cache *cache = requests[0].table.cache;
+	int32_t count = static_cast<int32_t>(requests.size);
+	if (slot < 0) {
+		int status = library.gather_pooled_host(cache, -1, batches.items, count);
+		return status == 0 || failed_call(status);
+	}
+	void *stream;
+	if (aoti_torch_get_current_cuda_stream(place.index, &stream))
+		return fail(TC_ERROR_DEVICE, "tensorcache: torch must have a current stream of GPU %d", place.index);
+	int status = library.check(cache, 0);
+	if (status == 0)
+		status = library.gather_pooled(cache, slot, batches.items, count, stream, nullptr);
+	return status == 0 || failed_call(status);
+}
+
+StableIValue list_of(Array<Tensor> &tensors)
+{
+	StableListHandle list = nullptr;
+	torch_new_list_reserve_size(tensors.size, &list);
+	for (size_t i = 0; i < tensors.size; i++)
+		torch_list_push_back(list, reinterpret_cast<StableIValue>(tensors[i].release()));
+	return reinterpret_cast<StableIValue>(list);
+}
+
+/* ---- operators: each takes its arguments from the stack and puts the result there */
+
+bool run_gather(StableIValue *stack)
+{
+	Tensor ids(tensor_of(stack[0])), kept, out;
+	Text key(stack[1]);
+	Table table;
+	Place place;
+	Numbers numbers;
+	if (!find(key.text, &table) || !place_of(ids.handle, &place) || !integers("ids", ids.handle, place, &kept, &numbers))
+		return false;
+	if (!gather(table, numbers, &out, nullptr, nullptr))
+		return failure.status ? false : fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be on the CPU or on a GPU of the cache of table %s", table.key);
+	stack[0] = reinterpret_cast<StableIValue>(out.release());
+	return true;
+}
+
+bool run_one(Request &request, const char *key, StableIValue *stack)
+{
+	Array<Request> requests(1);
+	Array<Tensor> outs(1);
+	Request &r = requests[0];
+	if (!find(key, &r.table))
+		return false;
+	r.ids = request.ids, r.offsets = request.offsets, r.weights = request.weights, r.mode = request.mode, r.last = request.last, r.each = request.each;
+	r.padded = request.padded, r.padding = request.padding, r.output = request.output;
+	if (!add_up(requests, &outs, nullptr))
+		return false;
+	stack[0] = reinterpret_cast<StableIValue>(outs[0].release());
+	return true;
+}
+
+bool run_gather_as(StableIValue *stack)
+{
+	Tensor ids(tensor_of(stack[0]));
+	Text key(stack[1]);
+	Request r;
+	r.ids = ids.handle, r.each = true;
+	return output_type(stack[2], &r.output) && run_one(r, key.text, stack);
+}
+
+bool run_embedding_bag(StableIValue *stack)
+{
+	Tensor ids(tensor_of(stack[0])), offsets(optional_tensor(stack[1])), weights(optional_tensor(stack[4]));
+	Text key(stack[2]), mode(stack[3]);
+	Request r;
+	StableIValue padding = 0;
+	r.ids = ids.handle, r.offsets = offsets.handle, r.weights = weights.handle, r.last = stack[5] & 1;
+	r.padded = take_optional(stack[6], &padding);
+	r.padding = static_cast<int64_t>(padding);
+	bool typed = optional_output(stack[7], &r.output); /* taken before anything can fail */
+	return typed && mode_of(mode.text, &r.mode) && run_one(r, key.text, stack);
+}
+
+bool run_embedding_bags(StableIValue *stack)
+{
+	List ids(stack[0]), offsets(stack[1]), tables(stack[2]), modes(stack[3]), weights(stack[4]);
+	bool last = stack[5] & 1;
+	int32_t output;
+	bool good = optional_output(stack[6], &output);
+	size_t n = ids.size;
+	if (offsets.size != n || tables.size != n || modes.size != n || weights.size != n)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: offsets, tables, modes and per_sample_weights must be lists as long as ids (%zu)", n);
+	Array<Tensor> given(3 * n), outs(n);
+	Array<Request> requests(n);
+	for (size_t i = 0; i < n; i++) {
+		Request &r = requests[i];
+		Text key(tables.take(i)), mode(modes.take(i));
+		given[3 * i].reset(r.ids = tensor_of(ids.take(i)));
+		given[3 * i + 1].reset(r.offsets = optional_tensor(offsets.take(i)));
+		given[3 * i + 2].reset(r.weights = optional_tensor(weights.take(i)));
+		r.last = last && r.offsets != nullptr, r.output = output;
+		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
+	}
+	if (!good || !add_up(requests, &outs, nullptr))
+		return false;
+	stack[0] = list_of(outs);
+	return true;
+}
+
+bool run_keyed_bags(StableIValue *stack)
+{
+	Tensor values(tensor_of(stack[0])), offsets(tensor_of(stack[1])), weights(optional_tensor(stack[6])), joined, keptValues, keptOffsets, keptWeights;
+	List tables(stack[2]), first(stack[3]), modes(stack[5]);
+	int64_t bags = static_cast<int64_t>(stack[4]), columns = 0;
+	int32_t output;
+	bool good = optional_output(stack[7], &output);
+	size_t n = tables.size;
+	if (first.size != n || modes.size != n || n == 0)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: first_bags and modes must be lists as long as tables (%zu), which must be at least one", n);
+	Array<Request> requests(n);
+	for (size_t i = 0; i < n; i++) {
+		Request &r = requests[i];
+		Text key(tables.take(i)), mode(modes.take(i));
+		r.first = static_cast<int64_t>(first.take(i)), r.bags = bags, r.last = true;
+		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
+		columns += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
+	}
+	if (!good)
+		return false;
+	/* The type that holds all: float32, unless all have the same. */
+	for (size_t i = 0; i < n && output == 0; i++)
+		if (requests[i].table.sumType != requests[0].table.sumType)
+			output = TC_FLOAT32;
+	output = output ? output : requests[0].table.sumType;
+	/* What the tables share is moved and converted once. */
+	Place place;
+	int slot;
+	Numbers numbers;
+	if (!place_of(values.handle, &place) || !reading_place(requests[0].table, &place, &slot))
+		return false;
+	if (!integers("values", values.handle, place, &keptValues, &numbers) || !integers("offsets", offsets.handle, place, &keptOffsets, &numbers))
+		return false;
+	if (weights.handle != nullptr && !copy(weights.handle, aoti_torch_dtype_float32(), place, false, &keptWeights))
+		return false;
+	int64_t sizes[2] = {bags, columns};
+	if (!empty(sizes, 2, torch_float(output), place, &joined))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		requests[i].ids = keptValues.handle ? keptValues.handle : values.handle;
+		requests[i].offsets = keptOffsets.handle ? keptOffsets.handle : offsets.handle;
+		requests[i].weights = keptWeights.handle, requests[i].output = output;
+	}
+	if (bags > 0 && !add_up(requests, nullptr, joined.handle))
+		return false;
+	stack[0] = reinterpret_cast<StableIValue>(joined.release());
+	return true;
+}
+
+bool run_update(StableIValue *stack)
+{
+	Tensor ids(tensor_of(stack[0])), rows(tensor_of(stack[1])), keptIds, keptRows;
+	Text key(stack[2]);
+	Table table;
+	Numbers numbers;
+	Place host = {aoti_torch_device_type_cpu(), 0};
+	int32_t dtype;
+	int64_t axes, *sizes;
+	const void *data;
+	if (!find(key.text, &table))
+		return false;
+	if (aoti_torch_get_dtype(rows.handle, &dtype) || dtype != table.dtype)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: rows (torch's type %d) must have the type of table %s", dtype, table.key);
+	if (!copy(rows.handle, dtype, host, true, &keptRows) || aoti_torch_get_dtype(ids.handle, &dtype))
+		return false;
+	if (!is_integer(dtype))
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be dense tensors of integers");
+	if (!copy(ids.handle, aoti_torch_dtype_int64(), host, true, &keptIds) || !as_numbers(keptIds.handle, &numbers))
+		return false;
+	bool fits = aoti_torch_get_dim(keptRows.handle, &axes) == 0 && aoti_torch_get_sizes(keptRows.handle, &sizes) == 0 && axes == numbers.axes + table.axes;
+	for (int64_t i = 0; i < axes && fits; i++)
+		fits = sizes[i] == (i < numbers.axes ? numbers.sizes[i] : table.row[i - numbers.axes]);
+	if (!fits)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: rows must have the shape of ids and of a row of table %s", table.key);
+	if (torch_get_const_data_ptr(keptRows.handle, &data))
+		return false;
+	int status = library.update(table.cache, table.index, numbers.data, numbers.type, numbers.n, data, 0);
+	return status == 0 || failed_call(status);
+}
+
+/* The function that torch calls. */
+template <bool (*run)(StableIValue *)> void boxed(StableIValue *stack, uint64_t, uint64_t)
+{
+	failure.status = 0;
+	if (!run(stack)) {
+		if (failure.status == 0)
+			fail(TC_ERROR_INTERNAL, "tensorcache: torch could not do what was asked of a tensor");
+		raise();
+	}
+}
+
+struct Operator {
+	const char *name, *schema;
+	void (*run)(StableIValue *, uint64_t, uint64_t);
+};
+
+const Operator operators[] = {
+	{"gather", "gather(Tensor ids, str table) -> Tensor", boxed<run_gather>},
+	{"gather_as", "gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", boxed<run_gather_as>},
+	{"embedding_bag",
+		"embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
+		"int? padding_idx=None, ScalarType? dtype=None) -> Tensor",
+		boxed<run_embedding_bag>},
+	{"embedding_bags",
+		"embedding_bags(Tensor[] ids, Tensor?[] offsets, str[] tables, str[] modes, Tensor?[] per_sample_weights, bool include_last_offset=False, "
+		"ScalarType? dtype=None) -> Tensor[]",
+		boxed<run_embedding_bags>},
+	{"keyed_bags",
+		"keyed_bags(Tensor values, Tensor offsets, str[] tables, int[] first_bags, SymInt bags, str[] modes, Tensor? per_sample_weights=None, "
+		"ScalarType? dtype=None) -> Tensor",
+		boxed<run_keyed_bags>},
+	{"update", "update(Tensor ids, Tensor rows, str table) -> ()", boxed<run_update>},
+};
+
+/* Registers the operators when the library is loaded. torch keeps what it returns as long as the process. */
+__attribute__((constructor)) void define()
+{
+	const uint64_t built_for = 2ULL << 56 | 10ULL << 48; /* torch 2.10 */
+	TorchLibraryHandle library, implementation;
+	aoti_torch_library_init_def("tensorcache", __FILE_NAME__, __LINE__, &library);
+	for (const Operator &of : operators)
+		aoti_torch_library_def(library, of.schema);
+	const char *const keys[] = {"CPU", "CUDA"};
+	for (const char *key : keys) {
+		aoti_torch_library_init_impl("tensorcache", key, __FILE_NAME__, __LINE__, &implementation);
+		for (const Operator &of : operators)
+			torch_library_impl(implementation, of.name, of.run, built_for);
+	}
+}
+
+}  // namespace
+}  // namespace tensorcache

@@ -1,0 +1,116 @@
+/* What the operators and the reader of Python share: tables that programs name, and reads of them. */
+#ifndef TENSORCACHE_TORCH_TABLES_H
+#define TENSORCACHE_TORCH_TABLES_H
+
+#include "tensorcache.h"
+#include "shim.h"
+
+namespace tensorcache {
+
+const int maxAxes = 16, maxDevices = 8, maxKey = 1024;
+
+/* Functions of libtensorcache. The extension is not linked to it: it starts threads when it is loaded, and a program may load operators before it forks. Who
+ * registers a table has loaded it. */
+struct Library {
+	decltype(&tc_last_error) last_error;
+	decltype(&tc_table_get_info) table_get_info;
+	decltype(&tc_device_count) device_count;
+	decltype(&tc_device_get_info) device_get_info;
+	decltype(&tc_gather) gather;
+	decltype(&tc_gather_host_ids) gather_host_ids;
+	decltype(&tc_gather_host) gather_host;
+	decltype(&tc_gather_pooled) gather_pooled;
+	decltype(&tc_gather_pooled_host) gather_pooled_host;
+	decltype(&tc_check) check;
+	decltype(&tc_update) update;
+};
+extern Library library;
+
+/* A table that programs name. */
+struct Table {
+	char key[maxKey]; /* name:float32[64], and of rows of parts :parts behind that */
+	tc_cache *cache;
+	int32_t index;
+	int32_t dtype;      /* torch's number */
+	int32_t axes;       /* of a row */
+	int64_t row[maxAxes];
+	int64_t columns;    /* elements of a row */
+	int32_t sumType;    /* tc_dtype of sums, 0 if rows cannot be added up */
+	int64_t sumColumns; /* of sums that have another shape than rows: of float8 values with scales as parts. Else 0 */
+	int32_t devices;    /* of the cache that torch sees: 0 on the host */
+	int32_t gpus[maxDevices];
+
+	/* Index of the cache's device for a GPU of torch, or -1. */
+	int slot(int32_t gpu) const
+	{
+		for (int i = 0; i < devices; i++)
+			if (gpus[i] == gpu)
+				return i;
+		return -1;
+	}
+};
+
+/* The failure of this thread's last call: a tc_status, and a text that begins with "tensorcache: ". */
+struct Failure {
+	int status;
+	char text[1024];
+};
+extern __thread Failure failure;
+
+/* Notes a failure, and returns false. failed_call takes the text of the library. */
+bool fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool failed_call(int status);
+
+/* A tensor that is given up at the end of the scope. */
+class Tensor {
+public:
+	Tensor() = default;
+	explicit Tensor(AtenTensorHandle owned) : handle(owned) {}
+	Tensor(const Tensor &) = delete;
+	Tensor &operator=(const Tensor &) = delete;
+	~Tensor() { reset(nullptr); }
+	void reset(AtenTensorHandle owned)
+	{
+		if (handle != nullptr)
+			aoti_torch_delete_tensor_object(handle);
+		handle = owned;
+	}
+	AtenTensorHandle release()
+	{
+		AtenTensorHandle owned = handle;
+		handle = nullptr;
+		return owned;
+	}
+	AtenTensorHandle handle = nullptr;
+};
+
+/* Where a tensor lies, as torch numbers devices. */
+struct Place {
+	int32_t type, index;
+};
+
+/* Makes a tensor whose elements lie back to back, without values. */
+bool empty(const int64_t *sizes, int64_t axes, int32_t dtype, Place place, Tensor *to);
+
+/* Row numbers or offsets as the library reads them. */
+struct Numbers {
+	const void *data;
+	int32_t type; /* tc_dtype */
+	int64_t n, axes;
+	const int64_t *sizes;
+	Place place;
+};
+
+/* Says whether a tensor of integers can be read as it is: int64 or int32, back to back. It fails with status 0 for what cannot. */
+bool as_numbers(AtenTensorHandle ids, Numbers *to);
+
+/* Reads rows into a new tensor where the ids are, or, of ids on the host and a cache on GPUs, on the current GPU if the cache is on it, else on its first. unlocked is called
+ * before the library is, and locked afterwards: Python gives its lock up meanwhile. */
+bool gather(const Table &table, const Numbers &ids, Tensor *out, void *(*unlocked)(), void (*locked)(void *));
+
+/* Copies what is registered under a key. */
+bool find(const char *key, Table *to);
+
+}  // namespace tensorcache
+
+#endif

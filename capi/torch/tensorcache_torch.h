@@ -1,0 +1,43 @@
+/*
+ * libtensorcache_torch: rows of caches as operators of torch, for programs in C++ without Python, such as those that run a model of AOTInductor.
+ *
+ *     #include <tensorcache.h>
+ *     #include <tensorcache_torch.h>
+ *
+ *     tc_cache *cache = ...;                                        // tc_open
+ *     tensorcache_torch_register("users", cache, 0);                // table 0 of the cache is what programs call users
+ *     torch::inductor::AOTIModelPackageLoader model("model.pt2");   // exported with x[ids], x being the table "users" of tensorcache.open
+ *     auto rows = model.run({ids});
+ *
+ * Link with -ltensorcache_torch -ltensorcache and with torch 2.10 or later. When the library is loaded it defines the operators of the namespace tensorcache,
+ * which docs/python.md lists. They run on the CPU and on GPUs, there in the order of torch's current stream.
+ *
+ * An exported program names a table by a text. The text has the table's name, the type of its elements and the shape of its rows, "users:float32[64]", so that
+ * a program never reads a table of other rows than it was compiled for. A table that a program names and nobody has registered is an error of the operator.
+ */
+#ifndef TENSORCACHE_TORCH_H
+#define TENSORCACHE_TORCH_H
+
+#include "tensorcache.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Has programs read table number table of the cache where they name it name. A table of the same name and rows is replaced: calls that have begun finish with
+ * the one before. The cache stays the caller's, who unregisters the table before tc_close; reads of a closed cache are errors. Safe for use by any number of
+ * threads. TC_ERROR_ARGUMENT: name is NULL or longer than 1,023 bytes with what is added, or torch lacks the type of the elements. Other statuses are those of
+ * tc_table_get_info. */
+TC_API tc_status tensorcache_torch_register(const char *name, tc_cache *cache, int32_t table);
+
+/* Undoes tensorcache_torch_register. Calls that have begun are not affected. TC_ERROR_TABLE: nothing is registered for this table under this name. */
+TC_API tc_status tensorcache_torch_unregister(const char *name, tc_cache *cache, int32_t table);
+
+/* Why this thread's last call of the two functions above failed. */
+TC_API const char *tensorcache_torch_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,66 @@
+"""The extension for torch, ``libtensorcache_torch.so``: operators in C++, and reads that do without ctypes. With torch before 2.10 there is none, and Python does
+both.
+
+It is found beside the library. Loading it does not load the library, which a program may want to do in a child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_void_p, py_object
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+
+from ._library import fail, forked, library_path, log
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ._tensors import TensorReads
+
+_OLDEST = (2, 10)  # of torch: the first with the functions that capi/torch/shim.h declares
+
+
+def _load() -> Optional[Any]:
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if version is None or (int(version[1]), int(version[2])) < _OLDEST:
+        return None
+    path = os.path.join(os.path.dirname(library_path()), "libtensorcache_torch.so")
+    try:
+        found = ctypes.PyDLL(path)  # reads give Python's lock up by themselves
+    except OSError as e:
+        log.info("tensorcache: %s cannot be loaded, and operators run in Python: %s", path, e)
+        return None
+    found.tensorcache_torch_register_as.argtypes = [c_char_p, c_void_p, c_int32, POINTER(c_int64), c_int32, POINTER(c_int32), c_int32]
+    found.tensorcache_torch_unregister.argtypes = [c_char_p, c_void_p, c_int32]
+    found.tensorcache_torch_reader.argtypes, found.tensorcache_torch_reader.restype = [c_char_p, py_object, c_int], py_object
+    found.tensorcache_torch_error.restype = c_char_p
+    return found
+
+
+extension = _load()
+
+
+def register(reads: TensorReads, gpus: list[int]) -> None:
+    """Lets the operators find a table under its key. ``gpus`` are those of the cache, as torch numbers them; none for reads on the host."""
+    assert extension is not None
+    row = reads._row_shape
+    if extension.tensorcache_torch_register_as(reads.key.encode(), reads._handle, reads._index, (c_int64 * len(row))(*row), len(row), (c_int32 * len(gpus))(*gpus), len(gpus)):
+        raise ArgumentError(extension.tensorcache_torch_error().decode())
+
+
+def unregister(key: str, handle: int, index: int) -> None:
+    """Undoes ``register``."""
+    if extension is not None and not forked():
+        extension.tensorcache_torch_unregister(key.encode(), handle, index)
+
+
+def reader(key: str, watchers: tuple[Any, ...]) -> Any:
+    """Returns a function that reads rows of a registered table, and returns None for ids that are not plain tensors of row numbers, or if one of ``watchers`` returns something
+    true."""
+    assert extension is not None
+    # The two functions of torch are for versions before 2.14, which have no stable ones.
+    arguments = (torch.Tensor, fail, None, torch._C._aoti.unsafe_alloc_void_ptr_from_tensor, torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs, *watchers)
+    return extension.tensorcache_torch_reader(key.encode(), arguments, len(arguments))
