@@ -129,6 +129,23 @@ bool integers(const char *what, AtenTensorHandle given, Place place, Tensor *kep
 	return copy(given, dtype, place, false, kept) && (as_numbers(kept->handle, to) || fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be on the CPU or on a GPU", what));
 }
 
+/* Makes a tensor of per_sample_weights one of float32 at a place, back to back: itself, or a copy, which is kept. */
+bool factors(AtenTensorHandle *weights, Place place, Tensor *kept)
+{
+	int32_t dtype;
+	bool contiguous;
+	Place at;
+	if (!place_of(*weights, &at) || aoti_torch_get_dtype(*weights, &dtype) || aoti_torch_is_contiguous(*weights, &contiguous))
+		return false;
+	if (dtype == aoti_torch_dtype_float32() && contiguous && at.type == place.type && at.index == place.index)
+		return true;
+	bool real = is_integer(dtype) || dtype == aoti_torch_dtype_float32() || dtype == aoti_torch_dtype_float64() || dtype == aoti_torch_dtype_float16() ||
+		dtype == aoti_torch_dtype_bfloat16();
+	if (!real)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must be real numbers");
+	return copy(*weights, aoti_torch_dtype_float32(), place, false, kept) && (*weights = kept->handle);
+}
+
 /* The place where a table is read for ids that are at a place, and the cache's device, -1 for the host. */
 bool reading_place(const Table &table, Place *place, int *slot)
 {
@@ -208,11 +225,11 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 		const void *data;
 		if (r.mode != TC_POOL_SUM)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must come with mode 'sum'");
-		if (!copy(r.weights, aoti_torch_dtype_float32(), place, false, &r.keptWeights) || aoti_torch_get_numel(r.weights, &n) || aoti_torch_get_dim(r.weights, &axes))
+		if (!factors(&r.weights, place, &r.keptWeights) || aoti_torch_get_numel(r.weights, &n) || aoti_torch_get_dim(r.weights, &axes))
 			return false;
 		if (n != ids.n || axes != ids.axes)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights (%lld factors) must have the shape of ids (%lld)", (long long)n, (long long)ids.n);
-		if (torch_get_const_data_ptr(r.keptWeights.handle, &data))
+		if (torch_get_const_data_ptr(r.weights, &data))
 			return false;
 		to->weights = static_cast<const float *>(data);
 	}
@@ -428,7 +445,8 @@ bool run_keyed_bags(StableIValue *stack)
 		return false;
 	if (!integers("values", values.handle, place, &keptValues, &numbers) || !integers("offsets", offsets.handle, place, &keptOffsets, &numbers))
 		return false;
-	if (weights.handle != nullptr && !copy(weights.handle, aoti_torch_dtype_float32(), place, false, &keptWeights))
+	AtenTensorHandle shared = weights.handle;
+	if (shared != nullptr && !factors(&shared, place, &keptWeights))
 		return false;
 	int64_t sizes[2] = {bags, columns};
 	if (!empty(sizes, 2, torch_float(output), place, &joined))
@@ -436,7 +454,7 @@ bool run_keyed_bags(StableIValue *stack)
 	for (size_t i = 0; i < n; i++) {
 		requests[i].ids = keptValues.handle ? keptValues.handle : values.handle;
 		requests[i].offsets = keptOffsets.handle ? keptOffsets.handle : offsets.handle;
-		requests[i].weights = keptWeights.handle, requests[i].output = output;
+		requests[i].weights = shared, requests[i].output = output;
 	}
 	if (bags > 0 && !add_up(requests, nullptr, joined.handle))
 		return false;

@@ -328,6 +328,12 @@ TC_API tc_status tensorcache_torch_unregister(const char *name, tc_cache *cache,
 	return TC_ERROR_TABLE;
 }
 
+/* The tc_status of this thread's last call of an operator or of a function above. For the Python package. */
+TC_API int tensorcache_torch_status(void)
+{
+	return failure.status;
+}
+
 TC_API const char *tensorcache_torch_error(void)
 {
 	return failure.text;

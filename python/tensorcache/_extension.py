@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
+from . import _abi
 from ._library import fail, forked, library_path, log
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
     from ._tensors import TensorReads
 
+_below_autograd = torch._C._AutoDispatchBelowAutograd
 _OLDEST = (2, 10)  # of torch: the first with the functions that capi/torch/shim.h declares
 
 
@@ -64,3 +66,17 @@ def reader(key: str, watchers: tuple[Any, ...]) -> Any:
     # The two functions of torch are for versions before 2.14, which have no stable ones.
     arguments = (torch.Tensor, fail, None, torch._C._aoti.unsafe_alloc_void_ptr_from_tensor, torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs, *watchers)
     return extension.tensorcache_torch_reader(key.encode(), arguments, len(arguments))
+
+
+def call(operator: Any, *arguments: Any) -> Any:
+    """Calls an operator at once, with plain tensors that need no gradient. Raises the exceptions of this package, where the operator raises those that torch knows. Returns None if
+    something is wrong with the arguments, which Python says better."""
+    assert extension is not None
+    try:
+        with _below_autograd():  # whose function in Python only raises an error
+            return operator(*arguments)
+    except (IndexError, ValueError, RuntimeError) as e:
+        status, text = extension.tensorcache_torch_status(), extension.tensorcache_torch_error().decode(errors="replace")
+        if status not in (_abi.OK, _abi.ERROR_ARGUMENT) and text in str(e):
+            fail(status, text)
+        return None

@@ -99,11 +99,11 @@ def _load() -> Any:
     return _loaded
 
 
-def fail(status: int) -> NoReturn:
-    """Raises the exception of a status, with the text of this thread's last failure."""
+def fail(status: int, text: Optional[str] = None) -> NoReturn:
+    """Raises the exception of a status, by default with the text of this thread's last failure."""
     if _forked:
         raise errors.ForkedError(_FORKED % os.getpid())
-    text = library().tc_last_error().decode(errors="replace")
+    text = library().tc_last_error().decode(errors="replace") if text is None else text
     raise _EXCEPTIONS.get(status, errors.Error)(text or f"tensorcache: status {status}")
 
 

@@ -24,7 +24,7 @@ from . import _abi
 from ._bags import pooling, summed
 from ._checks import row_stride
 from ._elements import Element, element
-from ._extension import extension, reader, register, unregister
+from ._extension import call, extension, reader, register, unregister
 from ._ids import host_ids
 from ._library import check, library
 from .errors import ArgumentError, Error, GradientError, UnsupportedError
@@ -231,7 +231,10 @@ class TensorReads:
         if dtype is not None:
             from ._bag_tensors import BagRequest, embedding_bags
 
-            return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0]
+            result: Optional[torch.Tensor] = None
+            if out is None and extension is not None and type(ids) is _Tensor:
+                result = call(_gather_as, ids, self.key, element(dtype).torch())
+            return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0] if result is None else result
         ids = self._integers(host_tensor(ids, self._rows()))
         slot, device = self._place(ids, out)
         shape = ids.shape + self._row_shape
@@ -250,8 +253,8 @@ class TensorReads:
             check(self._gather(*arguments, _raw_stream(device.index), None))
         else:
             check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
-        result: torch.Tensor = out
-        return result
+        filled: torch.Tensor = out
+        return filled
 
     def values(self, ids: Any, row: RowFormat, dtype: torch.dtype, out: Any) -> torch.Tensor:
         """Returns rows of float8 values, ``ids`` of any shape, as that shape and ``row.elements`` of ``dtype``, converted where they are read."""
@@ -495,6 +498,7 @@ def _no_gradient(context: Any, gradient: Any) -> NoReturn:
 _definitions = torch.library.Library("tensorcache", "FRAGMENT")
 define("gather(Tensor ids, str table) -> Tensor", _run, _fake, _mapped, gradient=False)
 define("gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", _run_as, _fake, _mapped_as, gradient=False)
+_gather_as = torch.ops.tensorcache.gather_as.default
 define("update(Tensor ids, Tensor rows, str table) -> ()", _run_update, _fake_update, gradient=False)
 
 from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for

@@ -182,7 +182,7 @@ def test_gather_of_another_type(device: str, rows: Array, ids: Array, as_: str) 
         assert x.gather(ids[:600].reshape(20, 30), out=into, dtype=as_) is into and into.tobytes() == array.tobytes()
         compiled = torch.compile(lambda i: x.gather(i, dtype=dtype) * 2, fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(numbers).cpu(), want * 2)
-        torch.library.opcheck(torch.ops.tensorcache.gather, (numbers, x._reads().key, dtype), test_utils=["test_schema", "test_faketensor"])
+        torch.library.opcheck(torch.ops.tensorcache.gather_as, (numbers, x._reads().key, dtype), test_utils=["test_schema", "test_faketensor"])
         with pytest.raises(TypeError, match="dtype .int8."):
             x.gather(numbers, dtype=torch.int8)
         with pytest.raises(TypeError, match="out .* must have dtype"):

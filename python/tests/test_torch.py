@@ -171,7 +171,7 @@ def test_operator(device: str, rows: Array) -> None:
         torch.library.opcheck(torch.ops.tensorcache.gather.default, (ids, key), test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
         exported = torch.export.export(Model(x), (ids,))
         assert torch.equal(exported.module()(ids).cpu(), torch.from_numpy(rows)[:9] + 1)
-    with pytest.raises(tensorcache.Error, match="no longer there"):
+    with pytest.raises((tensorcache.Error, RuntimeError), match="no longer there"):
         torch.ops.tensorcache.gather(ids, "gone#1")
 
 
