@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,6 +178,133 @@ def test_operator(device: str, rows: Array) -> None:
         assert torch.equal(exported.module()(ids).cpu(), torch.from_numpy(rows)[:9] + 1)
     with pytest.raises((tensorcache.Error, RuntimeError), match="no longer there"):
         torch.ops.tensorcache.gather(ids, "gone#1")
+
+
+@pytest.mark.parametrize("operator", ["gather", "gather_as", "embedding_bag", "embedding_bags", "keyed_bags"])
+def test_operators_are_as_torch_wants_them(rows: Array, operator: str) -> None:
+    """What torch checks of an operator: its schema, autograd, fake tensors, and programs of dynamic shapes."""
+    table = torch.from_numpy(rows)
+    with tensorcache.open({"a": table, "b": table[:, :8].contiguous()}, "25%", device="host") as cache:
+        tables = list(cache.values())  # kept: programs have their names only
+        a, b = (x._reads().key for x in tables)
+        ids, offsets, factors = torch.arange(12), torch.tensor([0, 4, 4, 12]), torch.rand(12)
+        given: dict[str, list[tuple[Any, ...]]] = {
+            "gather": [(ids, a), (ids.view(3, 4).t(), a), (ids.to(torch.uint8), b), (ids[:0], a), (ids[3], a)],
+            "gather_as": [(ids, a, torch.bfloat16), (ids.view(3, 4), b, torch.float16)],
+            "embedding_bag": [(ids, offsets, a), (ids, offsets.int(), b, "sum", factors, True, 3, torch.float16), (ids.view(3, 4), None, a, "max", None, False, -1)],
+            "embedding_bags": [([ids, ids], [offsets, offsets], [a, b], ["sum", "max"], [factors, None], True), ([ids.view(2, 6)], [None], [b], ["mean"], [None])],
+            "keyed_bags": [(ids, torch.arange(0, 13, 3), [a, b], [0, 2], 2, ["sum", "sum"], factors), (ids, torch.arange(0, 13, 3), [b], [1], 3, ["mean"], None, torch.bfloat16)],
+        }
+        for arguments in given[operator]:
+            torch.library.opcheck(getattr(torch.ops.tensorcache, operator).default, arguments)
+
+
+def test_update_operator(rows: Array) -> None:
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "25%", device="host") as x:
+        ids, key = torch.tensor([3, 7], dtype=torch.int32), x._reads().key
+        torch.ops.tensorcache.update(ids, torch.ones(32, 2).t(), key)
+        assert (x[ids] == 1).all() and torch.equal(x[torch.tensor([4])], table[4:5])
+        for wrong in ((ids, torch.ones(2, 31), key), (ids, torch.ones(2, 32).double(), key), (ids, torch.ones(64), key)):
+            with pytest.raises((ValueError, TypeError, RuntimeError), match="tensorcache: rows"):
+                torch.ops.tensorcache.update(*wrong)
+        with pytest.raises((IndexError, RuntimeError), match="out of range"):
+            torch.ops.tensorcache.update(ids + 4995, torch.ones(2, 32), key)
+        with pytest.raises(Exception, match="call it outside"):  # of torch's compiler, for UnsupportedError
+            torch.compile(lambda i: torch.ops.tensorcache.update(i, torch.ones(2, 32), key), backend="aot_eager", fullgraph=True)(ids)
+        assert (x[ids] == 1).all()
+
+
+def test_operators_raise_what_torch_knows(rows: Array) -> None:
+    """An operator's errors have the library's text, and are IndexError for row numbers. At once, outside programs, they are those of this package."""
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "25%", device="host") as x:
+        beyond, offsets, key = torch.tensor([1, 5000]), torch.tensor([0]), x._reads().key
+        of = torch.ops.tensorcache
+        for call in (lambda: of.gather(beyond, key), lambda: of.gather_as(beyond, key, torch.float16), lambda: of.embedding_bag(beyond, offsets, key)):
+            with pytest.raises(IndexError, match="row number .5000."):
+                call()
+        for call in (lambda: x[beyond], lambda: x.gather(beyond, dtype=torch.float16), lambda: x.embedding_bag(beyond, offsets)):
+            with pytest.raises(tensorcache.RowError, match="row number .5000."):
+                call()
+        with pytest.raises(Exception, match="features:float32.32. must be features:float16.32.|must be open in this process"):
+            of.gather(beyond, "features:float16[32]")
+    for call in (lambda: x[offsets], lambda: x.gather(offsets, dtype=torch.float16), lambda: x.embedding_bag(offsets, offsets)):
+        with pytest.raises(tensorcache.ClosedError):
+            call()
+
+
+def test_names_of_programs(rows: Array) -> None:
+    """A program has a table's name, type and row shape. A second table that is open gets another name; one that is opened later gets that of a closed one."""
+    table = torch.from_numpy(rows)
+    first, second, other = (tensorcache.open({"users": of}, "25%", device="host")["users"] for of in (table, table + 1, table.view(5000, 4, 8).half()))
+    keys = [x._reads().key for x in (first, second, other)]
+    assert keys == ["users:float32[32]", "users#2:float32[32]", "users:float16[4,8]"]
+    ids = torch.arange(3)
+    read = torch.compile(lambda i: torch.ops.tensorcache.gather(i, keys[0]), backend="aot_eager")
+    assert torch.equal(read(ids), table[:3])
+    first.close()
+    with pytest.raises((tensorcache.ClosedError, RuntimeError), match="closed"):
+        read(ids)
+    third = tensorcache.open({"users": table + 2}, "25%", device="host")["users"]
+    assert third._reads().key == keys[0] and torch.equal(read(ids), table[:3] + 2)
+    del first  # takes nothing from the third
+    assert torch.equal(read(ids), table[:3] + 2) and torch.equal(torch.ops.tensorcache.gather(ids, keys[1]), table[:3] + 1)
+    for x in (second, third, other):
+        x.close()
+
+
+def test_registered_from_c(rows: Array) -> None:
+    """What tensorcache_torch_register names a table is what Python names it."""
+    from tensorcache._extension import extension
+
+    if extension is None:
+        pytest.skip("there is no extension for this torch")
+    parts = np.zeros((50, 66), np.uint8)
+    with tensorcache.open(rows, "25%", device="host") as a, tensorcache.open(parts, "1MB", device="host", dtype="float8_e4m3fn*64,float8_e8m0fnu*2") as b:
+        for table in (a, b):
+            key, ids = table._reads().key, torch.arange(5)
+            mine = key.replace(f"{table.name}:", "mine:", 1)
+            with pytest.raises(RuntimeError, match="must be open in this process"):
+                torch.ops.tensorcache.gather.default._op(ids, mine)
+            assert extension.tensorcache_torch_register(b"mine", ctypes.c_void_p(table._handle), table._index) == 0
+            assert torch.equal(torch.ops.tensorcache.gather.default._op(ids, mine), table[ids])
+            assert extension.tensorcache_torch_unregister(b"mine", table._handle, table._index) == 0
+            assert extension.tensorcache_torch_unregister(b"mine", table._handle, table._index) == tensorcache._abi.ERROR_TABLE
+        assert extension.tensorcache_torch_register(b"mine", ctypes.c_void_p(a._handle), 2) == tensorcache._abi.ERROR_TABLE
+        assert extension.tensorcache_torch_register(b"n" * 1100, ctypes.c_void_p(a._handle), 0) == tensorcache._abi.ERROR_ARGUMENT
+        assert b"less than 1024" in extension.tensorcache_torch_error()
+
+
+def test_operators_do_not_load_the_library(python: Any) -> None:
+    """A program may import everything, and fork, before it opens a cache."""
+    done = python("import torch, tensorcache.nn\nprint('libtensorcache.so' in open('/proc/self/maps').read(), 'gather' in dir(torch.ops.tensorcache.gather.default) or True)")
+    assert done.stdout == "False True\n", done.stderr
+
+
+def test_without_the_extension(tmp_path: Any) -> None:
+    """What older releases of torch run: the library in a folder of its own, where no extension is beside it."""
+    (tmp_path / "libtensorcache.so").symlink_to(os.path.abspath(tensorcache._library.library_path()))
+    tests = ["test_torch.py", "test_tracers.py", "test_embedding_bag.py"]
+    chosen = "not cuda and not extension and (operator or names or index or bags_of_one or default_device or collection or gather_of_another or embedding_bag)"
+    environment = {**os.environ, "TENSORCACHE_LIBRARY": str(tmp_path / "libtensorcache.so")}
+    environment.pop("TENSORCACHE_TEST_EVENTS", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-k", chosen, *tests], cwd=os.path.dirname(__file__), env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_declarations_are_those_of_torch(tmp_path: Any) -> None:
+    """capi/torch/shim.h declares functions of torch's stable interface. A compiler compares them with torch's own headers."""
+    shim, compiler = Path(__file__).parents[2] / "capi/torch/shim.h", shutil.which("g++") or shutil.which("clang++")
+    headers = Path(torch.__path__[0]) / "include"
+    if compiler is None or not shim.exists() or not (headers / "torch/csrc/stable/c/shim.h").exists():
+        pytest.skip("there is no C++ compiler, no source, or no torch with a stable interface")
+    source = tmp_path / "both.cc"
+    source.write_text(f'#define USE_CUDA\n#include <torch/csrc/stable/c/shim.h>\n#include "{shim}"\n')
+    done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{headers}", str(source)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 class Model(torch.nn.Module):
