@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
         package = torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "model.pt2"))
         for compiled, eager in zip(torch._inductor.aoti_load_package(package)(ids), model(ids)):
             torch.testing.assert_close(compiled, eager)
-        print(package, *(result.double().sum(-1).tolist() for result in model(ids)), x, sep="\n")
+        print(Path(package).resolve(), *(result.double().sum(-1).tolist() for result in model(ids)), x, sep="\n")
 
 
 main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

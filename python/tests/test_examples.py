@@ -38,7 +38,7 @@ def run(example: Path, folder: Path) -> Done:
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[Done]]]:
     """The examples that are to be tested, side by side where there are processors for it: most of their time is imports and compilation."""
-    wanted = [item.callspec.params["example"] for item in request.session.items if getattr(item, "module", None) is request.module]
+    wanted = {item.callspec.params["example"] for item in request.session.items if getattr(item, "module", None) is request.module}
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         yield {example: pool.submit(run, example, tmp_path_factory.mktemp(example.stem)) for example in wanted if not lacks(example)}
 
@@ -52,9 +52,9 @@ def test_runs(example: Path, runs: dict[Path, Future[Done]]) -> None:
     assert "rows cached" in done.stdout
 
 
-def test_exported_model_runs_without_python(runs: dict[Path, Future[Done]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", [path for path in EXAMPLES if path.stem == "aoti"], ids=lambda path: path.stem)
+def test_exported_model_runs_without_python(example: Path, runs: dict[Path, Future[Done]], tmp_path: Path) -> None:
     """The program that examples/aoti.py compiles runs in C++, on a table that the C++ program opens. capi/example/aoti.cpp is that program."""
-    example = next(path for path in EXAMPLES if path.stem == "aoti")
     if lacks(example):
         pytest.skip(f"{', '.join(lacks(example))} is not installed")
     if not (CAPI / "example/aoti.cpp").exists():
