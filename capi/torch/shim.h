@@ -3,7 +3,7 @@
  *
  * They are declared here, and not taken from torch's and Python's headers, so that building needs neither: the wheel is the same for programs with and without torch.
  * torch keeps these functions for two years of releases from 2.10 on (torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h);
- * python/tests/test_extension.py compares the declarations with the headers of the installed torch.
+ * python/tests/test_torch.py compares the declarations with the headers of the installed torch.
  */
 #ifndef TENSORCACHE_TORCH_SHIM_H
 #define TENSORCACHE_TORCH_SHIM_H
