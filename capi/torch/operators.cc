@@ -166,20 +166,6 @@ bool reading_place(const Table &table, Place *place, int *slot)
 
 /* ---- rows added up */
 
-/* One table's part of a call: the arguments of Table.embedding_bag in Python. */
-struct Request {
-	Table table;
-	AtenTensorHandle ids = nullptr, offsets = nullptr, weights = nullptr; /* borrowed */
-	int mode = TC_POOL_SUM;
-	bool last = false, each = false; /* each: every row is a bag, for ids of any shape */
-	bool padded = false;
-	int64_t padding = 0;
-	int32_t output = 0;          /* tc_dtype, 0 for that of sums */
-	int64_t first = 0, bags = -1; /* of offsets that are of several tables */
-
-	Tensor keptIds, keptOffsets, keptWeights;
-};
-
 int32_t torch_float(int32_t type)
 {
 	return type == TC_FLOAT16 ? aoti_torch_dtype_float16() : type == TC_BFLOAT16 ? aoti_torch_dtype_bfloat16() : aoti_torch_dtype_float32();
@@ -284,13 +270,13 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 }
 
 /* Adds up the rows of several tables of one cache in one call, into tensors of their own, or into columns of joined side by side. */
-bool add_up(Array<Request> &requests, Array<Tensor> *outs, AtenTensorHandle joined)
+bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, Unlocked unlocked = nullptr, Locked locked = nullptr)
 {
-	Array<tc_pooled> batches(requests.size);
+	Array<tc_pooled> batches(n);
 	Place place;
 	int slot;
 	int64_t at = 0;
-	for (size_t i = 0; i < requests.size; i++) {
+	for (size_t i = 0; i < n; i++) {
 		Request &r = requests[i];
 		Place own;
 		int ownSlot;
@@ -302,25 +288,27 @@ bool add_up(Array<Request> &requests, Array<Tensor> *outs, AtenTensorHandle join
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: ids of all tables must be on one device");
 		if (r.table.cache != requests[0].table.cache)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: tables of one call must be of one cache");
-		if (!prepare(r, place, &batches[i], outs ? &(*outs)[i] : nullptr, joined, at))
+		if (!prepare(r, place, &batches[i], outs ? &outs[i] : nullptr, joined, at))
 			return fail(failure.status ? failure.status : TC_ERROR_ARGUMENT, "%s", failure.status ? failure.text : "tensorcache: tensors must be dense");
 		at += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
 	}
-	if (requests.size == 0)
+	if (n == 0)
 		return true;
 	tc_cache *cache = requests[0].table.cache;
-	int32_t count = static_cast<int32_t>(requests.size);
-	if (slot < 0) {
-		int status = library.gather_pooled_host(cache, -1, batches.items, count);
-		return status == 0 || failed_call(status);
-	}
-	void *stream;
-	if (aoti_torch_get_current_cuda_stream(place.index, &stream))
+	void *stream = nullptr;
+	if (slot >= 0 && aoti_torch_get_current_cuda_stream(place.index, &stream))
 		return fail(TC_ERROR_DEVICE, "tensorcache: torch must have a current stream of GPU %d", place.index);
-	int status = library.check(cache, 0);
-	if (status == 0)
-		status = library.gather_pooled(cache, slot, batches.items, count, stream, nullptr);
-	return status == 0 || failed_call(status);
+	void *state = unlocked == nullptr ? nullptr : unlocked();
+	int status;
+	if (slot < 0)
+		status = library.gather_pooled_host(cache, -1, batches.items, static_cast<int32_t>(n));
+	else if ((status = library.check(cache, 0)) == 0)
+		status = library.gather_pooled(cache, slot, batches.items, static_cast<int32_t>(n), stream, nullptr);
+	if (status != 0)
+		failed_call(status);
+	if (locked != nullptr)
+		locked(state);
+	return status == 0;
 }
 
 StableIValue list_of(Array<Tensor> &tensors)
@@ -349,18 +337,12 @@ bool run_gather(StableIValue *stack)
 	return true;
 }
 
-bool run_one(Request &request, const char *key, StableIValue *stack)
+bool run_one(Request &r, const char *key, StableIValue *stack)
 {
-	Array<Request> requests(1);
-	Array<Tensor> outs(1);
-	Request &r = requests[0];
-	if (!find(key, &r.table))
+	Tensor out;
+	if (!find(key, &r.table) || !add_up(&r, 1, &out, nullptr))
 		return false;
-	r.ids = request.ids, r.offsets = request.offsets, r.weights = request.weights, r.mode = request.mode, r.last = request.last, r.each = request.each;
-	r.padded = request.padded, r.padding = request.padding, r.output = request.output;
-	if (!add_up(requests, &outs, nullptr))
-		return false;
-	stack[0] = reinterpret_cast<StableIValue>(outs[0].release());
+	stack[0] = reinterpret_cast<StableIValue>(out.release());
 	return true;
 }
 
@@ -406,7 +388,7 @@ bool run_embedding_bags(StableIValue *stack)
 		r.last = last && r.offsets != nullptr, r.output = output;
 		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
 	}
-	if (!good || !add_up(requests, &outs, nullptr))
+	if (!good || !add_up(requests.items, n, outs.items, nullptr))
 		return false;
 	stack[0] = list_of(outs);
 	return true;
@@ -456,7 +438,7 @@ bool run_keyed_bags(StableIValue *stack)
 		requests[i].offsets = keptOffsets.handle ? keptOffsets.handle : offsets.handle;
 		requests[i].weights = shared, requests[i].output = output;
 	}
-	if (bags > 0 && !add_up(requests, nullptr, joined.handle))
+	if (bags > 0 && !add_up(requests.items, n, nullptr, joined.handle))
 		return false;
 	stack[0] = reinterpret_cast<StableIValue>(joined.release());
 	return true;
@@ -544,4 +526,10 @@ __attribute__((constructor)) void define()
 }
 
 }  // namespace
+
+bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked)
+{
+	return add_up(request, 1, out, nullptr, unlocked, locked);
+}
+
 }  // namespace tensorcache

@@ -1,8 +1,8 @@
 /*
- * x[ids] in Python: a function that reads rows of one table without the dispatcher, whose call from Python costs more than a small read.
+ * x[ids] and x.embedding_bag(...) in Python: functions that read from one table without the dispatcher, whose call from Python costs more than a small read.
  *
- * It reads what most reads are of: plain tensors of int64 or int32 while nothing traces, transforms or looks on. For everything else it returns a value that
- * says so. It uses functions of Python's limited interface only, so that one library serves all versions.
+ * They do what most reads ask for: plain tensors while nothing traces, transforms or looks on. For everything else, and for arguments that are wrong, they return None. They use
+ * functions of Python's limited interface only, so that one library serves all versions.
  */
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@ const int maxWatchers = 8;
 struct Reader {
 	Table table;
 	PyObject *type;    /* torch.Tensor */
-	PyObject *check;   /* called with a status, raises its exception */
-	PyObject *other;   /* what is returned for ids that are not for this function */
+	PyObject *fail;    /* called with a status and a text, raises the exception */
+	PyObject *none;
 	PyObject *handle;  /* functions of older releases of torch: from a tensor to a capsule of its handle, and from a list of these to tensors */
 	PyObject *tensors;
 	PyObject *watchers[maxWatchers]; /* functions that return something true if torch must see what is done */
@@ -57,12 +57,32 @@ PyObject *tensor_of(const Reader *r, Tensor *from)
 	return tensor;
 }
 
-PyObject *raise(const Reader *r, int status)
+PyObject *none(const Reader *r)
 {
-	PyObject *number = PyLong_FromLong(status), *none = number == nullptr ? nullptr : PyObject_CallFunctionObjArgs(r->check, number, nullptr);
-	if (number != nullptr)
-		Py_DecRef(number);
-	return none; /* NULL, as check raises */
+	Py_IncRef(r->none);
+	return r->none;
+}
+
+/* Raises the noted failure, unless it is one of arguments. */
+PyObject *failed(const Reader *r)
+{
+	if (failure.status == 0 || failure.status == TC_ERROR_ARGUMENT)
+		return none(r);
+	PyObject *status = PyLong_FromLong(failure.status), *text = PyUnicode_FromString(failure.text), *never = nullptr;
+	if (status != nullptr && text != nullptr)
+		never = PyObject_CallFunctionObjArgs(r->fail, status, text, nullptr);
+	if (status != nullptr)
+		Py_DecRef(status);
+	if (text != nullptr)
+		Py_DecRef(text);
+	return never; /* NULL, as it raises */
+}
+
+bool is_plain(const Reader *r, PyObject *object)
+{
+	PyObject *type = PyObject_Type(object);
+	Py_DecRef(type);
+	return type == r->type;
 }
 
 /* Whether torch must see what is done: 1, 0, or -1 with an exception. */
@@ -83,31 +103,72 @@ int watched(const Reader *r)
 PyObject *read(PyObject *self, PyObject *ids)
 {
 	const Reader *r = static_cast<const Reader *>(PyCapsule_GetPointer(self, nullptr));
-	PyObject *type = PyObject_Type(ids);
-	int other = type != r->type ? 1 : watched(r);
-	Py_DecRef(type);
-	if (other < 0)
+	int other = is_plain(r, ids) ? watched(r) : 1;
+	if (other != 0)
+		return other < 0 ? nullptr : none(r);
+	Tensor given(handle_of(r, ids)), rows;
+	Numbers numbers;
+	if (given.handle == nullptr)
 		return nullptr;
-	if (other == 0) {
-		Tensor given(handle_of(r, ids)), rows;
-		Numbers numbers;
-		if (given.handle == nullptr)
-			return nullptr;
-		if (as_numbers(given.handle, &numbers) && gather(r->table, numbers, &rows, PyEval_SaveThread, PyEval_RestoreThread))
-			return tensor_of(r, &rows);
-		if (failure.status != 0)
-			return raise(r, failure.status);
-	}
-	Py_IncRef(r->other);
-	return r->other;
+	if (!as_numbers(given.handle, &numbers) || !gather(r->table, numbers, &rows, PyEval_SaveThread, PyEval_RestoreThread))
+		return failed(r);
+	return tensor_of(r, &rows);
 }
 
-PyMethodDef method = {"read", read, METH_O, "Returns the rows of a tensor of row numbers."};
+/* Takes the handle of a tensor that may be None, and returns whether it is that or a plain one. */
+bool optional_handle(const Reader *r, PyObject *object, Tensor *to)
+{
+	if (object == r->none)
+		return true;
+	if (!is_plain(r, object))
+		return false;
+	to->reset(handle_of(r, object));
+	return to->handle != nullptr;
+}
+
+/* arguments is a tuple: ids, offsets, per_sample_weights, tc_pool_mode, include_last_offset, tc_dtype of the result or 0, whether each row is a bag, padding_idx. */
+PyObject *add_up(PyObject *self, PyObject *arguments)
+{
+	const Reader *r = static_cast<const Reader *>(PyCapsule_GetPointer(self, nullptr));
+	PyObject *given[8];
+	for (int i = 0; i < 8; i++)
+		if ((given[i] = PyTuple_GetItem(arguments, i)) == nullptr)
+			return nullptr;
+	int other = is_plain(r, given[0]) ? watched(r) : 1;
+	if (other < 0)
+		return nullptr;
+	if (other == 0 && is_plain(r, given[2])) { /* what requires a gradient is an error */
+		PyObject *requires = PyObject_GetAttrString(given[2], "requires_grad");
+		other = requires == nullptr ? -1 : PyObject_IsTrue(requires);
+		if (requires != nullptr)
+			Py_DecRef(requires);
+		if (other < 0)
+			return nullptr;
+	}
+	Tensor ids, offsets, weights, sums;
+	if (other != 0 || !optional_handle(r, given[0], &ids) || !optional_handle(r, given[1], &offsets) || !optional_handle(r, given[2], &weights))
+		return none(r);
+	Request request;
+	request.table = r->table;
+	request.ids = ids.handle, request.offsets = offsets.handle, request.weights = weights.handle;
+	request.mode = static_cast<int>(PyLong_AsLong(given[3])), request.last = PyObject_IsTrue(given[4]), request.output = static_cast<int32_t>(PyLong_AsLong(given[5]));
+	request.each = PyObject_IsTrue(given[6]), request.padded = given[7] != r->none;
+	request.padding = request.padded ? PyLong_AsLong(given[7]) : 0;
+	if (PyErr_Occurred() != nullptr)
+		return nullptr;
+	failure.status = 0;
+	return add_up(&request, &sums, PyEval_SaveThread, PyEval_RestoreThread) ? tensor_of(r, &sums) : failed(r);
+}
+
+PyMethodDef methods[] = {
+	{"read", read, METH_O, "Returns the rows of a tensor of row numbers."},
+	{"add_up", add_up, METH_VARARGS, "Returns sums of rows in bags."},
+};
 
 void destroy(PyObject *capsule)
 {
 	Reader *r = static_cast<Reader *>(PyCapsule_GetPointer(capsule, nullptr));
-	PyObject *const held[] = {r->type, r->check, r->other, r->handle, r->tensors};
+	PyObject *const held[] = {r->type, r->fail, r->none, r->handle, r->tensors};
 	for (PyObject *of : held)
 		Py_DecRef(of);
 	for (int i = 0; i < r->count; i++)
@@ -118,10 +179,10 @@ void destroy(PyObject *capsule)
 }  // namespace
 
 /*
- * Returns the function that reads from the table of a key. arguments is a tuple: torch.Tensor, the function that raises a status, what to return for other ids, the functions
- * of older releases of torch for handles, and then what watches. Called by ctypes.PyDLL.
+ * Returns a function of the table of a key: one that reads rows, or one that adds them up. arguments is a tuple: torch.Tensor, the function that raises a status, None, the functions of
+ * older releases of torch for handles, and then what watches. Called by ctypes.PyDLL.
  */
-extern "C" TC_API PyObject *tensorcache_torch_reader(const char *key, PyObject *arguments, int count)
+extern "C" TC_API PyObject *tensorcache_torch_reader(const char *key, int sums, PyObject *arguments, int count)
 {
 	Reader *r = static_cast<Reader *>(calloc(1, sizeof(Reader)));
 	if (r == nullptr || !find(key, &r->table) || count < 5 || count > 5 + maxWatchers) {
@@ -129,7 +190,7 @@ extern "C" TC_API PyObject *tensorcache_torch_reader(const char *key, PyObject *
 		Py_IncRef(arguments); /* what is no function says so */
 		return arguments;
 	}
-	PyObject **const to[] = {&r->type, &r->check, &r->other, &r->handle, &r->tensors};
+	PyObject **const to[] = {&r->type, &r->fail, &r->none, &r->handle, &r->tensors};
 	for (int i = 0; i < count; i++) {
 		PyObject *of = PyTuple_GetItem(arguments, i);
 		Py_IncRef(of);
@@ -137,7 +198,7 @@ extern "C" TC_API PyObject *tensorcache_torch_reader(const char *key, PyObject *
 	}
 	r->count = count - 5;
 	PyObject *self = PyCapsule_New(r, nullptr, destroy);
-	PyObject *function = self == nullptr ? nullptr : PyCFunction_NewEx(&method, self, nullptr);
+	PyObject *function = self == nullptr ? nullptr : PyCFunction_NewEx(&methods[sums != 0], self, nullptr);
 	if (self != nullptr)
 		Py_DecRef(self);
 	return function;

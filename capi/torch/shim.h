@@ -102,6 +102,7 @@ struct PyMethodDef {
 	int flags;
 	const char *doc;
 };
+#define METH_VARARGS 0x0001
 #define METH_O 0x0008
 
 MAY_LACK PyObject *PyCFunction_NewEx(PyMethodDef *method, PyObject *self, PyObject *module);
@@ -116,6 +117,10 @@ MAY_LACK PyObject *PyList_New(intptr_t size);
 MAY_LACK int PyList_SetItem(PyObject *list, intptr_t index, PyObject *given);
 MAY_LACK PyObject *PyList_GetItem(PyObject *list, intptr_t index);
 MAY_LACK PyObject *PyLong_FromLong(long value);
+MAY_LACK long PyLong_AsLong(PyObject *number);
+MAY_LACK PyObject *PyUnicode_FromString(const char *text);
+MAY_LACK PyObject *PyObject_GetAttrString(PyObject *object, const char *name);
+MAY_LACK PyObject *PyErr_Occurred();
 MAY_LACK void Py_IncRef(PyObject *object);
 MAY_LACK void Py_DecRef(PyObject *object);
 MAY_LACK void *PyEval_SaveThread();

@@ -237,7 +237,7 @@ bool as_numbers(AtenTensorHandle ids, Numbers *to)
 	return torch_get_const_data_ptr(ids, &to->data) == 0;
 }
 
-bool gather(const Table &table, const Numbers &ids, Tensor *out, void *(*unlocked)(), void (*locked)(void *))
+bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked)
 {
 	Place place = ids.place;
 	int slot = -1;
@@ -326,12 +326,6 @@ TC_API tc_status tensorcache_torch_unregister(const char *name, tc_cache *cache,
 	}
 	fail(TC_ERROR_TABLE, "tensorcache: table %s must be registered", name == nullptr ? "NULL" : name);
 	return TC_ERROR_TABLE;
-}
-
-/* The tc_status of this thread's last call of an operator or of a function above. For the Python package. */
-TC_API int tensorcache_torch_status(void)
-{
-	return failure.status;
 }
 
 TC_API const char *tensorcache_torch_error(void)

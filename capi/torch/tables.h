@@ -104,9 +104,29 @@ struct Numbers {
 /* Says whether a tensor of integers can be read as it is: int64 or int32, back to back. It fails with status 0 for what cannot. */
 bool as_numbers(AtenTensorHandle ids, Numbers *to);
 
-/* Reads rows into a new tensor where the ids are, or, of ids on the host and a cache on GPUs, on the current GPU if the cache is on it, else on its first. unlocked is called
- * before the library is, and locked afterwards: Python gives its lock up meanwhile. */
-bool gather(const Table &table, const Numbers &ids, Tensor *out, void *(*unlocked)(), void (*locked)(void *));
+/* What Python has called before and after the library, for which it gives its lock up. Both may be NULL. */
+typedef void *(*Unlocked)();
+typedef void (*Locked)(void *);
+
+/* Reads rows into a new tensor where the ids are, or, of ids on the host and a cache on GPUs, on the current GPU if the cache is on it, else on its first. */
+bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked);
+
+/* One table's part of a call: the arguments of Table.embedding_bag in Python. */
+struct Request {
+	Table table;
+	AtenTensorHandle ids = nullptr, offsets = nullptr, weights = nullptr; /* borrowed */
+	int mode = TC_POOL_SUM;
+	bool last = false, each = false; /* each: every row is a bag, for ids of any shape */
+	bool padded = false;
+	int64_t padding = 0;
+	int32_t output = 0;          /* tc_dtype, 0 for that of sums */
+	int64_t first = 0, bags = -1; /* of offsets that are of several tables */
+
+	Tensor keptIds, keptOffsets, keptWeights;
+};
+
+/* Adds up the rows of one table in bags, into a new tensor. */
+bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked);
 
 /* Copies what is registered under a key. */
 bool find(const char *key, Table *to);

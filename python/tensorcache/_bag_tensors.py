@@ -1,6 +1,6 @@
 """Rows added up in bags, with torch tensors: ``Table.embedding_bag``, and several tables in one call.
 
-As with plain reads, the eager path calls the library, or the extension's operator, at once; what torch must see (``_tensors.seen``) goes through the operators
+As with plain reads, the eager path calls the library at once, by the extension if there is one; what torch must see (``_tensors.seen``) goes through the operators
 ``tensorcache::embedding_bag``, ``tensorcache::embedding_bags`` of several tables, and ``tensorcache::keyed_bags`` of several tables whose row numbers lie in one
 tensor.
 """
@@ -16,10 +16,11 @@ import torch
 
 from . import _abi
 from ._bags import Pooling, bags_of, pooling, structure
+from ._checks import integer
 from ._elements import element
-from ._extension import call, extension
+from ._extension import extension
 from ._library import check, library
-from ._tensors import _INTEGERS, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, in_memory, seen, unasked, written
+from ._tensors import _INTEGERS, _is_dynamo_compiling, TensorReads, _cpu, _empty, _int32, _int64, _of_key, _raw_stream, _Tensor, define, host_tensor, in_memory, seen, unasked, written
 from .errors import ArgumentError, GradientError
 
 if TYPE_CHECKING:
@@ -158,22 +159,20 @@ def embedding_bag(
     reads: TensorReads, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
 ) -> torch.Tensor:
     """``Table.embedding_bag`` with tensors."""
-    kind = None if dtype is None else element(dtype).torch()
+    if extension is not None and out is None and not _is_dynamo_compiling() and mode in _abi.POOL_MODE:
+        found: Optional[torch.Tensor] = reads._add_up(
+            ids, offsets, weights, _abi.POOL_MODE[mode], last, 0 if dtype is None else element(dtype).code, False, None if padding is None else integer(padding, "padding_idx")
+        )
+        if found is not None:
+            return found
     if not seen(ids, offsets, weights, out):
-        result: Optional[torch.Tensor] = None
-        if out is None and extension is not None and _plain(ids) and (offsets is None or _plain(offsets)) and (weights is None or _plain(weights)):
-            result = call(_embedding_bag, ids, offsets, reads.key, mode, weights, last, padding, kind)
-        return embedding_bags([BagRequest(reads, ids, offsets, mode, weights, last, padding, dtype)], [out])[0] if result is None else result
+        return embedding_bags([BagRequest(reads, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
+    kind = None if dtype is None else element(dtype).torch()
     ids = host_tensor(ids, reads._rows())
     offsets = None if offsets is None else host_tensor(offsets, ids.numel() + 1, "offsets")
     weights = None if weights is None else factors(weights)
-    result = _embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
+    result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, reads.key, mode, weights, last, padding, kind)
     return result if out is None else written(out, result)
-
-
-def _plain(tensor: Any) -> bool:
-    """Whether a tensor is one that the extension's operators may be called with at once."""
-    return type(tensor) is _Tensor and not tensor.requires_grad
 
 
 @unasked
@@ -246,4 +245,3 @@ define(
     "ScalarType? dtype=None) -> Tensor",
     _run_keyed, lambda *given: torch.cat([_fake(request) for request in _keyed(*given)], 1),
 )  # fmt: skip
-_embedding_bag = torch.ops.tensorcache.embedding_bag.default

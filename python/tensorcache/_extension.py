@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
-from . import _abi
 from ._library import fail, forked, library_path, log
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
     from ._tensors import TensorReads
 
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 _OLDEST = (2, 10)  # of torch: the first with the functions that capi/torch/shim.h declares
 
 
@@ -37,7 +35,7 @@ def _load() -> Optional[Any]:
         return None
     found.tensorcache_torch_register_as.argtypes = [c_char_p, c_void_p, c_int32, POINTER(c_int64), c_int32, POINTER(c_int32), c_int32]
     found.tensorcache_torch_unregister.argtypes = [c_char_p, c_void_p, c_int32]
-    found.tensorcache_torch_reader.argtypes, found.tensorcache_torch_reader.restype = [c_char_p, py_object, c_int], py_object
+    found.tensorcache_torch_reader.argtypes, found.tensorcache_torch_reader.restype = [c_char_p, c_int, py_object, c_int], py_object
     found.tensorcache_torch_error.restype = c_char_p
     return found
 
@@ -59,24 +57,12 @@ def unregister(key: str, handle: int, index: int) -> None:
         extension.tensorcache_torch_unregister(key.encode(), handle, index)
 
 
-def reader(key: str, watchers: tuple[Any, ...]) -> Any:
-    """Returns a function that reads rows of a registered table, and returns None for ids that are not plain tensors of row numbers, or if one of ``watchers`` returns something
-    true."""
+def functions(key: str, watchers: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Returns functions of a registered table: one that reads rows, and one that adds them up in bags. They return None for what they leave to Python: tensors that are not plain ones or
+    that are on another device, arguments that are wrong, or if one of ``watchers`` returns something true."""
     assert extension is not None
     # The two functions of torch are for versions before 2.14, which have no stable ones.
-    arguments = (torch.Tensor, fail, None, torch._C._aoti.unsafe_alloc_void_ptr_from_tensor, torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs, *watchers)
-    return extension.tensorcache_torch_reader(key.encode(), arguments, len(arguments))
-
-
-def call(operator: Any, *arguments: Any) -> Any:
-    """Calls an operator at once, with plain tensors that need no gradient. Raises the exceptions of this package, where the operator raises those that torch knows. Returns None if
-    something is wrong with the arguments, which Python says better."""
-    assert extension is not None
-    try:
-        with _below_autograd():  # whose function in Python only raises an error
-            return operator(*arguments)
-    except (IndexError, ValueError, RuntimeError) as e:
-        status, text = extension.tensorcache_torch_status(), extension.tensorcache_torch_error().decode(errors="replace")
-        if status not in (_abi.OK, _abi.ERROR_ARGUMENT) and text in str(e):
-            fail(status, text)
-        return None
+    aoti = torch._C._aoti
+    arguments = (torch.Tensor, fail, None, aoti.unsafe_alloc_void_ptr_from_tensor, aoti.alloc_tensors_by_stealing_from_void_ptrs, *watchers)
+    read, add_up = (extension.tensorcache_torch_reader(key.encode(), sums, arguments, len(arguments)) for sums in (False, True))
+    return read, add_up

@@ -24,7 +24,7 @@ from . import _abi
 from ._bags import pooling, summed
 from ._checks import row_stride
 from ._elements import Element, element
-from ._extension import call, extension, reader, register, unregister
+from ._extension import extension, functions, register, unregister
 from ._ids import host_ids
 from ._library import check, library
 from .errors import ArgumentError, Error, GradientError, UnsupportedError
@@ -174,7 +174,10 @@ class TensorReads:
         if extension is not None:
             register(self, list(self._slots))
             weakref.finalize(self, unregister, self.key, self._handle, self._index).atexit = False
-            self._read, self._read_at_once = reader(self.key, (_is_tracing, _function_modes, _dispatch_modes, _transform)), reader(self.key, ())
+            watchers = (_is_tracing, _function_modes, _dispatch_modes, _transform)
+            self._read = functions(self.key, watchers)[0]
+            self._add_up = functions(self.key, (*watchers, functools.partial(_is_included, _before_dispatch)))[1]
+            self._read_at_once, self._add_up_at_once = functions(self.key, ())
         lib = library()
         self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
 
@@ -232,8 +235,8 @@ class TensorReads:
             from ._bag_tensors import BagRequest, embedding_bags
 
             result: Optional[torch.Tensor] = None
-            if out is None and extension is not None and type(ids) is _Tensor:
-                result = call(_gather_as, ids, self.key, element(dtype).torch())
+            if out is None and extension is not None:
+                result = self._add_up_at_once(ids, None, None, _abi.POOL_SUM, False, element(dtype).code, True, None)
             return embedding_bags([BagRequest(self, ids, dtype=dtype, each=True)], [out])[0] if result is None else result
         ids = self._integers(host_tensor(ids, self._rows()))
         slot, device = self._place(ids, out)
@@ -498,7 +501,6 @@ def _no_gradient(context: Any, gradient: Any) -> NoReturn:
 _definitions = torch.library.Library("tensorcache", "FRAGMENT")
 define("gather(Tensor ids, str table) -> Tensor", _run, _fake, _mapped, gradient=False)
 define("gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", _run_as, _fake, _mapped_as, gradient=False)
-_gather_as = torch.ops.tensorcache.gather_as.default
 define("update(Tensor ids, Tensor rows, str table) -> ()", _run_update, _fake_update, gradient=False)
 
 from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for
