@@ -146,22 +146,12 @@ bool factors(AtenTensorHandle *weights, Place place, Tensor *kept)
 	return copy(*weights, aoti_torch_dtype_float32(), place, false, kept) && (*weights = kept->handle);
 }
 
-/* The place where a table is read for ids that are at a place, and the cache's device, -1 for the host. */
-bool reading_place(const Table &table, Place *place, int *slot)
+/* Where a table is read for ids: see Table::reading. */
+bool reading_place(const Table &table, AtenTensorHandle ids, Place *place, int *slot)
 {
-	*slot = -1;
-	if (place->type == aoti_torch_device_type_cpu()) {
-		if (table.devices == 0)
-			return true;
-		int32_t current = -1;
-		aoti_torch_get_current_device_index(&current);
-		*slot = table.slot(current) < 0 ? 0 : table.slot(current);
-		*place = Place{aoti_torch_device_type_cuda(), table.gpus[*slot]};
-		return true;
-	}
-	if (place->type == aoti_torch_device_type_cuda() && (*slot = table.slot(place->index)) >= 0)
-		return true;
-	return fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be on the CPU or on a GPU of the cache of table %s", table.key);
+	if (!place_of(ids, place))
+		return false;
+	return table.reading(place, slot) || fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be on the CPU or on a GPU of the cache of table %s", table.key);
 }
 
 /* ---- rows added up */
@@ -280,7 +270,7 @@ bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, 
 		Request &r = requests[i];
 		Place own;
 		int ownSlot;
-		if (!place_of(r.ids, &own) || !reading_place(r.table, &own, &ownSlot))
+		if (!reading_place(r.table, r.ids, &own, &ownSlot))
 			return false;
 		if (i == 0)
 			place = own, slot = ownSlot;
@@ -423,7 +413,7 @@ bool run_keyed_bags(StableIValue *stack)
 	Place place;
 	int slot;
 	Numbers numbers;
-	if (!place_of(values.handle, &place) || !reading_place(requests[0].table, &place, &slot))
+	if (!reading_place(requests[0].table, values.handle, &place, &slot))
 		return false;
 	if (!integers("values", values.handle, place, &keptValues, &numbers) || !integers("offsets", offsets.handle, place, &keptOffsets, &numbers))
 		return false;

@@ -32,15 +32,21 @@ struct Lock {
 
 struct Element {
 	const char *name;
-	int32_t (*dtype)(); /* torch's number. NULL if torch lacks it */
+	int32_t (*dtype)(); /* torch's number */
 };
+
+/* float8_e8m0fnu, for whose number torch 2.10 has no function. */
+int32_t float8_e8m0()
+{
+	return torch_dtype_float8_e8m0fnu == nullptr ? 44 : torch_dtype_float8_e8m0fnu();
+}
 
 const Element elements[] = {
 	{}, {"float16", aoti_torch_dtype_float16}, {"bfloat16", aoti_torch_dtype_bfloat16}, {"float32", aoti_torch_dtype_float32}, {"float64", aoti_torch_dtype_float64},
 	{"int8", aoti_torch_dtype_int8}, {"int16", aoti_torch_dtype_int16}, {"int32", aoti_torch_dtype_int32}, {"int64", aoti_torch_dtype_int64},
 	{"uint8", aoti_torch_dtype_uint8}, {"uint16", aoti_torch_dtype_uint16}, {"uint32", aoti_torch_dtype_uint32}, {"uint64", aoti_torch_dtype_uint64},
 	{"bool", aoti_torch_dtype_bool}, {"float8_e4m3fn", aoti_torch_dtype_float8_e4m3fn}, {"float8_e5m2", aoti_torch_dtype_float8_e5m2},
-	{"float8_e8m0fnu", torch_dtype_float8_e8m0fnu},
+	{"float8_e8m0fnu", float8_e8m0},
 };
 static_assert(TC_FLOAT16 == 1 && TC_FLOAT64 == 4 && TC_UINT64 == 12 && TC_BOOL == 13 && TC_FLOAT8_E8M0 == 16, "elements is indexed by tc_dtype");
 
@@ -99,8 +105,6 @@ bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, 
 	if (int status = library.table_get_info(cache, index, info))
 		return failed_call(status);
 	const Element &element = elements[info->dtype];
-	if (element.dtype == nullptr)
-		return fail(TC_ERROR_ARGUMENT, "tensorcache: table %s (%s) must have elements of a type that this torch has", info->name, element.name);
 	if (row == nullptr)
 		row = info->shape + 1, axes = info->axes - 1;
 	if (axes > maxAxes)
@@ -237,21 +241,32 @@ bool as_numbers(AtenTensorHandle ids, Numbers *to)
 	return torch_get_const_data_ptr(ids, &to->data) == 0;
 }
 
+bool Table::reading(Place *place, int *to) const
+{
+	*to = -1;
+	if (place->type == aoti_torch_device_type_cuda())
+		return (*to = slot(place->index)) >= 0;
+	if (place->type != aoti_torch_device_type_cpu())
+		return false;
+	if (devices == 0)
+		return true;
+	int32_t current = -1;
+	aoti_torch_get_current_device_index(&current);
+	*to = slot(current);
+	for (int i = 0; i < devices && *to < 0; i++)
+		*to = gpus[i] >= 0 ? i : -1;
+	if (*to >= 0)
+		*place = Place{aoti_torch_device_type_cuda(), gpus[*to]};
+	return true;
+}
+
 bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked)
 {
 	Place place = ids.place;
-	int slot = -1;
-	bool on_host = place.type == aoti_torch_device_type_cpu();
-	if (!on_host && (slot = table.slot(place.index)) < 0) {
-		failure.status = 0;
+	int slot;
+	failure.status = 0;
+	if (!table.reading(&place, &slot))
 		return false;
-	}
-	if (on_host && table.devices > 0) {
-		int32_t current = -1;
-		aoti_torch_get_current_device_index(&current);
-		slot = table.slot(current) < 0 ? 0 : table.slot(current);
-		place = Place{aoti_torch_device_type_cuda(), table.gpus[slot]};
-	}
 	int64_t sizes[2 * maxAxes + 2];
 	if (ids.axes > maxAxes)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: ids (%lld axes) must have at most %d", (long long)ids.axes, maxAxes);
@@ -268,7 +283,7 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 	int status;
 	if (slot < 0)
 		status = library.gather_host(table.cache, -1, table.index, ids.data, ids.type, ids.n, rows, 0);
-	else if (on_host)
+	else if (ids.place.type == aoti_torch_device_type_cpu())
 		status = library.gather_host_ids(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
 	else if ((status = library.check(table.cache, 0)) == 0) /* row numbers out of range of earlier reads that have finished */
 		status = library.gather(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);

@@ -26,6 +26,11 @@ struct Library {
 };
 extern Library library;
 
+/* Where a tensor lies, as torch numbers devices. */
+struct Place {
+	int32_t type, index;
+};
+
 /* A table that programs name. */
 struct Table {
 	char key[maxKey]; /* name:float32[64], and of rows of parts :parts behind that */
@@ -37,8 +42,8 @@ struct Table {
 	int64_t columns;    /* elements of a row */
 	int32_t sumType;    /* tc_dtype of sums, 0 if rows cannot be added up */
 	int64_t sumColumns; /* of sums that have another shape than rows: of float8 values with scales as parts. Else 0 */
-	int32_t devices;    /* of the cache that torch sees: 0 on the host */
-	int32_t gpus[maxDevices];
+	int32_t devices;    /* of the cache: 0 if torch reads on the host */
+	int32_t gpus[maxDevices]; /* as torch numbers them, -1 for one that the process does not see */
 
 	/* Index of the cache's device for a GPU of torch, or -1. */
 	int slot(int32_t gpu) const
@@ -48,6 +53,10 @@ struct Table {
 				return i;
 		return -1;
 	}
+
+	/* Where rows are read for ids at a place, and the index of the cache's device, -1 for the host: for ids on the host on torch's current GPU if the cache is on it, else on
+	 * its first that torch sees. It says whether the table can be read there. */
+	bool reading(Place *place, int *slot) const;
 };
 
 /* The failure of this thread's last call: a tc_status, and a text that begins with "tensorcache: ". */
@@ -84,11 +93,6 @@ public:
 	AtenTensorHandle handle = nullptr;
 };
 
-/* Where a tensor lies, as torch numbers devices. */
-struct Place {
-	int32_t type, index;
-};
-
 /* Makes a tensor whose elements lie back to back, without values. */
 bool empty(const int64_t *sizes, int64_t axes, int32_t dtype, Place place, Tensor *to);
 
@@ -108,7 +112,7 @@ bool as_numbers(AtenTensorHandle ids, Numbers *to);
 typedef void *(*Unlocked)();
 typedef void (*Locked)(void *);
 
-/* Reads rows into a new tensor where the ids are, or, of ids on the host and a cache on GPUs, on the current GPU if the cache is on it, else on its first. */
+/* Reads rows into a new tensor, where Table::reading says. */
 bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked);
 
 /* One table's part of a call: the arguments of Table.embedding_bag in Python. */

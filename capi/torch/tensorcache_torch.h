@@ -26,7 +26,7 @@ extern "C" {
 
 /* Has programs read table number table of the cache where they name it name. A table of the same name and rows is replaced: calls that have begun finish with
  * the one before. The cache stays the caller's, who unregisters the table before tc_close; reads of a closed cache are errors. Safe for use by any number of
- * threads. TC_ERROR_ARGUMENT: name is NULL or longer than 1,023 bytes with what is added, or torch lacks the type of the elements. Other statuses are those of
+ * threads. TC_ERROR_ARGUMENT: name is NULL or longer than 1,023 bytes with what is added, or libtensorcache.so is not loaded. Other statuses are those of
  * tc_table_get_info. */
 TC_API tc_status tensorcache_torch_register(const char *name, tc_cache *cache, int32_t table);
 

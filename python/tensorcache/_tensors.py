@@ -172,7 +172,7 @@ class TensorReads:
             self.key = _free_key(table)
             _by_key[self.key] = self
         if extension is not None:
-            register(self, list(self._slots))
+            register(self, gpus if self._slots else [])
             weakref.finalize(self, unregister, self.key, self._handle, self._index).atexit = False
             watchers = (_is_tracing, _function_modes, _dispatch_modes, _transform)
             self._read = functions(self.key, watchers)[0]
@@ -475,8 +475,8 @@ def _run_update(ids: torch.Tensor, rows: torch.Tensor, table: str) -> None:
     check(library().tc_update(reads._handle, reads._index, *in_memory(reads._integers(ids.cpu())), values.ctypes.data, 0))
 
 
-def _fake_update(ids: torch.Tensor, rows: torch.Tensor, table: str) -> NoReturn:
-    raise UnsupportedError(f"tensorcache: update (of table {table}) cannot be part of a program that torch traces: call it outside")
+def _no_update(*given: Any) -> NoReturn:
+    raise UnsupportedError(f"tensorcache: update (of table {given[-1]}) cannot be part of a program that torch traces or transforms: call it outside")
 
 
 def define(signature: str, run: Any, fake: Any, mapped: Any = None, gradient: bool = True) -> None:
@@ -501,6 +501,6 @@ def _no_gradient(context: Any, gradient: Any) -> NoReturn:
 _definitions = torch.library.Library("tensorcache", "FRAGMENT")
 define("gather(Tensor ids, str table) -> Tensor", _run, _fake, _mapped, gradient=False)
 define("gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", _run_as, _fake, _mapped_as, gradient=False)
-define("update(Tensor ids, Tensor rows, str table) -> ()", _run_update, _fake_update, gradient=False)
+define("update(Tensor ids, Tensor rows, str table) -> ()", _run_update, _no_update, _no_update, gradient=False)
 
 from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for
