@@ -61,7 +61,7 @@ $(CAPI_CC): capi/capi.mk
 # that the loader looks its symbols up in what the program has loaded.
 CAPI_TORCH   = $(CAPI_OUT)/capi-torch
 TORCH_PARTS := operators tables reader
-TORCH_FLAGS := -x c++ -std=c++17 -O2 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -Wall -Wextra -Werror -Wno-logical-op-parentheses -Icapi
+TORCH_FLAGS := -x c++ -std=c++17 -O2 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -Wall -Wextra -Werror -Wno-parentheses -Icapi
 
 .PHONY: capi-torch
 capi-torch: $(CAPI_OUT)/libtensorcache_torch.so

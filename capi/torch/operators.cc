@@ -499,12 +499,13 @@ const Operator operators[] = {
 	{"update", "update(Tensor ids, Tensor rows, str table) -> ()", boxed<run_update>},
 };
 
-/* Registers the operators when the library is loaded. torch keeps what it returns as long as the process. */
+/* Registers the operators when the library is loaded, unless another copy of it has. torch keeps what it returns as long as the process. */
 __attribute__((constructor)) void define()
 {
 	const uint64_t built_for = 2ULL << 56 | 10ULL << 48; /* torch 2.10 */
 	TorchLibraryHandle library, implementation;
-	aoti_torch_library_init_def("tensorcache", __FILE_NAME__, __LINE__, &library);
+	if (aoti_torch_library_init_def("tensorcache", __FILE_NAME__, __LINE__, &library))
+		return;
 	for (const Operator &of : operators)
 		aoti_torch_library_def(library, of.schema);
 	const char *const keys[] = {"CPU", "CUDA"};

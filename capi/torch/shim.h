@@ -1,9 +1,9 @@
 /*
  * What the extension for torch calls of others: torch's stable C interface, the C++ runtime's throwing functions, and Python's limited interface.
  *
- * They are declared here, and not taken from torch's and Python's headers, so that building needs neither: the wheel is the same for programs with and without torch.
- * torch keeps these functions for two years of releases from 2.10 on (torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h);
- * python/tests/test_torch.py compares the declarations with the headers of the installed torch.
+ * They are declared here, and not taken from torch's and Python's headers, so that building needs neither: every wheel has the extension. What is compiled against these functions runs
+ * with torch 2.10 and later. python/tests/test_torch.py compares the declarations with the headers of the installed torch (torch/csrc/stable/c/shim.h). torch's macros, such as STABLE_TORCH_LIBRARY,
+ * are C++ over the same functions. They are not used: they throw exceptions of the C++ runtime that compiles them, which torch catches only if it is its own.
  */
 #ifndef TENSORCACHE_TORCH_SHIM_H
 #define TENSORCACHE_TORCH_SHIM_H

@@ -61,8 +61,8 @@ def functions(key: str, watchers: tuple[Any, ...]) -> tuple[Any, Any]:
     """Returns functions of a registered table: one that reads rows, and one that adds them up in bags. They return None for what they leave to Python: tensors that are not plain ones or
     that are on another device, arguments that are wrong, or if one of ``watchers`` returns something true."""
     assert extension is not None
-    # The two functions of torch are for versions before 2.14, which have no stable ones.
-    aoti = torch._C._aoti
-    arguments = (torch.Tensor, fail, None, aoti.unsafe_alloc_void_ptr_from_tensor, aoti.alloc_tensors_by_stealing_from_void_ptrs, *watchers)
+    # Of torch before 2.14, which has stable functions for it.
+    handles = (getattr(getattr(torch._C, "_aoti", None), name, None) for name in ("unsafe_alloc_void_ptr_from_tensor", "alloc_tensors_by_stealing_from_void_ptrs"))
+    arguments = (torch.Tensor, fail, None, *handles, *watchers)
     read, add_up = (extension.tensorcache_torch_reader(key.encode(), sums, arguments, len(arguments)) for sums in (False, True))
     return read, add_up
