@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
 from tensorcache import nn  # noqa: E402
+from tensorcache._extension import extension  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 F = torch.nn.functional
@@ -284,6 +286,56 @@ def test_default_device_for_ngrams() -> None:
             ids = numbers(tokens)
             values = [grams.values(ids), grams.values(ids.numpy())]
         assert all(same(of, grams.values(ids)) for of in values) and ids.device.type == "cpu"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None or not hasattr(torch._inductor, "aoti_compile_and_package"), reason="AOTInductor needs g++, and torch 2.6")
+def test_compiled_ahead_of_time(table: Any, tmp_path: Path) -> None:
+    """A package of AOTInductor with every operator that reads: bags of several tables, padding, factors, another type, and numbers of rows that are not those it was compiled with."""
+    if extension is None:
+        pytest.skip("operators in Python run in eager and compiled programs only")
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, i: Any, o: Any) -> Any:
+            both = bags({"a": (i, o), "b": (i, o, i / 7)})
+            return (
+                a[i] * 2, b.gather(i, dtype=torch.bfloat16), F.embedding_bag(i, a, o, mode="max", padding_idx=4), both["a"] + both["b"],
+                torch.ops.tensorcache.keyed_bags(i, o, keys, [0, 0], 2, ["mean", "sum"], None, torch.float16),
+            )  # fmt: skip
+
+    with tensorcache.open({"a": table, "b": table.half()}, "25%", device="host") as cache, torch.no_grad():
+        a, b = cache["a"], cache["b"]
+        bags, keys = nn.CachedEmbeddingBagCollection({"a": a, "b": b}), [x._reads().key for x in (a, b)]
+        model, offsets = Model(), torch.tensor([0, 2, 4])
+        program = torch.export.export(model, (torch.tensor([1, 2, 7, 3]), offsets), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=64)}, None))
+        package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+        compiled = torch._inductor.aoti_load_package(package)
+        numbers = torch.tensor([3, 4, 5, 6, 4999])
+        for given, upto in ((numbers, torch.tensor([0, 1, 5])), (numbers[:2], torch.tensor([0, 0, 2]))):
+            for got, want in zip(compiled(given, upto), model(given, upto)):
+                assert got.dtype == want.dtype and torch.equal(got, want)
+        a.update(torch.tensor([3]), torch.zeros(1, 32))
+        assert not compiled(numbers, offsets)[0][0].any()  # a package reads when it runs
+        with pytest.raises(RuntimeError):
+            compiled(numbers + 1, offsets)
+
+
+def test_operators_in_scripts_and_modes(table: Any) -> None:
+    with tensorcache.open({"users": table}, "25%", device="host") as cache:
+        x, numbers = cache["users"], torch.tensor([3, 4, 5, 6])
+
+        def read(i: torch.Tensor) -> torch.Tensor:
+            return torch.ops.tensorcache.gather(i, "users:float32[32]") + 1
+
+        script = torch.jit.script(read)
+        assert same(script(numbers), table[3:7] + 1)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                rows, sums = x[numbers], x.embedding_bag(numbers, torch.tensor([0]), "sum")
+                assert rows.is_inference() == torch.is_inference_mode_enabled() == sums.is_inference()
+                assert same(rows, table[3:7]) and same(script(numbers), table[3:7] + 1)
+        compiled = torch.compile(read, fullgraph=True, dynamic=True, backend="aot_eager")
+        for n in (1, 2, 5):
+            assert same(compiled(torch.arange(n)), table[:n] + 1)
 
 
 @pytest.fixture
