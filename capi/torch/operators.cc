@@ -166,11 +166,12 @@ int32_t element_bytes(int32_t type)
 	return type == TC_FLOAT32 ? 4 : 2;
 }
 
+/* The type of a result by its name, which torch and this library have in common. It is a text, as AOTInductor of torch 2.10 mistakes torch's numbers of types. */
 bool output_type(StableIValue dtype, int32_t *to)
 {
-	int32_t code = static_cast<int32_t>(dtype);
-	*to = code == aoti_torch_dtype_float32() ? TC_FLOAT32 : code == aoti_torch_dtype_float16() ? TC_FLOAT16 : code == aoti_torch_dtype_bfloat16() ? TC_BFLOAT16 : 0;
-	return *to != 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: dtype (torch's number %d) must be float32, float16 or bfloat16", code);
+	Text name(dtype);
+	*to = strcmp(name.text, "float32") == 0 ? TC_FLOAT32 : strcmp(name.text, "float16") == 0 ? TC_FLOAT16 : strcmp(name.text, "bfloat16") == 0 ? TC_BFLOAT16 : 0;
+	return *to != 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: dtype (%s) must be float32, float16 or bfloat16", name.text);
 }
 
 bool optional_output(StableIValue dtype, int32_t *to)
@@ -483,18 +484,18 @@ struct Operator {
 
 const Operator operators[] = {
 	{"gather", "gather(Tensor ids, str table) -> Tensor", boxed<run_gather>},
-	{"gather_as", "gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", boxed<run_gather_as>},
+	{"gather_as", "gather_as(Tensor ids, str table, str dtype) -> Tensor", boxed<run_gather_as>},
 	{"embedding_bag",
 		"embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
-		"int? padding_idx=None, ScalarType? dtype=None) -> Tensor",
+		"int? padding_idx=None, str? dtype=None) -> Tensor",
 		boxed<run_embedding_bag>},
 	{"embedding_bags",
 		"embedding_bags(Tensor[] ids, Tensor?[] offsets, str[] tables, str[] modes, Tensor?[] per_sample_weights, bool include_last_offset=False, "
-		"ScalarType? dtype=None) -> Tensor[]",
+		"str? dtype=None) -> Tensor[]",
 		boxed<run_embedding_bags>},
 	{"keyed_bags",
 		"keyed_bags(Tensor values, Tensor offsets, str[] tables, int[] first_bags, SymInt bags, str[] modes, Tensor? per_sample_weights=None, "
-		"ScalarType? dtype=None) -> Tensor",
+		"str? dtype=None) -> Tensor",
 		boxed<run_keyed_bags>},
 	{"update", "update(Tensor ids, Tensor rows, str table) -> ()", boxed<run_update>},
 };

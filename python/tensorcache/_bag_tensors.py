@@ -167,7 +167,7 @@ def embedding_bag(
             return found
     if not seen(ids, offsets, weights, out):
         return embedding_bags([BagRequest(reads, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
-    kind = None if dtype is None else element(dtype).torch()
+    kind = None if dtype is None else element(dtype).name
     ids = host_tensor(ids, reads._rows())
     offsets = None if offsets is None else host_tensor(offsets, ids.numel() + 1, "offsets")
     weights = None if weights is None else factors(weights)
@@ -232,16 +232,16 @@ def _fake(request: BagRequest) -> torch.Tensor:
 
 define(
     "embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
-    "int? padding_idx=None, ScalarType? dtype=None) -> Tensor",
+    "int? padding_idx=None, str? dtype=None) -> Tensor",
     lambda *given: embedding_bags(_one(*given))[0], lambda *given: _fake(*_one(*given)),
 )  # fmt: skip
 define(
     "embedding_bags(Tensor[] ids, Tensor?[] offsets, str[] tables, str[] modes, Tensor?[] per_sample_weights, bool include_last_offset=False, "
-    "ScalarType? dtype=None) -> Tensor[]",
+    "str? dtype=None) -> Tensor[]",
     lambda *given: embedding_bags(_several(*given)), lambda *given: [_fake(request) for request in _several(*given)],
 )  # fmt: skip
 define(
     "keyed_bags(Tensor values, Tensor offsets, str[] tables, int[] first_bags, SymInt bags, str[] modes, Tensor? per_sample_weights=None, "
-    "ScalarType? dtype=None) -> Tensor",
+    "str? dtype=None) -> Tensor",
     _run_keyed, lambda *given: torch.cat([_fake(request) for request in _keyed(*given)], 1),
 )  # fmt: skip

@@ -225,7 +225,7 @@ class TensorReads:
         if not seen(ids, out):
             return self.at_once(ids, out, dtype)
         numbers, of = host_tensor(ids, self._rows()), torch.ops.tensorcache
-        result: torch.Tensor = of.gather(numbers, self.key) if dtype is None else of.gather_as(numbers, self.key, element(dtype).torch())
+        result: torch.Tensor = of.gather(numbers, self.key) if dtype is None else of.gather_as(numbers, self.key, element(dtype).name)
         return result if out is None else written(out, result)
 
     @unasked
@@ -426,11 +426,11 @@ def _run(ids: torch.Tensor, table: str) -> torch.Tensor:
     return _of_key(table).eager(ids)
 
 
-def _run_as(ids: torch.Tensor, table: str, dtype: torch.dtype) -> torch.Tensor:
+def _run_as(ids: torch.Tensor, table: str, dtype: str) -> torch.Tensor:
     return _of_key(table).at_once(ids, None, dtype)
 
 
-def _fake(ids: torch.Tensor, table: str, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+def _fake(ids: torch.Tensor, table: str, dtype: Optional[str] = None) -> torch.Tensor:
     reads = _of_key(table)
     if ids.dtype not in _INTEGERS:
         raise TypeError(f"tensorcache: ids ({ids.dtype}) must be integers")
@@ -463,7 +463,7 @@ def _mapped(information: Any, in_dims: Any, ids: torch.Tensor, table: str) -> An
     return torch.ops.tensorcache.gather(ids.movedim(in_dims[0], 0), table), 0
 
 
-def _mapped_as(information: Any, in_dims: Any, ids: torch.Tensor, table: str, dtype: torch.dtype) -> Any:
+def _mapped_as(information: Any, in_dims: Any, ids: torch.Tensor, table: str, dtype: str) -> Any:
     return torch.ops.tensorcache.gather_as(ids.movedim(in_dims[0], 0), table, dtype), 0
 
 
@@ -500,7 +500,7 @@ def _no_gradient(context: Any, gradient: Any) -> NoReturn:
 
 _definitions = torch.library.Library("tensorcache", "FRAGMENT")
 define("gather(Tensor ids, str table) -> Tensor", _run, _fake, _mapped, gradient=False)
-define("gather_as(Tensor ids, str table, ScalarType dtype) -> Tensor", _run_as, _fake, _mapped_as, gradient=False)
+define("gather_as(Tensor ids, str table, str dtype) -> Tensor", _run_as, _fake, _mapped_as, gradient=False)
 define("update(Tensor ids, Tensor rows, str table) -> ()", _run_update, _no_update, _no_update, gradient=False)
 
 from . import _bag_tensors  # noqa: E402, F401  its operators, which this module's definitions are for

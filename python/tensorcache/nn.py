@@ -183,9 +183,9 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         self.dtype = _dtype_of(fn) or self.dtype
         return super()._apply(fn, *args, **kwargs)
 
-    def _read_dtype(self) -> Any:
-        """The type that the library gives the output."""
-        return self.dtype if self.dtype is None or self.dtype in _ROUNDED else torch.float32
+    def _read_dtype(self) -> Optional[str]:
+        """The name of the type that the library gives the output."""
+        return None if self.dtype is None else _ROUNDED.get(self.dtype, "float32")
 
     def _converted(self, found: torch.Tensor) -> torch.Tensor:
         return found if self.dtype is None or self.dtype in _ROUNDED else found.to(self.dtype)
@@ -252,7 +252,7 @@ def _dtype_of(function: Any) -> Any:
     return given.pop() if len(given) == 1 else None
 
 
-_ROUNDED = (torch.float32, torch.float16, torch.bfloat16)  # what Table.gather rounds to
+_ROUNDED = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}  # what Table.gather rounds to
 _PART = 4 << 20  # bytes of a table that is loaded at a time
 
 

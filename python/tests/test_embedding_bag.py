@@ -182,7 +182,7 @@ def test_gather_of_another_type(device: str, rows: Array, ids: Array, as_: str) 
         assert x.gather(ids[:600].reshape(20, 30), out=into, dtype=as_) is into and into.tobytes() == array.tobytes()
         compiled = torch.compile(lambda i: x.gather(i, dtype=dtype) * 2, fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(numbers).cpu(), want * 2)
-        torch.library.opcheck(torch.ops.tensorcache.gather_as, (numbers, x._reads().key, dtype), test_utils=["test_schema", "test_faketensor"])
+        torch.library.opcheck(torch.ops.tensorcache.gather_as, (numbers, x._reads().key, as_), test_utils=["test_schema", "test_faketensor"])
         with pytest.raises(TypeError, match="dtype .int8."):
             x.gather(numbers, dtype=torch.int8)
         with pytest.raises(TypeError, match="out .* must have dtype"):
@@ -354,10 +354,10 @@ def test_collection_compiled() -> None:
     ids, offsets = [x[0] for x in f.parts.values()], [x[1] for x in f.parts.values()]
     modes = ["sum", "mean", "sum"]
     for operator, arguments in (
-        (torch.ops.tensorcache.embedding_bags, (ids, offsets, keys, modes, [None] * 3, True, torch.bfloat16)),
+        (torch.ops.tensorcache.embedding_bags, (ids, offsets, keys, modes, [None] * 3, True, "bfloat16")),
         (torch.ops.tensorcache.embedding_bags, ([i[:4].view(2, 2) for i in ids], [None] * 3, keys, ["max"] * 3, [None] * 3, True)),
         (torch.ops.tensorcache.keyed_bags, (f.values, f.keyed.offsets(), keys, [0, 3, 6], 3, modes)),
-        (torch.ops.tensorcache.keyed_bags, (f.values, f.keyed.offsets(), keys, [0, 3, 6], 3, ["sum"] * 3, torch.rand(19), torch.float16)),
+        (torch.ops.tensorcache.keyed_bags, (f.values, f.keyed.offsets(), keys, [0, 3, 6], 3, ["sum"] * 3, torch.rand(19), "float16")),
     ):
         torch.library.opcheck(operator, arguments, test_utils=["test_schema", "test_faketensor"])
     with pytest.raises(tensorcache.GradientError):

@@ -190,10 +190,10 @@ def test_operators_are_as_torch_wants_them(rows: Array, operator: str) -> None:
         ids, offsets, factors = torch.arange(12), torch.tensor([0, 4, 4, 12]), torch.rand(12)
         given: dict[str, list[tuple[Any, ...]]] = {
             "gather": [(ids, a), (ids.view(3, 4).t(), a), (ids.to(torch.uint8), b), (ids[:0], a), (ids[3], a)],
-            "gather_as": [(ids, a, torch.bfloat16), (ids.view(3, 4), b, torch.float16)],
-            "embedding_bag": [(ids, offsets, a), (ids, offsets.int(), b, "sum", factors, True, 3, torch.float16), (ids.view(3, 4), None, a, "max", None, False, -1)],
+            "gather_as": [(ids, a, "bfloat16"), (ids.view(3, 4), b, "float16")],
+            "embedding_bag": [(ids, offsets, a), (ids, offsets.int(), b, "sum", factors, True, 3, "float16"), (ids.view(3, 4), None, a, "max", None, False, -1)],
             "embedding_bags": [([ids, ids], [offsets, offsets], [a, b], ["sum", "max"], [factors, None], True), ([ids.view(2, 6)], [None], [b], ["mean"], [None])],
-            "keyed_bags": [(ids, torch.arange(0, 13, 3), [a, b], [0, 2], 2, ["sum", "sum"], factors), (ids, torch.arange(0, 13, 3), [b], [1], 3, ["mean"], None, torch.bfloat16)],
+            "keyed_bags": [(ids, torch.arange(0, 13, 3), [a, b], [0, 2], 2, ["sum", "sum"], factors), (ids, torch.arange(0, 13, 3), [b], [1], 3, ["mean"], None, "bfloat16")],
         }
         for arguments in given[operator]:
             torch.library.opcheck(getattr(torch.ops.tensorcache, operator).default, arguments)
@@ -221,7 +221,7 @@ def test_operators_raise_what_torch_knows(rows: Array) -> None:
     with tensorcache.open(table, "25%", device="host") as x:
         beyond, offsets, key = torch.tensor([1, 5000]), torch.tensor([0]), x._reads().key
         of = torch.ops.tensorcache
-        for call in (lambda: of.gather(beyond, key), lambda: of.gather_as(beyond, key, torch.float16), lambda: of.embedding_bag(beyond, offsets, key)):
+        for call in (lambda: of.gather(beyond, key), lambda: of.gather_as(beyond, key, "float16"), lambda: of.embedding_bag(beyond, offsets, key)):
             with pytest.raises(IndexError, match="row number .5000."):
                 call()
         for call in (lambda: x[beyond], lambda: x.gather(beyond, dtype=torch.float16), lambda: x.embedding_bag(beyond, offsets)):

@@ -299,7 +299,7 @@ def test_compiled_ahead_of_time(table: Any, tmp_path: Path) -> None:
             both = bags({"a": (i, o), "b": (i, o, i / 7)})
             return (
                 a[i] * 2, b.gather(i, dtype=torch.bfloat16), F.embedding_bag(i, a, o, mode="max", padding_idx=4), both["a"] + both["b"],
-                torch.ops.tensorcache.keyed_bags(i, o, keys, [0, 0], 2, ["mean", "sum"], None, torch.float16),
+                torch.ops.tensorcache.keyed_bags(i, o, keys, [0, 0], 2, ["mean", "sum"], None, "float16"),
             )  # fmt: skip
 
     with tensorcache.open({"a": table, "b": table.half()}, "25%", device="host") as cache, torch.no_grad():
