@@ -3,6 +3,7 @@
 #   make wheel                dist/tensorcache-*-py3-none-manylinux_*.whl, for this machine
 #   make wheel GOARCH=arm64   the same for ARM64, cross-compiled
 #   make test-python          its tests, in a virtual environment at build/venv: with torch if that is installed there
+#   make test-torch-oldest    those of torch, with the oldest release that the extension in C++ serves: a download of gigabytes, once
 
 PYTHON       ?= python3
 VENV         := build/venv
@@ -42,3 +43,17 @@ test-python: wheel service $(if $(wildcard /dev/nvidia0),,emulator) ## tests of 
 
 venv-torch: $(VENV)/.requirements # torch and torch-geometric for the tests: a download of gigabytes, once
 	$(PIP) install -r python/requirements-torch.txt
+
+TORCH_OLDEST := 2.10.0
+OLDEST_VENV  := build/venv-torch-$(TORCH_OLDEST)
+OLDEST_PYTHON = $(abspath $(OLDEST_VENV))/bin/python
+
+$(OLDEST_VENV)/.made: python/requirements.txt
+	$(PYTHON) -m venv $(OLDEST_VENV)
+	$(OLDEST_PYTHON) -m pip --disable-pip-version-check -q install torch==$(TORCH_OLDEST) $(shell grep -E '^(numpy|pytest)=' python/requirements.txt)
+	@touch $@
+
+.PHONY: test-torch-oldest
+test-torch-oldest: wheel $(OLDEST_VENV)/.made # the tests with torch, on the host
+	$(OLDEST_PYTHON) -m pip --disable-pip-version-check -q install --force-reinstall --no-deps dist/tensorcache-*$(WHEEL_ARCH).whl
+	cd python/tests && $(OLDEST_PYTHON) -m pytest -rs -k 'not cuda' test_torch.py test_tracers.py test_embedding_bag.py test_nn.py test_examples.py
