@@ -33,7 +33,7 @@ type Terms struct {
 	// Drawn are rows that stand for all of the table, with how often they are looked up. None: a power law is taken. Read returns their
 	// bytes, back to back. It must be set if there are any.
 	Drawn []Drawn
-	Read  func(rows []int64) []byte
+	Read  func(rows []int64) ([]byte, error)
 	// Resident, if not 0, says that all rows are to be in slots within Budget, of one length or of one for each range of rows, and at most this share of them
 	// longer: slab/buddy.
 	// Hits are then rows that are not longer, and misses read what others have beyond their slots.
@@ -167,7 +167,9 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 		for i, d := range terms.Drawn {
 			numbers[i] = d.Row
 		}
-		drawn = terms.Read(numbers)
+		if drawn, err = terms.Read(numbers); err != nil {
+			return nil, Choice{}, err
+		}
 	}
 	errs := make([]error, len(all))
 	var judging sync.WaitGroup
