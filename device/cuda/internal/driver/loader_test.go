@@ -53,7 +53,7 @@ func init() {
 					wrong.Add(1)
 				}
 				e := must(c.NewEvent(false))
-				s := must(c.NewStream())
+				s := must(c.NewStream(0))
 				for range 100 {
 					check(e.Record(s))
 				}
