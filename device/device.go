@@ -111,20 +111,6 @@ type RowCopier interface {
 	CopyRows(dst Buffer, stride int64, src Buffer, rowBytes int64) error
 }
 
-// Urgent is a Device that can keep a stream apart from all others.
-type Urgent interface {
-	// NewUrgentStream returns a new stream whose work waits for none of other streams, unless it is told to.
-	NewUrgentStream() (Stream, error)
-}
-
-// NewUrgentStream returns such a stream of a device that has them, and otherwise any new stream.
-func NewUrgentStream(d Device) (Stream, error) {
-	if u, ok := d.(Urgent); ok {
-		return u.NewUrgentStream()
-	}
-	return d.NewStream()
-}
-
 // Sequencer is a Device that can enqueue several pieces of work by one call of its driver.
 type Sequencer interface {
 	// NewSequence returns an empty sequence.

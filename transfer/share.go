@@ -201,8 +201,7 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 		}
 	}
 	s.host = t.HostView()
-	// Copies that wait behind a later batch, which waits for this one, would end by the time-out only: so it was with 24 batches of rows of 64 bytes enqueued.
-	if s.copies, err = device.NewUrgentStream(d); err != nil {
+	if s.copies, err = d.NewStream(); err != nil {
 		return nil, err
 	}
 	if _, ok := s.copies.(device.ValueWriter); !ok {

@@ -178,7 +178,7 @@ func open(ordinal int) (*Device, error) {
 	if d.ctx, err = dev.Retain(); err != nil {
 		return nil, err
 	}
-	if d.side, err = d.ctx.NewStream(0); err != nil {
+	if d.side, err = d.ctx.NewStream(); err != nil {
 		return nil, errors.Join(err, d.ctx.Release())
 	}
 	return d, nil
@@ -311,17 +311,8 @@ func (d *Device) Free(b device.Buffer) {
 }
 
 // NewStream implements device.Device.
-func (d *Device) NewStream() (device.Stream, error) { return d.newStream(0) }
-
-// NewUrgentStream implements device.Urgent. The driver divides streams of one priority among a few hardware queues, 8 by default, in which work of one stream can
-// wait behind that of another. Streams of another priority have queues of their own.
-func (d *Device) NewUrgentStream() (device.Stream, error) { return d.newStream(urgent) }
-
-// urgent is beyond the highest priority of any driver, which takes its highest then.
-const urgent = -100
-
-func (d *Device) newStream(priority int) (device.Stream, error) {
-	s, err := d.ctx.NewStream(priority)
+func (d *Device) NewStream() (device.Stream, error) {
+	s, err := d.ctx.NewStream()
 	if err != nil {
 		return nil, d.note(err)
 	}

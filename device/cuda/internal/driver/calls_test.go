@@ -38,7 +38,7 @@ func init() {
 		check(err)
 		fmt.Println(total)
 
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		p := must(c.Alloc(4096))
 		h := must(c.AllocHost(4096))
 		copy(h.Bytes(), "sent to the device and back")
@@ -88,7 +88,7 @@ func init() {
 	}
 	children["old"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		check(s.WriteValue32(0x400000000004, 7))
 		_, err := s.IsCapturing()
 		fmt.Println(err)
@@ -96,7 +96,7 @@ func init() {
 	children["failures"] = func() {
 		d := must(OpenDevice(0))
 		c := must(d.Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		_, err := c.Alloc(1 << 30)
 		fmt.Println(err, errors.Is(err, OutOfMemory), IsSticky(err))
 		_, err = c.AllocHost(1 << 20)
@@ -110,7 +110,7 @@ func init() {
 	}
 	children["allocations"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		e := must(c.NewEvent(false))
 		h := must(c.AllocHost(4096))
 		k := must(must(c.LoadModule([]byte("x"))).Function("k"))

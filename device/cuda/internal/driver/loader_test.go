@@ -53,7 +53,7 @@ func init() {
 					wrong.Add(1)
 				}
 				e := must(c.NewEvent(false))
-				s := must(c.NewStream(0))
+				s := must(c.NewStream())
 				for range 100 {
 					check(e.Record(s))
 				}

@@ -13,7 +13,7 @@ func init() {
 	children["managed"] = func() {
 		d := must(OpenDevice(1))
 		c := must(d.Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		m, err := c.AllocManaged(4096)
 		if err != nil {
 			fmt.Println(err)

@@ -20,7 +20,7 @@ const oneBytes = unsafe.Sizeof(one{})
 func init() {
 	children["sequence"] = func() {
 		c := must(must(OpenDevice(1)).Retain())
-		s, other := must(c.NewStream(0)), must(c.WrapStream(0x10001))
+		s, other := must(c.NewStream()), must(c.WrapStream(0x10001))
 		e := must(c.NewEvent(false))
 		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
@@ -41,7 +41,7 @@ func init() {
 	}
 	children["sequence failures"] = func() {
 		c := must(must(OpenDevice(1)).Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		e := must(c.NewEvent(false))
 		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
@@ -59,7 +59,7 @@ func init() {
 	}
 	children["sequence allocations"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		e := must(c.NewEvent(false))
 		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
@@ -75,7 +75,7 @@ func init() {
 	}
 	children["sequence benchmark"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
+		s := must(c.NewStream())
 		e := must(c.NewEvent(false))
 		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()

@@ -22,12 +22,11 @@ type Stream struct {
 	owned  bool
 }
 
-// NewStream creates a stream that does not wait for the legacy default stream. A lower number is a higher priority; the default is 0, and the driver takes the
-// nearest that it has.
-func (c *Context) NewStream(priority int) (*Stream, error) {
+// NewStream creates a stream that does not wait for the legacy default stream.
+func (c *Context) NewStream() (*Stream, error) {
 	s := &Stream{ctx: c, owned: true}
 	err := c.do("cuStreamCreateWithPriority", "", func() (err error) {
-		s.cu, err = cu.MakeStreamWithPriority(priority, cu.NonBlocking)
+		s.cu, err = cu.MakeStreamWithPriority(0, cu.NonBlocking)
 		return err
 	})
 	if err != nil {
