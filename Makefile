@@ -33,25 +33,28 @@ build: $(CUDA_STUB) service ## the commands, at build/cachebench and build/tenso
 service: $(CUDA_STUB) ## the service, at build/tensorcached
 	$(CUDA_ENV) $(GO) build $(COMMAND_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/tensorcached ./cmd/tensorcached
 
-# Everything is vetted and tested in one build, so that it is compiled once: the CUDA build where there is a C compiler. Its GPU tests skip where there is no GPU.
+# Everything is tested in one build, so that it is compiled once: the CUDA build where there is a C compiler. Its GPU tests skip where there is no GPU. With
+# -short tests take one case of each kind; test-long has all of them. Position-independent code is what the C library consists of, too, which ./capi tests.
 TEST_TAGS = -tags $(if $(CUDA_STUB),cuda$(comma))invariants
-VET       = $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./... # files that have the tag long are tests
-GO_TEST   = $(CUDA_ENV) $(GO) test -vet=off -timeout 15m
+TEST_ENV  = $(CUDA_ENV) GOFLAGS="$$($(GO) env GOFLAGS)$(if $(CUDA_STUB), -buildmode=pie)"
+GO_TEST   = $(TEST_ENV) $(GO) test -vet=off -short -timeout 15m
+VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS),long ./... # files that have the tag long are tests
 
-test: $(CUDA_STUB) ## all tests, with internal checks on; 10 to 15 minutes on two cores
-	$(VET)
-	$(GO_TEST) $(TEST_TAGS) ./...
-	for m in $(INTEROP) lab; do (cd $$m && $(CUDA_ENV) $(GO) vet $(TEST_TAGS) ./... && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
-	@if [ -n "$(CUDA_STUB)" ]; then $(MAKE) --no-print-directory test-plain; else echo "no C compiler: the CUDA build is not tested"; fi
+# Those of the main module. CI leaves out what test-emulated runs whole.
+PACKAGES ?= ./...
 
-# Tests with the implementations of others (a Collector, Prometheus, npyio): a module of its own, so that nobody else depends on those.
+test: $(CUDA_STUB) ## all tests, with internal checks on; five minutes on two cores
+	$(GO_TEST) $(TEST_TAGS) $(PACKAGES)
+	for m in $(INTEROP) lab; do (cd $$m && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
+
+# Tests with the implementations of others (Prometheus, go-redis, npyio): a module of its own, so that nobody else depends on those.
 INTEROP = internal/interop
 
 .PHONY: test-plain
 test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of their own
-	$(GO_TEST) -tags invariants -short ./transfer ./device/... ./bench/rates
+	$(GO_TEST) -tags invariants ./transfer ./device/... ./bench/rates
 	$(GO_TEST) -tags invariants -run 'CudaNotBuilt|AutoSaysWhyHost|GPU|Device|Options' ./cache ./cmd/...
-	$(if $(URING),$(CUDA_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
+	$(if $(URING),$(TEST_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
 
 # Packages whose values are used by several goroutines at once; the host execution of kernels runs below cache and transfer. Codecs are not changed once they are
 # made; they read rows by unsafe pointers, as kernels do, which checkptr looks at.
@@ -67,10 +70,6 @@ ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBo
 empty     :=
 NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
-.PHONY: collector
-collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
-	cd internal/interop/collector && $(GO) build -o ../../../build/otel-collector .
-
 race: $(CUDA_STUB) ## the concurrent packages under the race detector
 	$(CUDA_ENV) $(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
 	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
@@ -84,25 +83,30 @@ fuzz: $(CUDA_STUB) ## every fuzz target for FUZZTIME
 # Folders with files that only builds without these tags have.
 PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//go:build .*!$(1)' bench cache codec device slab transfer))))
 
-# The build of the tests, which has nearly every file, is vetted and checked by staticcheck, whose first run takes minutes. Without CUDA every package must
-# compile, with its tests, and packages with files of their own there are vetted.
+# The build of the tests, which has nearly every file, is vetted and checked by staticcheck (tools/lint), whose first run takes minutes. Without CUDA every package
+# must compile, with its tests, and packages with files of their own there are vetted.
+LINT = $(TEST_ENV) GOGC=300 $(CURDIR)/build/lint $(TEST_TAGS),long ./...
+
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(VET)
-	$(CUDA_ENV) $(GO) vet -tags invariants -buildtag ./...
-	$(CUDA_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
-	$(CUDA_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
-	$(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./...
-	cd lab && $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./...
-	cd lab && $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck $(TEST_TAGS),long ./...
+	$(TEST_ENV) $(GO) vet -tags invariants -buildtag ./...
+	$(TEST_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
+	$(TEST_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
+	$(TEST_ENV) $(GO) -C tools build -o ../build/lint ./lint
+	$(LINT)
+	for m in $(INTEROP) lab; do (cd $$m && $(VET)) || exit 1; done
+	cd lab && $(LINT)
 
 # The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.
-LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab '^func TestLong_' .)))
+LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab --exclude-dir=interop '^func TestLong_' .)))
 
-test-long: ## the exhaustive runs, at most 40 minutes on two idle cores; the last result is docs/results/test-long.txt
+test-long: $(CUDA_STUB) ## all tests with all of their cases, and the exhaustive runs: an hour on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
 	   { $(MAKE) --no-print-directory check-kernels && \
+	     $(CUDA_ENV) $(GO) test -vet=off $(TEST_TAGS) -timeout 60m ./... && \
+	     $(CUDA_ENV) $(GO) -C $(INTEROP) test -vet=off $(TEST_TAGS),long -timeout 60m -run '^TestLong_' -v ./... && \
 	     $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoIsFast$$' -v $(LONG) && \
 	     $(GO) test -tags long -timeout 60m -run '^TestLong_AutoIsFast$$' -v ./bench/experiment && \
 	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap$$' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt

@@ -69,9 +69,15 @@ func TestMemory_Peak(t *testing.T) {
 		"plan":          {[]string{"plan", "--codec", "none,ibp4", "--ids", ids, "--policy", "static-freq"}, 2.3},
 		"compress ibp4": {[]string{"compress", "--codec", "ibp4"}, 1.3},
 	} {
+		if testing.Short() && (name == "run packed" || name == "run --verify") {
+			continue
+		}
 		begin := peak(slices.Concat(c.args, []string{"--features", small})...)
 		tables := [][]string{{"--features", plain}, {"--features", deflated}}
-		if name == "run" {
+		switch {
+		case testing.Short() && name != "run":
+			tables = tables[:1]
+		case !testing.Short() && name == "run":
 			tables = append(tables, []string{"--features", stored}, []string{"--features", fortran}, []string{"--vertices", strconv.Itoa(rows)})
 		}
 		for _, file := range tables {
@@ -153,6 +159,9 @@ func TestMemory_Order(t *testing.T) {
 	}
 	without := most()
 	for name, args := range map[string][]string{"file": {"--order", order}, "degree": {"--order", "degree", "--graph", graph}, "frequency": {"--order", "frequency", "--ids", write(t, "ids", idLines([]int{5, 5, 7}))}} {
+		if testing.Short() && name != "file" {
+			continue
+		}
 		with := most(args...)
 		t.Logf("--order %s: %d MiB, without %d", name, with>>10, without>>10)
 		if with > without+48<<10 {
