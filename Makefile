@@ -38,16 +38,17 @@ service: $(CUDA_STUB) ## the service, at build/tensorcached
 TEST_TAGS = -tags $(if $(CUDA_STUB),cuda$(comma))invariants
 TEST_ENV  = $(CUDA_ENV) GOFLAGS="$$($(GO) env GOFLAGS)$(if $(CUDA_STUB), -buildmode=pie)"
 GO_TEST   = $(TEST_ENV) $(GO) test -vet=off -short -timeout 15m
-VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS),long ./... # files that have the tag long are tests
+VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS)
 
-# Those of the main module. CI leaves out what test-emulated runs whole.
-PACKAGES ?= ./...
+# Those of the main module, for CI without those that test-emulated and test-capi run whole.
+ELSEWHERE ?=
+PACKAGES  ?= $(if $(ELSEWHERE),$(filter-out $(shell $(GO) list $(EMULATED_PACKAGES) ./capi),$(shell $(GO) list ./...)),./...)
 
 test: $(CUDA_STUB) ## all tests, with internal checks on; five minutes on two cores
 	$(GO_TEST) $(TEST_TAGS) $(PACKAGES)
 	for m in $(INTEROP) lab; do (cd $$m && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
 
-# Tests with the implementations of others (Prometheus, go-redis, npyio): a module of its own, so that nobody else depends on those.
+# Tests with the implementations of others (Prometheus, npyio; test-long: a Collector, go-redis): a module of its own, so that nobody else depends on those.
 INTEROP = internal/interop
 
 .PHONY: test-plain
@@ -89,14 +90,14 @@ LINT = $(TEST_ENV) GOGC=300 $(CURDIR)/build/lint $(TEST_TAGS),long ./...
 
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
-	$(VET)
+	$(VET),long ./...
 	$(TEST_ENV) $(GO) vet -tags invariants -buildtag ./...
 	$(TEST_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
 	$(TEST_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
 	$(TEST_ENV) $(GO) -C tools build -o ../build/lint ./lint
 	$(LINT)
-	for m in $(INTEROP) lab; do (cd $$m && $(VET)) || exit 1; done
-	cd lab && $(LINT)
+	cd $(INTEROP) && $(VET) ./...
+	cd lab && $(VET),long ./... && $(LINT)
 
 # The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.
 LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab --exclude-dir=interop '^func TestLong_' .)))

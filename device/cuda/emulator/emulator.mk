@@ -69,6 +69,7 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR_EACH) | $(EMULATOR)
 	@$(CLANG) -shared -Wl,-z,defs -o $@ $^ $(EMULATOR)/libcuda.so.1
 .SECONDARY: $(EMULATOR_EACH)
 
+# These packages' tests run on the host and on the GPU, in turn, and hold one against the other.
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Packages of which only the tests named EMULATED_NAMES need a GPU.
