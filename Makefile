@@ -75,11 +75,12 @@ race: $(CUDA_STUB) ## the concurrent packages under the race detector
 	$(CUDA_ENV) $(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
 	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
-# FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage.
-FUZZ_TAGS ?=
+# FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage. FUZZ_SHARE=3 takes one of three targets.
+FUZZ_TAGS  ?=
+FUZZ_SHARE ?= 1
 
 fuzz: $(CUDA_STUB) ## every fuzz target for FUZZTIME
-	$(CUDA_ENV) .ci/fuzz $(FUZZTIME) $(FUZZ_TAGS)
+	$(CUDA_ENV) .ci/fuzz $(FUZZTIME) "$(FUZZ_TAGS)" $(FUZZ_SHARE)
 
 # Folders with files that only builds without these tags have.
 PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//go:build .*!$(1)' bench cache codec device slab transfer))))
