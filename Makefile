@@ -71,7 +71,10 @@ ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBo
 	Explain_SinceWhen Resident_BesideACachedTable Gather_AsRounds MergeUpdates_StoreReplaced Frequency_MemoryBound Frequency_Untracked Frequency_Resize \
 	Policy_Lifetime Policy_Reproducible Recency_ReferenceMissRatios Rewrite_WritesWhatChanges Files_ManifestNotRestored OpenFiles_Refuses \
 	Pack_AutoKnowsTheTable Pack_EveryFault Files_IndexFromBehind Rewrite Misses_AddUp Server_LongAnswer Gather_Strided Snapshot_KilledProcess \
-	Snapshot_DamageIsFound Snapshot_RestoresWhatWasCached Update_RowsThatGrowShrinkAndTurnRaw Update_OversizeRows New_FailedLeavesTables
+	Snapshot_DamageIsFound Snapshot_RestoresWhatWasCached Update_RowsThatGrowShrinkAndTurnRaw Update_OversizeRows New_FailedLeavesTables \
+	Map_ChurnDoesNotWearItOut Load_DeviceEqualsHost Load_EveryRowReadsBack Measuring_MeasuresEveryCodec Load_NotMeasured Load_KeptPickStands \
+	Probes_MissesAreOfEncodedRows Tier_Groups Zipf_Probabilities Features_ColumnsAreScaledNormals PowerLaw_OutDegreesArePoisson \
+	VisitTargets_EqualsInDegrees Permutation_IsBijection LoadGraph_RealInputs
 empty     :=
 NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
