@@ -58,9 +58,9 @@ test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of t
 	$(if $(URING),$(TEST_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
 
 # Packages whose values are used by several goroutines at once; the host execution of kernels runs below cache and transfer. Codecs are not changed once they are
-# made; they read rows by unsafe pointers, as kernels do, which checkptr looks at.
+# made; they read rows by unsafe pointers, which checkptr looks at, as the race detector does.
 CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./transfer ./bench/workload
-UNSAFE     = ./codec/... ./kernels
+UNSAFE     = ./codec/...
 # Tests that hold figures, or files, of one goroutine after the other, and take long under the race detector.
 ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBothHold Open_EveryFormat Refresh_LearnsAsWellAsCounting \
 	Refresh_EqualRows SetBudget_GrowsBeyondTheFirst Adopt_NoSecondCopy Load_KeepsMeasurements Load_GroupsOfFewRows Load_FrequentContents Pack_EqualRows \
