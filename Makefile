@@ -114,6 +114,7 @@ test-long: $(CUDA_STUB) ## all tests with all of their cases, and the exhaustive
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
 	   { $(MAKE) --no-print-directory check-kernels && \
+	     $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./... && \
 	     $(CUDA_ENV) $(GO) test -vet=off $(TEST_TAGS) -timeout 60m ./... && \
 	     $(CUDA_ENV) $(GO) -C $(INTEROP) test -vet=off $(TEST_TAGS),long -timeout 60m -run '^TestLong_' -v ./... && \
 	     $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoIsFast$$' -v $(LONG) && \
