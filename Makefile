@@ -37,7 +37,8 @@ service: $(CUDA_STUB) ## the service, at build/tensorcached
 # -short tests take one case of each kind; test-long has all of them. Position-independent code is what the C library consists of, too, which ./capi tests.
 TEST_TAGS = -tags $(if $(CUDA_STUB),cuda$(comma))invariants
 TEST_ENV  = $(CUDA_ENV) GOFLAGS="$$($(GO) env GOFLAGS)$(if $(CUDA_STUB), -buildmode=pie)"
-GO_TEST   = $(TEST_ENV) $(GO) test -vet=off -short -timeout 15m
+# One package more than there are processors, because some wait more than they compute.
+GO_TEST   = $(TEST_ENV) $(GO) test -vet=off -short -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) -timeout 15m
 VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS)
 
 # Those of the main module, for CI without those that test-emulated and test-capi run whole.
