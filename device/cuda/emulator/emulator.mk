@@ -77,7 +77,7 @@ EMULATED_FLAGS    ?= -short
 # Packages of which only the tests named EMULATED_NAMES need a GPU.
 EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/rates
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|Enqueue
-EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+EMULATED_TEST      = $(TEST_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
 # The emulated GPU keeps about one processor busy, so all tests are run by two commands at the same time. Named packages are run by one.
