@@ -45,8 +45,11 @@ VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS)
 ELSEWHERE ?=
 PACKAGES  ?= $(if $(ELSEWHERE),$(filter-out $(shell $(GO) list $(EMULATED_PACKAGES) ./capi),$(shell $(GO) list ./...)),./...)
 
-test: $(CUDA_STUB) ## all tests, with internal checks on; five minutes on two cores
+test: $(CUDA_STUB) ## the tests, with internal checks on; five to six minutes on two cores, from empty caches
 	$(GO_TEST) $(TEST_TAGS) $(PACKAGES)
+
+.PHONY: test-modules
+test-modules: $(CUDA_STUB) # those of the modules that nobody imports
 	for m in $(INTEROP) lab; do (cd $$m && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
 
 # Tests with the implementations of others (Prometheus, npyio; test-long: a Collector, go-redis): a module of its own, so that nobody else depends on those.
