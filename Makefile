@@ -83,7 +83,7 @@ empty     :=
 NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
 race: $(CUDA_STUB) ## the concurrent packages under the race detector
-	$(CUDA_ENV) $(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
+	$(CUDA_ENV) $(GO) test -vet=off -race -buildmode=default -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
 	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
 # FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage. FUZZ_SHARE=3 takes one of three targets.
