@@ -41,4 +41,5 @@ test-python: wheel service $(if $(wildcard /dev/nvidia0),,emulator) ## tests of 
 	cd python/tests && LD_LIBRARY_PATH=$(if $(wildcard /dev/nvidia0),,$(CURDIR)/$(EMULATOR)) TENSORCACHED=$(CURDIR)/build/tensorcached TENSORCACHE_REQUIRE_GPU=1 $(VENV_PYTHON) -m pytest -k cuda
 
 venv-torch: $(VENV)/.requirements # torch and torch-geometric for the tests: a download of gigabytes, once
-	$(PIP) install -r python/requirements-torch.txt
+	@# Without bytecode, which takes a processor minutes for all: Python writes that of what it imports.
+	$(PIP) install --no-compile -r python/requirements-torch.txt
