@@ -194,22 +194,16 @@ def open(
         if not _is_default(what, arguments[what]):
             place = "not be given for the cache of another process: its owner has decided it" if attaching else "only be given for the address of another process's cache (unix:PATH)"
             raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must {place}")
-    settings: dict[str, Any] = dict(
-        name=text(name), log_level=log_level(), workers=integer(workers, "workers", 0, 4096), host_threads=integer(host_threads, "host_threads", -1, 4096)
-    )
     lib = library()
     if attaching:
-        seconds = number(wait, "wait", 0, 1e9, " seconds")
-        attachment = _abi.AttachConfig(**settings)
-        attachment.scratch = 0 if scratch is None else parse_size(scratch, 0, "scratch")
-        attachment.timeout = 0 if timeout is None else number(timeout, "timeout", 0.1, 1e9, " seconds")
-        handle = attach_cache(str(source), seconds, attachment)
-        return _served(handle, lambda: Cache(handle, tables_of(handle), [], {}))
+        options: dict[str, Any] = dict(name=name, workers=workers, host_threads=host_threads, scratch=scratch, timeout=timeout)
+        handle = attach(str(source), **options, wait=wait)
+        return _served(handle, lambda: Cache(handle, tables_of(handle), [], {}, (str(source), options)))
     if gpu_memory is None:
         raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
     names, whole = [table.name for table in tables], sum(table.nbytes for table in tables)
-    config = _abi.Config(policy=text(policy), cold=bool(cold), no_equal_rows=not equal_rows, shared=listen is not None, **settings)
+    config = _abi.Config(policy=text(policy), cold=bool(cold), no_equal_rows=not equal_rows, shared=listen is not None, **_common(name, workers, host_threads))
     config.gpu_memory = parse_size(gpu_memory, whole)
     config.host_memory = 0 if host_memory is None else parse_size(host_memory, whole, "host_memory")
     config.host_packed = choice(host_tier, "host_tier", ("inplace", "packed")) == "packed"
@@ -251,13 +245,28 @@ def open(
         described = {table.name: (table.element, table.shape) for table in tables}
         # What a plan can read as it is: commands take the last axis for the row.
         sources = {table.name: _absolute(table.path) for table in tables if table.path and len(table.shape) == 2}
-        cache = Cache(handle, described, [table.owner for table in tables if adopt], sources)
+        cache = Cache(handle, described, [table.owner for table in tables if adopt], sources, None if listen is None else (listen, {}))
         cache._opening = opening(tables, arguments, residents, batches)
         if listen is not None:
             check(lib.tc_listen(handle, text(listen), None))
         return cache
 
     return _served(handle, listening, isinstance(source, Mapping))
+
+
+def attach(
+    address: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None, timeout: Optional[float] = None
+) -> int:
+    """Attaches to the cache of another process, and returns the handle. The arguments are those of ``open``."""
+    config = _abi.AttachConfig(**_common(name, workers, host_threads))
+    config.scratch = 0 if scratch is None else parse_size(scratch, 0, "scratch")
+    config.timeout = 0 if timeout is None else number(timeout, "timeout", 0.1, 1e9, " seconds")
+    return attach_cache(address, number(wait, "wait", 0, 1e9, " seconds"), config)
+
+
+def _common(name: Optional[str], workers: int, host_threads: int) -> dict[str, Any]:
+    """What opening and attaching are both told."""
+    return dict(name=text(name), log_level=log_level(), workers=integer(workers, "workers", 0, 4096), host_threads=integer(host_threads, "host_threads", -1, 4096))
 
 
 def _served(handle: int, make: Callable[[], Cache], several: bool = False) -> Union[Table, Cache]:

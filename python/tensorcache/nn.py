@@ -78,12 +78,16 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
         """Returns the rows of ``ids``, int32 or int64, on the CPU or on the table's device."""
         rows: torch.Tensor
         if self._dtype is None:
-            rows = self.table[ids]
+            rows = self._rows(ids)
         elif self._dtype in _ROUNDED and self.table._element.torch() in (*_ROUNDED, torch.float8_e4m3fn, torch.float8_e5m2):
-            rows = self.table.gather(ids, dtype=self._dtype)
+            rows = self.table._gather(ids, dtype=self._dtype)
         else:
-            rows = self.table[ids].to(self._dtype)
+            rows = self._rows(ids).to(self._dtype)
         return rows
+
+    def _rows(self, ids: Any) -> Any:
+        """The rows as they are. As in an ``nn.Embedding``, no row number is negative."""
+        return self.table._reads().read(ids) if isinstance(ids, torch.Tensor) else self.table._gather(ids)
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """What ``to()``, ``half()`` and the like do to tensors: the output takes their dtype."""
