@@ -17,7 +17,7 @@ from ._library import check, library, log_level
 from ._opening import Progress, attach_cache, open_cache, tables_of
 from ._plan import opening
 from ._settings import Pages, Resident
-from ._sources import Description, Source, describe_all, is_cluster, mapped_file
+from ._sources import Description, Source, describe_all, is_cluster, mapped_file, unload
 from .cache import Cache
 from .errors import ArgumentError, FileError
 from .table import Table
@@ -237,7 +237,7 @@ def open(
         if paged[table.name] is not None:
             paged[table.name].fill(structure, table.name)
     try:
-        handle = open_cache(ctypes.byref(config), structures, names, progress)
+        handle = open_cache(ctypes.byref(config), structures, names, progress, lambda: unload(tables))
     except FileError as e:
         raise _with_file(e, tables)
 
@@ -288,7 +288,7 @@ def _with_file(error: FileError, tables: list[Description]) -> FileError:
 
 
 def _absolute(path: str) -> str:
-    return path if is_cluster(path) else os.path.abspath(path)
+    return path if is_cluster(path) else "\n".join(map(os.path.abspath, path.split("\n")))
 
 
 # Arguments that only an opening has, and only an attaching.

@@ -94,7 +94,7 @@ def opening(tables: list[Description], arguments: dict[str, Any], residents: dic
         trained = sum(numbers.size for table, numbers in batches if table == index)
         own = {**common, "codec": codec if isinstance(codec, str) else codec.get(name, "auto"), "learn": trained or None}
         if arguments["dtype"] is not None and tables[index].path:
-            own["dtype"] = tables[index].parts or tables[index].element.name
+            own["dtype"] = tables[index].parts or tables[index].element.served
         if refresh is not None and not trained:
             own["serve"] = True
         if (resident := residents[name]) is not None and resident is not False:
