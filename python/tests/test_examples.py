@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ def run(example: Path, folder: Path) -> Done:
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[Done]]]:
     """The examples that are to be tested, side by side where there are processors for it: most of their time is imports and compilation."""
-    wanted = [item.callspec.params["example"] for item in request.session.items if getattr(item, "module", None) is request.module]
+    wanted = [item.callspec.params["example"] for item in request.session.items if getattr(item, "module", None) is request.module and "example" in item.callspec.params]
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         yield {example: pool.submit(run, example, tmp_path_factory.mktemp(example.stem)) for example in wanted if not lacks(example)}
 
@@ -62,4 +63,4 @@ def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     pictures = [base64.b64decode(data["image/png"]) for data in shown if "image/png" in data]
     assert len(pictures) == 1 and pictures[0].startswith(b"\x89PNG")
     assert any("rows cached" in data.get("text/html", "") for data in shown)
-    assert any("gives 90 %" in output.get("text", "") for cell in book.cells for output in cell.get("outputs", []))
+    assert any(re.search(r"MB gives 9\d %", output.get("text", "")) for cell in book.cells for output in cell.get("outputs", []))
