@@ -99,16 +99,19 @@ def open(
 
     ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
     reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait``,
-    ``scratch`` and ``timeout`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    ``scratch`` and ``timeout`` are taken. A cache of one table is returned as ``Table``. Pickled tables of such caches attach by themselves in other processes. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
 
     source
-        A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several), or of a directory that
-        ``cachebench pack`` wrote, or the address of a cluster with one (``"redis://HOST:PORT/TABLE"``), whose rows are read when they are needed; a NumPy array or memmap; a
-        torch tensor on the CPU, pinned or not, or on a GPU. The first axis numbers the rows. The source is read once and not kept, unless
-        ``adopt`` is set, and never written.
+        The first axis numbers the rows. The source is read once and not kept, unless ``adopt`` is set, and never written. It is
+
+        - the path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"``, ``"model.safetensors.index.json:tensor"``), or of a directory that
+          ``cachebench pack`` wrote, or the address of a cluster with one (``"redis://HOST:PORT/TABLE"``), whose rows are read when they are needed;
+        - several files whose rows follow each other: a list of paths, or a pattern, ``"part-*.npy"``;
+        - with pyarrow, a Parquet file, or Arrow data: a column of numbers or of lists of one length (``"file.parquet:column"``), or columns of numbers of one type side by side;
+        - a NumPy array or memmap; a torch tensor on any device; or what has ``__dlpack__``.
     gpu_memory
         Memory of each GPU for cached rows: bytes, ``"10GB"``, ``"10GiB"``, or ``"10%"`` of the source's bytes.
     device
@@ -144,7 +147,8 @@ def open(
         A ``tensorcache.Pages`` for a directory that ``cachebench pack`` wrote, or a cluster: whether updates are durable, and where pages and updates lie
         besides. For several tables a dict.
     dtype
-        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or its rows as rows of parts, such as
+        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or the void bytes that ml_dtypes saves as ``"float8_e4m3fn"``,
+        ``"float8_e5m2fnuz"`` or ``"int4"`` (a byte each), or its rows as rows of parts, such as
         ``"float8_e4m3fn*256,float8_e8m0fnu*8"`` or a packed structured NumPy dtype, so that codecs know them. What reads rows of parts, also those of
         structured arrays and files, has uint8 of the row's bytes: ``x[ids].view(dtype)`` are its fields.
     restore

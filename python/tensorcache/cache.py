@@ -108,7 +108,7 @@ class Cache(Mapping[str, "Table"]):
         forward_logs()
 
     def set_gpu_memory(self, size: Size) -> None:
-        """Changes the budget of each device. A percentage is of the tables' bytes."""
+        """Changes the budget of each device: ``size`` is bytes or a text, ``"10GB"``. A percentage is of the tables' bytes. Rows beyond a smaller budget are withdrawn."""
         stats = self.stats()
         whole = sum(int(table.get("raw_bytes", 0)) for table in stats.get("tables", []))
         check(library().tc_set_gpu_memory(self._handle, parse_size(size, whole)))
@@ -149,7 +149,7 @@ class Cache(Mapping[str, "Table"]):
         check(library().tc_check(self._handle, int(wait)))
 
     def stats(self) -> dict[str, Any]:
-        """Returns counters since the opening, and what is cached: of all tables together, and of each under ``"tables"``."""
+        """Returns counters since the opening, and what is cached: of all tables together, and of each under ``"tables"``. Keys that end in ``_bytes`` are bytes."""
         found: dict[str, Any] = take_json(library().tc_stats_json, self._handle, -1)
         forward_logs()
         return found

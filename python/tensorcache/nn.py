@@ -25,7 +25,7 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
 
     The table is a constant, and not copied: the module has no parameters, and ``to()``, ``half()`` and the like leave the table as it is. Output is on the
     table's device. Its dtype is the table's, or what ``half()``, ``bfloat16()``, ``float()``, ``to(dtype)`` asked for last: rows are rounded to it when they are
-    read. Asking for a gradient is a ``GradientError``.
+    read, and ``half().float()`` is the table's own again. Asking for a gradient is a ``GradientError``. Row numbers are 0 to ``num_embeddings - 1``.
 
     ``state_dict()`` has no ``weight``, which might be larger than host memory: save the rows by ``torch.from_numpy(numpy.asarray(module.table))``, or open them
     from their file again. A state dict with a ``weight`` of the table's shape, as an ``nn.Embedding`` writes it, is loaded: rows that differ are updated in the
@@ -169,7 +169,7 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         self._keyed_tensor = _of_torchrec("KeyedTensor")
 
     def forward(self, features: Any) -> Any:
-        """Returns the sums or means of each feature's bags."""
+        """Returns the sums or means of each feature's bags: ``(samples, columns)`` for each, in a dict, or side by side in a ``KeyedTensor``."""
         if hasattr(features, "stride") and hasattr(features, "offsets"):
             return self._keyed(features)
         if features.keys() != self.tables.keys():

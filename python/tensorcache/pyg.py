@@ -10,7 +10,9 @@ The other is a ``FeatureStore``, for loaders of a ``(FeatureStore, GraphStore)``
     store = tensorcache.pyg.FeatureStore({"paper": papers, "author": authors})
     loader = NeighborLoader((store, graph_store), ..., filter_per_worker=False)
 
-Either way rows are fetched in the process that opened the cache. Worker processes sample only.
+A third is the table as data of the graph, ``Data(x=x)``, whose loaders need no change.
+
+Every way rows are fetched in the process that opened the cache. Worker processes sample only.
 """
 
 from __future__ import annotations

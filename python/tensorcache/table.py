@@ -43,7 +43,8 @@ class Table:
     Reads with tensors on a GPU are asynchronous: they run in the order of the current stream, on memory of torch's allocator, and the host does not
     wait. They can be captured by ``torch.cuda.graph`` and compiled by ``torch.compile(fullgraph=True)``. Rows have no gradient.
 
-    A table is safe for use by any number of threads. Its memory is freed when its cache is closed, or with the last reference to it.
+    A table is safe for use by any number of threads. Its memory is freed when its cache is closed, or with the last reference to it. Pickled, it is a reference: in
+    this process to itself, in another to a table that attaches at its first use if the cache listens, and else refuses use with an ``Error``.
     """
 
     def __init__(self, cache: Cache, index: int, name: str, of: Element, shape: tuple[int, ...], source: str) -> None:
@@ -361,7 +362,7 @@ class Table:
         self._count()
 
     def invalidate(self, ids: Any) -> None:
-        """Withdraws rows from GPU memory until a refresh caches them again."""
+        """Withdraws rows from GPU memory until a refresh caches them again. ``ids`` are those of ``gather``."""
         self._with_ids(library().tc_invalidate, ids)
 
     def prefetch(self, ids: Any) -> None:
@@ -431,14 +432,15 @@ class Table:
     def stats(self) -> dict[str, Any]:
         """Returns counters since the opening, and what is cached.
 
-        At least ``hits``, ``misses``, ``rows_cached``, ``codec``, ``compression_ratio`` and ``misses_by_reason``; docs/c.md lists all keys.
+        At least ``hits`` and ``misses`` (rows read), ``rows_cached``, ``codec``, ``compression_ratio`` (uncompressed bytes ÷ compressed) and ``misses_by_reason``; keys that
+        end in ``_bytes`` are bytes. docs/c.md lists all.
         """
         found: dict[str, Any] = take_json(library().tc_stats_json, self._handle, self._index)
         forward_logs()
         return found
 
     def explain(self, ids: Any) -> list[dict[str, Any]]:
-        """Returns for each row where it lies, or why it is not cached, and what the admission policy thinks of it."""
+        """Returns a dict for each row of ``ids``, in their order: where it lies (``tier``, ``cached``), or why it is not cached, and what the admission policy thinks of it."""
         explain = library().tc_explain_json
         found: list[dict[str, Any]] = self._call(lambda numbers: take_json(explain, self._handle, self._index, *in_memory(numbers)), host_ids(ids, self._rows))
         return found
