@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
@@ -24,8 +24,21 @@ if TYPE_CHECKING:
 else:
     Tensor = Any
 
+
+class DLPack(Protocol):
+    """What gives its memory by DLPack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Arrow(Protocol):
+    """What gives its columns by the Arrow PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
 _Path = Union[str, "os.PathLike[str]"]
-Source = Union[_Path, Sequence[_Path], "np.ndarray[Any, Any]", Tensor]  # and what has Arrow data or DLPack's methods
+Source = Union[_Path, Sequence[_Path], "np.ndarray[Any, Any]", Tensor, DLPack, Arrow]
 
 log = logging.getLogger("tensorcache")
 

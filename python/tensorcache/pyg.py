@@ -164,8 +164,10 @@ class _Fill:
         """What has the row numbers of a table: the batch itself, or its part for a type of nodes."""
         if isinstance(self.tables, Table):
             yield batch, self.tables
+        elif (kinds := getattr(batch, "node_types", None)) is None:
+            raise ArgumentError(f"tensorcache: tables (of {', '.join(map(str, self.tables))}) must be one table for batches of one type of nodes")
         else:
-            yield from ((batch[kind], self.tables[kind]) for kind in batch.node_types if kind in self.tables)
+            yield from ((batch[kind], self.tables[kind]) for kind in kinds if kind in self.tables)
 
 
 class _Filled:

@@ -209,6 +209,8 @@ def test_attach_to_any_iterable(table: Any) -> None:
         assert all(torch.equal(batch.feat, table[batch.n_id]) for batch in loader)
         with pytest.raises(TypeError, match="int"):
             pyg.attach(batches, 3)
+        with pytest.raises(tensorcache.ArgumentError, match=r"tables \(of paper\) must be one table for batches of one type of nodes"):
+            next(iter(pyg.attach(batches, {"paper": x})))
         with pytest.raises(tensorcache.ArgumentError, match="at least one"):
             pyg.attach(batches, {})
 

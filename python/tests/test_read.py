@@ -189,13 +189,15 @@ def test_repr_and_knowing(device: str, rows: Array, ids: Array) -> None:
         assert stats["codec"] == "ibp4" and sum(stats["misses_by_reason"].values()) == stats["misses"]
         text = repr(x)
         assert "5000, 32" in text and "ibp4" in text and "hits" in text
+        assert x._repr_html_().startswith("<table><caption>tensorcache.Table</caption><tr><td>&#x27;features&#x27; [5000, 32] float32 (640 kB)</td><td>on ")
+        assert x.cache._repr_html_().count("<tr>") == 1 and " rows cached (" in x.cache._repr_html_()
         entries = x.explain([0, 1, 4999])
         assert [entry["row"] for entry in entries] == [0, 1, 4999]
         assert all("cached" in entry for entry in entries)
         x.prefetch(ids)
         x.invalidate([entry["row"] for entry in entries])
         assert not any(entry["cached"] for entry in x.explain([0, 1, 4999]))
-    assert "closed" in repr(x) and "closed" in repr(x.cache)
+    assert "closed" in repr(x) and "closed" in repr(x.cache) and "<td>closed</td>" in x._repr_html_()
 
 
 def test_update_and_append(device: str, rows: Array, ids: Array) -> None:
