@@ -2,7 +2,7 @@
 
 NumPy has no bfloat16 and no float8. Arrays of such elements are ``ml_dtypes`` arrays, or unsigned integers of the same bits with the
 ``dtype`` argument of ``tensorcache.open``; results are what ``ml_dtypes`` calls them if the program has imported it, else unsigned integers
-of the same bits. Further types of ``ml_dtypes`` that take a byte each, int4 and float8_e4m3fnuz among them, are bytes to the library, and to torch where it lacks them.
+of the same bits. Further types of ``ml_dtypes`` that take a byte each, int4 and float8_e4m3fnuz among them, are bytes to the library and in tensors: ``rows.view(dtype)``.
 
 Rows of parts of different types are rows of bytes here. The library takes their parts as a text: ``"float8_e4m3fn*256,float8_e8m0fnu*8"``.
 """
@@ -57,16 +57,17 @@ class Element:
         """The torch dtype."""
         import torch
 
-        known = getattr(torch, self.name, None)
-        if self.name in _BYTES and (self.name in _TOO_SMALL or known is None):
-            return torch.uint8
+        known = getattr(torch, self.served, None)
         if not isinstance(known, torch.dtype):
             raise ArgumentError(f"tensorcache: dtype ({self.name}) is not in torch {torch.__version__}")
         return known
 
 
-_TOO_SMALL = ("int4", "uint4", "int2", "uint2", "int1", "uint1", "float4_e2m1fn")  # for a tensor of torch: it has names for some
-_BYTES = ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float8_e4m3", "float8_e3m4", "float6_e2m3fn", "float6_e3m2fn", *_TOO_SMALL)
+# Types of ml_dtypes that the library has no name for.
+_BYTES = (
+    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float8_e4m3", "float8_e3m4", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2", "int1",
+    "uint1",
+)  # fmt: skip
 NOT_IN_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", *_BYTES)
 
 _ALL = {name: Element(name, size) for name, size in (*_abi.ELEMENT_BYTES.items(), *dict.fromkeys(_BYTES, 1).items())}

@@ -7,11 +7,13 @@ worker of a loader that was started by spawn or forkserver, it attaches at its f
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from typing import Any, Optional
 
 from ._elements import Element
+from ._library import library
 from .cache import Cache, caches
 from .errors import Error
 from .table import Table
@@ -64,14 +66,15 @@ class CacheElsewhere(Cache):
         """Becomes an attached cache, or raises an ``Error`` that ``what`` cannot be read here."""
         from ._open import attach
 
+        if self._address is None:
+            raise Error(
+                f'tensorcache: {what} is open in process {self._key[0]} and cannot be read in another: open it there with listen="unix:PATH", or here, or read it in '
+                "the process that opened it (PyG loaders: filter_per_worker=False)"
+            )
+        library()  # raises in a child of fork, where another thread of the parent may have held the lock
         with _lock:
             if type(self) is Cache:  # by another thread
                 return
-            if self._address is None:
-                raise Error(
-                    f"tensorcache: {what} is open in process {self._key[0]} and cannot be read in another: open it there with listen=\"unix:PATH\", or here, or read it in "
-                    "the process that opened it (PyG loaders: filter_per_worker=False)"
-                )
             address, options = self._address
             key, tables = self._key, self._tables
             Cache.__init__(self, attach(address, **options), self._described, [], {}, self._address)
@@ -86,8 +89,6 @@ class TableElsewhere(Table):
     """A table of a cache of another process, not attached."""
 
     def __init__(self, cache: Cache, name: str, rows: int) -> None:
-        import sys
-
         of, shape = cache._described[name]
         self._cache, self._index, self._name = cache, list(cache._described).index(name), name
         self._element, self._row_shape, self._rows, self._source = of, shape[1:], rows, ""
