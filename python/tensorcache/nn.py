@@ -7,20 +7,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 
 from ._bag_tensors import BagRequest, embedding_bags, factors, keyed_bags
 from ._elements import element
 from ._tensors import BITS, host_tensor, seen
-from .errors import ArgumentError, GradientError
+from .errors import ArgumentError, GradientError, UnsupportedError
 from .table import Table
 
 __all__ = ["CachedEmbedding", "CachedEmbeddingBagCollection"]
 
 
-class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
+class _OfTables(torch.nn.Module):  # type: ignore[misc]
+    """A module that reads constant tables."""
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Raises ``GradientError`` unless ``requires_grad`` is False."""
+        if requires_grad:
+            raise GradientError("tensorcache: requires_grad (True) must be False: the rows of a cache cannot be trained")
+        return self
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Called by ``torch.jit.script``."""
+        raise UnsupportedError(f"tensorcache: torch.jit.script cannot take {type(self).__name__}, whose table is an object of Python: take torch.export, torch.compile or torch.jit.trace")
+
+
+class CachedEmbedding(_OfTables):
     """Looks rows up in a table of two axes: ``ids`` of any shape → the same shape × ``embedding_dim``.
 
     The table is a constant, and not copied: the module has no parameters, and ``to()``, ``half()`` and the like leave the table as it is. Output is on the
@@ -118,17 +132,11 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
         if len(differ):
             self.table.update(differ + first, rows[differ])
 
-    def requires_grad_(self, requires_grad: bool = True) -> CachedEmbedding:
-        """Raises ``GradientError`` unless ``requires_grad`` is False."""
-        if requires_grad:
-            raise GradientError("tensorcache: requires_grad (True) must be False: the rows of a cache cannot be trained")
-        return self
-
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, {self.table!r}"
 
 
-class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
+class CachedEmbeddingBagCollection(_OfTables):
     """Adds up rows of several tables, one bag of row numbers for each feature and sample, in one call of the library for each cache.
 
     ``tables`` is a dict from the name of a feature to its table, of two axes; features may share a table. ``mode`` is "sum" or "mean", for all or by

@@ -193,6 +193,7 @@ def test_equals_torch(setting: str, read: str, x: tensorcache.Table, table: Any,
 REFUSED: dict[str, tuple[Callable[[tensorcache.Table], Any], type[Exception], str]] = {
     "training of the table": (lambda x: nn.CachedEmbedding.from_pretrained(np.zeros((9, 4), "f4"), gpu_memory="1MB", freeze=False), tensorcache.GradientError, "freeze .False. must be True"),
     "requires_grad_": (lambda x: nn.CachedEmbedding(x).requires_grad_(), tensorcache.GradientError, "requires_grad .True. must be False"),
+    "jit.script": (lambda x: torch.jit.script(torch.nn.Sequential(nn.CachedEmbedding(x))), tensorcache.errors.UnsupportedError, "take torch.export, torch.compile or torch.jit.trace"),
     "negative": (lambda x: F.embedding(torch.tensor([-1]), x), IndexError, "-1"),
     "negative, module": (lambda x: nn.CachedEmbedding(x)(torch.tensor([-1])), IndexError, "-1"),
     "max_norm": (lambda x: F.embedding(IDS, x, max_norm=1.0), tensorcache.ArgumentError, "max_norm .1.0. must be None"),
