@@ -241,7 +241,7 @@ def open(
         if paged[table.name] is not None:
             paged[table.name].fill(structure, table.name)
     try:
-        handle = open_cache(ctypes.byref(config), structures, names, progress, lambda: unload(tables))
+        handle = open_cache(ctypes.byref(config), structures, names, progress, lambda: None if adopt else unload(tables))
     except FileError as e:
         raise _with_file(e, tables)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import mmap
@@ -91,7 +92,8 @@ def unload(tables: list[Description]) -> None:
         while isinstance(base, np.ndarray):
             pages = getattr(base, "_mmap", None)
             if isinstance(pages, mmap.mmap) and getattr(base, "mode", "c") != "c" and hasattr(mmap, "MADV_DONTNEED"):
-                pages.madvise(mmap.MADV_DONTNEED)
+                with contextlib.suppress(OSError):  # pages that the program has locked
+                    pages.madvise(mmap.MADV_DONTNEED)
                 break
             base = base.base
 

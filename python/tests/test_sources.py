@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,13 @@ def test_pages_of_a_mapping(python: Callable[..., Any], tmp_path: Path, mode: st
     grown, total, first = map(float, done.stdout.split())
     assert (total, first) == ((64 + 7 * 32, 7) if mode == "c" else (96, 1))
     assert mode == "c" or grown < 16_000, f"{grown:,} kB of the file's pages"
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm")
+def test_adopted_mapping(rows: Array) -> None:
+    """The cache's own memory from now on, whose pages stay."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        mapped = np.memmap(file.name, np.float32, "w+", shape=rows.shape)
+        mapped[:] = rows
+        with tensorcache.open(mapped, **OPTIONS, adopt=True, codec="none") as x:
+            np.testing.assert_array_equal(x.gather(np.arange(5000)), rows)
