@@ -160,17 +160,15 @@ def _file(path: str, name: str) -> Description:
     info = look(path)
     of, shape = described(info)
     found = info.name.decode(errors="replace")
-    if "\n" in path or "*" in path and found != path and not found.startswith(f"{path}:"):
-        file, path = path, found  # of several files the first
-    else:
-        file = path
+    several = "\n" in path or "*" in path and found != path and not found.startswith(f"{path}:")
+    first = found if several else path
     if not name and is_cluster(path):
         name = found
-    elif not name and not os.path.exists(path):  # behind the colon is the name of an array of several
-        name = path.rpartition(":")[2]
+    elif not name and not os.path.exists(first):  # behind the colon is the name of an array of several
+        name = first.rpartition(":")[2]
     elif not name:
-        name = found[len(path) + 1 :] if found.startswith(f"{path}:") else os.path.splitext(os.path.basename(path))[0]
-    return Description(name, of, shape, path=file, as_file=True)
+        name = found[len(first) + 1 :] if found.startswith(f"{first}:") else os.path.splitext(os.path.basename(first))[0]
+    return Description(name, of, shape, path=path, as_file=True)
 
 
 def _shards(paths: list[str], name: str) -> Description:
