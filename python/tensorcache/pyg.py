@@ -235,9 +235,9 @@ def aggregate(
 ) -> torch.Tensor:
     """Aggregates the features of each node's neighbours straight from the cache: the first layer of a GNN, without the neighbours' rows being written.
 
-    ``csr`` says who the neighbours are: a pair ``(rowptr, col)``, a sparse CSR tensor of torch, or anything with a method ``csr()`` whose first two
-    results are these (``torch_sparse.SparseTensor``). Row ``i`` of the result is the "sum", "mean" or "max" (``reduce``) of the rows
-    ``col[rowptr[i]:rowptr[i + 1]]`` of ``x``, and zeros for a node without neighbours. ``edge_weight`` has a factor for each element of ``col``, with
+    ``csr`` says who the neighbours are: a pair ``(rowptr, col)`` of integers, of shapes ``[nodes + 1]`` and ``[edges]``, a sparse CSR tensor of torch, or anything with a method ``csr()`` whose first two
+    results are these (``torch_sparse.SparseTensor``). Row ``i`` of the result, ``[nodes, columns]``, is the "sum", "mean" or "max" (``reduce``) of the rows
+    ``col[rowptr[i]:rowptr[i + 1]]`` of ``x``, and zeros for a node without neighbours. ``edge_weight`` has a float32 factor for each element of ``col``, with
     "sum". ``n_id``, of a batch of a loader, says which rows of ``x`` the batch's nodes are; ``col`` are nodes of the batch then.
     """
     if not isinstance(x, Table):

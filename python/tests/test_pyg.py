@@ -1,6 +1,6 @@
 """PyTorch Geometric: loaders over a FeatureStore, and loaders whose batches get their features from a cache.
 
-PyG's own neighbour samplers need compiled packages, so a sampler in Python stands in for them: it samples with the loader's interface.
+PyG's own neighbour samplers need compiled packages, so samplers in Python stand in for them: they sample with the loader's interface.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import pickle
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,16 +158,49 @@ def uses_x(batch: Any) -> Any:
     assert not batch.x.numel()
 
 
-@pytest.mark.skipif(not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="neither pyg-lib nor torch-sparse is installed, which PyG's NeighborLoader needs: no package index has wheels of them for this torch")
+def first_neighbours(colptr: Any, row: Any, seed: Any, num_neighbors: list[int], replace: bool, directed: bool) -> Any:
+    """The operator that PyG's NeighborLoader calls, of torch-sparse: it samples neighbours, here the first ones."""
+    nodes, at, edges = seed.tolist(), {node: i for i, node in enumerate(seed.tolist())}, []
+    begin = 0
+    for count in num_neighbors:
+        end = len(nodes)
+        for i in range(begin, end):
+            for edge in range(int(colptr[nodes[i]]), min(int(colptr[nodes[i]]) + count, int(colptr[nodes[i] + 1]))):
+                if at.setdefault(int(row[edge]), len(nodes)) == len(nodes):
+                    nodes.append(int(row[edge]))
+                edges.append((at[int(row[edge])], i, edge))
+        begin = end
+    found = torch.tensor(edges, dtype=torch.int64).view(-1, 3)
+    return torch.tensor(nodes), found[:, 0].contiguous(), found[:, 1].contiguous(), found[:, 2].contiguous()
+
+
+@pytest.fixture
+def sampler(monkeypatch: Any) -> Iterator[None]:
+    """pyg-lib or torch-sparse, which have the operator in C++; where neither is installed (no index has wheels of them for this torch), the one above."""
+    with torch.library._scoped_library("torch_sparse", "FRAGMENT") as library:
+        if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
+            library.define("neighbor_sample(Tensor colptr, Tensor row, Tensor seed, int[] num_neighbors, bool replace, bool directed) -> (Tensor, Tensor, Tensor, Tensor)")
+            library.impl("neighbor_sample", first_neighbours, "CPU")
+            monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
+        yield
+
+
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.usefixtures("sampler")
 def test_neighbor_loader(table: Any, workers: int) -> None:
+    """PyG's own, with features that are attached, and with a table as data."""
     data = graph()
+    edges = set(map(tuple, data.edge_index.t().tolist()))
     with tensorcache.open(table, "25%", device="host", train=NeighborLoader(data, [5, 5], batch_size=64)) as x:
         attached = pyg.attach(NeighborLoader(data, [5, 5], batch_size=64, num_workers=workers), x)
         within = NeighborLoader(Data(x=x, edge_index=data.edge_index), [5, 5], batch_size=64, num_workers=workers)
         for loader in (attached, within):
+            seen = 0
             for batch in loader:
-                assert torch.equal(batch.x, table[batch.n_id])
+                assert torch.equal(batch.x, table[batch.n_id]) and batch.edge_index.max() < len(batch.n_id)
+                assert all(tuple(edge) in edges for edge in batch.n_id[batch.edge_index].t().tolist())
+                seen += batch.batch_size
+            assert seen == N
 
 
 def test_only_the_storage_is_guarded(python: Any, tmp_path: Path) -> None:
