@@ -17,7 +17,7 @@ from ._graph_data import admit_tables
 from ._ids import from_end, host_ids, in_memory
 from ._library import check, forked, forward_logs, library, take_json
 from ._settings import target_bytes
-from .errors import ArgumentError, ClosedError, GradientError, RowError, UnsupportedError
+from .errors import ArgumentError, ClosedError, GradientError, UnsupportedError
 
 if TYPE_CHECKING:
     from .cache import Cache
@@ -150,7 +150,7 @@ class Table:
         if torch is not None and isinstance(ids, torch.Tensor):
             try:
                 return self._reads().read(ids)
-            except RowError as e:
+            except IndexError as e:
                 return self._from_end(e, ids, self._reads().read)
         if isinstance(ids, tuple) or ids is ...:
             return self._part(ids if isinstance(ids, tuple) else ())
@@ -168,7 +168,7 @@ class Table:
         rows = self[index[0]]
         return rows[(slice(None),) * (rows.ndim - len(self._row_shape)) + index[1:]]
 
-    def _from_end(self, error: RowError, ids: Any, read: Callable[[Any], Any]) -> Any:
+    def _from_end(self, error: IndexError, ids: Any, read: Callable[[Any], Any]) -> Any:
         """Reads again, with negative row numbers in host memory counted from the end, or raises what the first read did. Reads that succeed pay nothing for it."""
         numbers = from_end(ids, self._rows)
         if numbers is None:
@@ -177,7 +177,7 @@ class Table:
             numbers = sys.modules["torch"].from_numpy(numbers)  # a list or a number gives a tensor
         try:
             return read(numbers)
-        except RowError:
+        except IndexError:
             raise error from None
 
     def gather(self, ids: Any, out: Any = None, *, dtype: Any = None) -> Any:
@@ -424,7 +424,7 @@ class Table:
         """Calls a function with row numbers, of which negative ones in host memory count from the end."""
         try:
             return function(ids)
-        except RowError as e:
+        except IndexError as e:  # a RowError, or what an operator in C++ raises
             return self._from_end(e, ids, function)
 
     # ---- knowing

@@ -189,6 +189,17 @@ def test_equals_torch(setting: str, read: str, x: tensorcache.Table, table: Any,
         torch.testing.assert_close(one, other, **({"rtol": 2e-2, "atol": 2e-1} if one.dtype.itemsize == 2 else {}))
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_negative_numbers(setting: str, x: tensorcache.Table, table: Any, group: None, monkeypatch: Any) -> None:
+    """They count from the end, as torch has it, but not in compiled programs, which say so."""
+    monkeypatch.setitem(READS, "index", lambda of, i: of[i - 2])
+    if setting in ("compile", "export"):
+        with pytest.raises(IndexError, match="-2"):
+            SETTINGS[setting](ours("index", x))
+    else:
+        torch.testing.assert_close(SETTINGS[setting](ours("index", x)), SETTINGS[setting](theirs("index", table)))
+
+
 # What is refused, by which error, and what that says.
 REFUSED: dict[str, tuple[Callable[[tensorcache.Table], Any], type[Exception], str]] = {
     "training of the table": (lambda x: nn.CachedEmbedding.from_pretrained(np.zeros((9, 4), "f4"), gpu_memory="1MB", freeze=False), tensorcache.GradientError, "freeze .False. must be True"),
