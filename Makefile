@@ -8,6 +8,7 @@ include cuda.mk
 include capi/capi.mk
 include python/python.mk
 include lab/lab.mk
+include release.mk
 
 GO        ?= go
 DATA      ?= ../shared/data

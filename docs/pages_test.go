@@ -127,32 +127,32 @@ func TestDocs_Commands(t *testing.T) {
 }
 
 // TestDocs_Snippets runs every block of shell commands that is marked as runnable, those of a page one after the other in one folder, which has what make build
-// made at build/. TENSORCACHE_REQUIRE_COMMANDS=1 makes the absence of that a failure.
+// made at build/, and NumPy, which build/venv has. TENSORCACHE_REQUIRE_COMMANDS=1 makes the absence of these a failure.
 func TestDocs_Snippets(t *testing.T) {
 	built, err := filepath.Abs("../build")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"cachebench", "tensorcached"} {
-		if _, err := os.Stat(filepath.Join(built, name)); err != nil {
-			if os.Getenv("TENSORCACHE_REQUIRE_COMMANDS") != "" {
-				t.Fatal(err)
-			}
-			t.Skipf("build/%s is not there: make build", name)
-		}
+	path := built + string(filepath.ListSeparator) + filepath.Join(built, "venv/bin") + string(filepath.ListSeparator) + os.Getenv("PATH")
+	need := exec.CommandContext(t.Context(), "sh", "-ec", "test -x build/cachebench; test -x build/tensorcached; python3 -c 'import numpy'")
+	need.Dir, need.Env = "..", append(os.Environ(), "PATH="+path)
+	if out, err := need.CombinedOutput(); err != nil && os.Getenv("TENSORCACHE_REQUIRE_COMMANDS") != "" {
+		t.Fatalf("%v %s", err, out)
+	} else if err != nil {
+		t.Skip("build/cachebench, build/tensorcached or NumPy is not there: make build, make wheel")
 	}
 	run := 0
-	for _, path := range append(pages(t), "../README.md") {
-		script := commands(read(t, path))
+	for _, page := range append(pages(t), "../README.md") {
+		script := commands(read(t, page))
 		if script == "" {
 			continue
 		}
 		run++
-		t.Run(path, func(t *testing.T) {
+		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", script)
 			cmd.Dir, cmd.WaitDelay = t.TempDir(), time.Second
-			cmd.Env = append(os.Environ(), "PATH="+built+":"+os.Getenv("PATH"))
+			cmd.Env = append(os.Environ(), "PATH="+path)
 			if err := os.Symlink(built, filepath.Join(cmd.Dir, "build")); err != nil {
 				t.Fatal(err)
 			}
