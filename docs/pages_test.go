@@ -129,6 +129,9 @@ func TestDocs_Commands(t *testing.T) {
 // TestDocs_Snippets runs every block of shell commands that is marked as runnable, those of a page one after the other in one folder, which has what make build
 // made at build/, and NumPy, which build/venv has. TENSORCACHE_REQUIRE_COMMANDS=1 makes the absence of these a failure.
 func TestDocs_Snippets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes half a minute: CI runs it by itself")
+	}
 	built, err := filepath.Abs("../build")
 	if err != nil {
 		t.Fatal(err)
