@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/tensorcache/tensorcache/internal/version"
 )
 
 // pages returns the Markdown files of this folder and those below it, without the ones that are made from measurements.
@@ -95,6 +97,19 @@ func TestDocs_Short(t *testing.T) {
 	for release := range strings.SplitSeq(read(t, "../CHANGELOG.md"), "\n## ") {
 		if n := strings.Count(release, "\n"); n > 42 {
 			t.Errorf("CHANGELOG.md: lines of a release (%d) must be at most 40: %.40q", n-2, release)
+		}
+	}
+}
+
+// TestDocs_Version: the changelog has a section of the version that the code says, and the README installs it.
+func TestDocs_Version(t *testing.T) {
+	t.Parallel()
+	if heading := "\n## " + version.Number + "\n"; !strings.Contains(read(t, "../CHANGELOG.md"), heading) {
+		t.Errorf("CHANGELOG.md must have the section %q", heading)
+	}
+	for _, name := range []string{"tensorcache-" + version.Number + "-", "tensorcached_" + version.Number + "_"} {
+		if !strings.Contains(read(t, "../README.md"), name) {
+			t.Errorf("README.md must install %s", name)
 		}
 	}
 }
