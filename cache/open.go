@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/change"
@@ -113,6 +114,17 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	if err != nil {
 		return err
 	}
+	if len(ahead) > 0 { // what they say takes as long to find out as a table to be read
+		var beside sync.WaitGroup
+		beside.Go(func() {
+			for _, demand := range tiers.demands {
+				if ctx.Err() == nil {
+					demand()
+				}
+			}
+		})
+		defer beside.Wait()
+	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()
 	for i, t := range tables {
@@ -124,8 +136,8 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		share := budget * tableBytes(&t) / raw
 		cost := admission.GPUCost(t.RowBytes(), c.opts.Link)
 		terms := registry.Terms{
-			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: tiers.demands[i].Batch, Drawn: tiers.demands[i].Drawn,
-			Saved: cost.Saved,
+			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Saved: cost.Saved,
+			Demand: func() (float64, []registry.Drawn) { d := tiers.demands[i](); return d.Batch, d.Drawn },
 		}
 		t.kind.terms(&t, &terms)
 		_, span := c.watch.Start(ctx, "load", t.name)
@@ -135,7 +147,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			span.End(err)
 			return err
 		}
-		cost.Cold = c.coldCost(one, tiers.demands[i], tiers.slabs[i], tiers.cold[i])
+		cost.Cold = c.coldCost(one, tiers.demands[i](), tiers.slabs[i], tiers.cold[i])
 		loaded, c.kinds = append(loaded, one), append(c.kinds, t.kind)
 		c.store.Costs = append(c.store.Costs, cost)
 		total := one.Tier.Totals()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
@@ -169,7 +170,8 @@ func (c *Cache) memoryOf(tables []Table, k tierCosts) ([]int64, error) {
 			}
 			continue
 		}
-		p.d, p.weight = k.demands[i], k.demands[i].Lookups*k.cold[i]
+		p.d = k.demands[i]()
+		p.weight = p.d.Lookups * k.cold[i]
 		if !c.opts.Host.Inclusive {
 			p.slabs = k.slabs[i] / p.slot
 		}
@@ -208,8 +210,8 @@ const hostSpare = 1.2
 
 // tierCosts says what rows below the host tiers cost.
 type tierCosts struct {
-	demands     []*lookups.Demand
-	cold, slabs []float64 // of each table: seconds of an absent row, 0 for tables that have none; bytes of slots in slabs
+	demands     []func() *lookups.Demand // of each table, found out by the first call
+	cold, slabs []float64                // of each table: seconds of an absent row, 0 for tables that have none; bytes of slots in slabs
 }
 
 // newTierCosts finds out what rows below the host tiers cost, where that decides anything: between tables, or between copies on several devices.
@@ -218,7 +220,9 @@ func (c *Cache) newTierCosts(ctx context.Context, tables []Table, batches []look
 	weighs := c.weighsTiers(tables)
 	for i := range tables {
 		t := &tables[i]
-		k.demands = append(k.demands, lookups.DemandOf(batches, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed))
+		k.demands = append(k.demands, sync.OnceValue(func() *lookups.Demand {
+			return lookups.DemandOf(batches, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed)
+		}))
 		k.slabs = append(k.slabs, budget*tableBytes(t)/raw)
 		if !weighs {
 			continue

@@ -108,7 +108,7 @@ func (l *loader) read(dst []byte, src device.Buffer) error {
 type deviceSearch struct {
 	w *loader
 	kernels.Sample
-	numbers, counts, alive, grown, masks, sums device.Buffer
+	counts, alive, grown, masks, sums device.Buffer
 }
 
 func newDeviceSearch(l *loader, rows, rowBytes int) *deviceSearch {
@@ -117,7 +117,6 @@ func newDeviceSearch(l *loader, rows, rowBytes int) *deviceSearch {
 
 func (s *deviceSearch) parts() []sized {
 	return []sized{
-		{&s.numbers, int64(s.Count) * 8},
 		{&s.Sample.Rows, int64(s.Count) * int64(s.RowWords()) * 4},
 		{&s.Sample.Planes, s.PlanesBytes()},
 		{&s.counts, int64(s.Words()) * 32 * 4},
@@ -128,16 +127,21 @@ func (s *deviceSearch) parts() []sized {
 	}
 }
 
-// sampleOnDevice copies the given rows to the device as a training sample.
-func (t *Tier) sampleOnDevice(l *loader, rows []int64) (codec.DeviceSample, error) {
-	s := newDeviceSearch(l, len(rows), t.rowBytes)
+// sampleOnDevice copies a training sample to the device.
+func sampleOnDevice(l *loader, sample []byte, rowBytes int) (codec.DeviceSample, error) {
+	s := newDeviceSearch(l, len(sample)/rowBytes, rowBytes)
 	l.take(s.parts())
+	if padded := 4 * s.RowWords(); padded != rowBytes { // rows are whole words, the last one padded with zeros
+		words := make([]byte, s.Count*padded)
+		for i := range s.Count {
+			copy(words[i*padded:], sample[i*rowBytes:][:rowBytes])
+		}
+		sample = words
+	}
 	if err := errors.Join(
-		l.s.Copy(s.numbers, device.HostBuffer(asBytes(rows))),
-		// Rows in place are padded with zeros to whole words.
-		l.s.Launch(&kernels.Gather{Mem: t.host.Mem, Rows: s.numbers, Out: s.Sample.Rows, RowBytes: 4 * s.RowWords()}),
+		l.s.Copy(s.Sample.Rows, device.HostBuffer(sample)),
 		l.s.Launch(&kernels.Planes{Sample: s.Sample}),
-		l.s.Synchronize(), // the rows must not change until they have been copied
+		l.s.Synchronize(), // the sample must not change until it has been copied
 	); err != nil {
 		return nil, err
 	}

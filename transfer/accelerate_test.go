@@ -158,15 +158,15 @@ func (s *stoppingStream) Launch(k device.Kernel) error {
 func TestLoad_DeviceFails(t *testing.T) {
 	setPieces(t, 1000, 1000, 3)
 	data := rowsOf(500, 68, 6)
-	for _, name := range []string{"gather", "planes", "ones", "grow", "sample-bytes", "encode"} {
+	for _, name := range []string{"planes", "ones", "grow", "sample-bytes", "encode"} {
 		for after := range 2 {
-			if after > 0 && (name == "gather" || name == "planes" || name == "ones") {
+			if after > 0 && (name == "planes" || name == "ones") {
 				continue // once a load
 			}
 			d := &stopping{newAccelerator(), name, after}
 			tier, err := Load(d, SourceOf(data, 68), Options{Codec: "ibp"})
 			if tier != nil || !errors.Is(err, errLaunch) {
-				t.Errorf("%s fails after %d: got %v, %v", name, after, tier, err)
+				t.Errorf("%s fails after %d: got a tier (%t), %v", name, after, tier != nil, err)
 			}
 			if len(d.open) != 0 || d.twice != 0 {
 				t.Errorf("%s fails after %d: %v left behind, %d given back twice", name, after, d.open, d.twice)

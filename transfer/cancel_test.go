@@ -54,6 +54,45 @@ func TestLoad_EndsWhilePacking(t *testing.T) {
 	}
 }
 
+// TestLoad_TrainsBesideReading: a source in memory is trained on while it is read. Measuring waits for the last row, and ends with the context if that never comes.
+func TestLoad_TrainsBesideReading(t *testing.T) {
+	costsIn(t)
+	limit(t, time.Minute)
+	before := measureDevice
+	t.Cleanup(func() { measureDevice = before })
+	for _, ends := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		read, readBefore := int64(0), int64(-1)
+		measureDevice = func(m *measuring) (map[string]registry.Costs, error) {
+			readBefore = read
+			return before(m)
+		}
+		o := autoOptions()
+		o.Context = ctx
+		o.Progress = func(rows int64) {
+			read = rows
+			if ends {
+				cancel()
+			}
+		}
+		d := newAccelerator()
+		tier, err := Load(d, SourceOf(autoTable, 64), o)
+		switch all := int64(len(autoTable) / 64); {
+		case ends && (!errors.Is(err, context.Canceled) || readBefore >= 0):
+			t.Errorf("the context ends while rows are read: Load returned %v, the device was measured: %t", err, readBefore >= 0)
+		case !ends && (err != nil || readBefore != all):
+			t.Errorf("Load returned %v; when the device was measured %d of %d rows were read", err, readBefore, all)
+		}
+		if err == nil {
+			tier.Close()
+		}
+		if len(d.open) != 0 {
+			t.Errorf("buffers open: %v", d.open)
+		}
+		cancel()
+	}
+}
+
 // TestLoad_EndsWhileMeasuring: no batch is measured once the context has ended, Load returns its error, not a tier that is served unmeasured, and
 // nothing is kept.
 func TestLoad_EndsWhileMeasuring(t *testing.T) {

@@ -84,8 +84,8 @@ type Options struct {
 	Timings *Timings
 }
 
-// Timings are the durations of the steps of loading a tier. Pack includes the search for equal rows of an in-place
-// tier that was not done during Read.
+// Timings are the durations of the steps of loading a tier. Train is what training takes longer than Read where both run at once. Pack includes the search for
+// equal rows of an in-place tier that was not done during Read.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
@@ -118,10 +118,19 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	// The sample's row numbers and the loader do not depend on rows, so they are made while rows are read.
+	// The sample's row numbers and the loader do not depend on rows, so they are made while rows are read. Of a source in memory the codec is trained
+	// meanwhile, too.
 	var p prepared
-	preparing := inBackground(func() { p = t.prepare(o) })
+	ctx, cancel := context.WithCancel(o.Context)
+	loaded := make(chan struct{}) // closed when all rows are in their places
+	beside := o.Adopt == nil && isInMemory(src)
+	preparing := inBackground(func() {
+		if p = t.prepare(o); p.err == nil && beside {
+			p.err = t.train(ctx, o, &p, rowsIn(src), loaded)
+		}
+	})
 	defer func() {
+		cancel()
 		preparing.Wait()
 		p.loader.close()
 	}()
@@ -135,11 +144,13 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	} else if err := t.read(o.Context, src, search, o.Progress); err != nil {
 		return nil, err
 	}
+	lap(&timings.Read)
+	close(loaded)
 	preparing.Wait()
 	if p.err != nil {
 		return nil, p.err
 	}
-	lap(&timings.Read)
+	lap(&timings.Train)
 	workers := interruptible{host.Workers(o.Workers), o.Context}
 	if search != nil {
 		if err := search.finish(workers, p.sample); err != nil {
@@ -147,10 +158,12 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		}
 		lap(&timings.Pack)
 	}
-	if err := t.train(o, &p); err != nil {
-		return nil, err
+	if !beside {
+		if err := t.train(ctx, o, &p, t.rowsInPlace, loaded); err != nil {
+			return nil, err
+		}
+		lap(&timings.Train)
 	}
-	lap(&timings.Train)
 	t.total = Totals{
 		Rows: t.rows, RawRows: t.rows, RawBytes: t.rows * int64(t.rowBytes), StoredBytes: t.rows * int64(t.rowBytes),
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
@@ -344,10 +357,35 @@ func (t *Tier) rowReader() func(from, n int, read func(rows []byte) error) error
 	}
 }
 
-// train makes the codec from a sample of the rows.
-func (t *Tier) train(o Options, p *prepared) error {
+// isInMemory says whether rows of the source can be read in any order at no cost.
+func isInMemory(src Source) bool {
+	_, ok := src.(*memory)
+	return ok
+}
+
+// rowsIn returns a function that reads the given rows of a source in memory, back to back.
+func rowsIn(src Source) func(rows []int64) ([]byte, error) {
+	m := src.(*memory)
+	return func(rows []int64) (out []byte, err error) {
+		err = foreign.Read(func() { out = codec.Gather(m.data, rows, m.rowBytes, int64(m.rowBytes)) })
+		return out, err
+	}
+}
+
+// rowsInPlace returns the given rows, back to back, once all rows have been read.
+func (t *Tier) rowsInPlace(rows []int64) ([]byte, error) {
+	return codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride), nil
+}
+
+// train makes the codec from a sample of the rows, which read returns back to back. It measures the device once loaded is closed, as it takes the places of
+// rows for that.
+func (t *Tier) train(ctx context.Context, o Options, p *prepared, read func(rows []int64) ([]byte, error), loaded <-chan struct{}) error {
 	if o.Codec == registry.None || t.rows == 0 {
 		return nil
+	}
+	sample, err := read(p.sample)
+	if err != nil {
+		return err
 	}
 	var onDevice codec.DeviceSample
 	// trainOn trains a family on the device. ok is false if the family has no such training, or if the host does the
@@ -357,14 +395,13 @@ func (t *Tier) train(o Options, p *prepared) error {
 			return nil, false, nil
 		}
 		if onDevice == nil {
-			if onDevice, err = t.sampleOnDevice(p.loader, p.sample); err != nil {
+			if onDevice, err = sampleOnDevice(p.loader, sample, t.rowBytes); err != nil {
 				return nil, true, err
 			}
 		}
 		c, err = f.TrainOn(onDevice, f.ElementsOf(o.DType))
 		return c, true, err
 	}
-	sample := func() []byte { return codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride) }
 	if o.Codec != registry.Auto {
 		f, err := registry.Family(o.Codec)
 		if err != nil {
@@ -372,7 +409,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 		}
 		c, ok, err := trainOn(f)
 		if !ok {
-			c, err = f.Train(sample(), t.rowBytes, f.ElementsOf(o.DType))
+			c, err = f.Train(sample, t.rowBytes, f.ElementsOf(o.DType))
 		}
 		t.codec = c
 		return err
@@ -380,14 +417,19 @@ func (t *Tier) train(o Options, p *prepared) error {
 	terms := o.Terms
 	terms.Rows = t.rows
 	terms.Train = trainOn
-	terms.Read = func(rows []int64) []byte { return codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride) }
+	terms.Read = read
 	var device measured
 	if o.Measure != nil && t.home.Info().Kind != "host" {
 		terms.Measure = func(codecs []registry.Trained, batch float64) (registry.Measured, error) {
+			select {
+			case <-loaded:
+			case <-ctx.Done():
+				return registry.Measured{}, ctx.Err()
+			}
 			return device.measure(t, o, batch, codecs)
 		}
 	}
-	c, choice, err := registry.Pick(sample(), t.rowBytes, o.DType, terms)
+	c, choice, err := registry.Pick(sample, t.rowBytes, o.DType, terms)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,9 @@ type Terms struct {
 	// Drawn are rows that stand for all of the table, with how often they are looked up. None: a power law is taken. Read returns their
 	// bytes, back to back. It must be set if there are any.
 	Drawn []Drawn
-	Read  func(rows []int64) []byte
+	Read  func(rows []int64) ([]byte, error)
+	// Demand, if not nil, returns Batch and Drawn when the codecs are trained, so that both can be found out meanwhile.
+	Demand func() (batch float64, drawn []Drawn)
 	// Resident, if not 0, says that all rows are to be in slots within Budget, of one length or of one for each range of rows, and at most this share of them
 	// longer: slab/buddy.
 	// Hits are then rows that are not longer, and misses read what others have beyond their slots.
@@ -146,7 +148,7 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	if terms.Rows == 0 {
 		terms.Rows = int64(len(sample) / rowBytes)
 	}
-	terms.Link, terms.Batch = cmp.Or(terms.Link, DefaultLink), max(leastBatch, cmp.Or(terms.Batch, DefaultBatch))
+	terms.Link = cmp.Or(terms.Link, DefaultLink)
 	terms.Devices = cmp.Or(terms.Devices, 1)
 	judged := spread(sample, rowBytes, max(1, min(judgedRows, judgedBytes/rowBytes)), 0)
 	small := terms.Rows*int64(rowBytes) <= smallTable
@@ -161,13 +163,19 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	if err != nil {
 		return nil, Choice{}, err
 	}
+	if terms.Demand != nil {
+		terms.Batch, terms.Drawn = terms.Demand()
+	}
+	terms.Batch = max(leastBatch, cmp.Or(terms.Batch, DefaultBatch))
 	var drawn []byte
 	if len(terms.Drawn) > 0 {
 		numbers := make([]int64, len(terms.Drawn))
 		for i, d := range terms.Drawn {
 			numbers[i] = d.Row
 		}
-		drawn = terms.Read(numbers)
+		if drawn, err = terms.Read(numbers); err != nil {
+			return nil, Choice{}, err
+		}
 	}
 	errs := make([]error, len(all))
 	var judging sync.WaitGroup

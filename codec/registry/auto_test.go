@@ -172,8 +172,8 @@ func TestPick_DrawnRows(t *testing.T) {
 		hot = append(hot, Drawn{Row: i, Rows: 1 << 10})
 	}
 	for name, drawn := range map[string][]Drawn{"uniform": uniform, "hot": hot} {
-		_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: rows << 10, Budget: 16 << 20, Batch: 5000, Drawn: drawn, Read: func(rows []int64) []byte {
-			return codec.Gather(sample, rows, 256, 256)
+		_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: rows << 10, Budget: 16 << 20, Batch: 5000, Drawn: drawn, Read: func(rows []int64) ([]byte, error) {
+			return codec.Gather(sample, rows, 256, 256), nil
 		}})
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func (f *faults) take() error {
 }
 
 // Faults returns the errors of the batches of Enqueue and of the replays that have ended since the last call.
-// With wait, it first waits for those under way. Without wait, it makes no driver call, as programs ask before each
+// With wait, it first waits for those under way. Without wait, it waits for nothing, as programs ask before each
 // read. The error of a replay then comes with a call some milliseconds later.
 func (s *Set) Faults(wait bool) error {
 	for _, d := range s.Devices {
