@@ -28,10 +28,10 @@ help: ## what there is to make
 # Commands are built with the packages in third_party/ in place of the modules that these are of, which would be 75 MB of downloads.
 # Not in go.mod: `go install` of a module with replacements fails. Not in CI, whose tests need the modules, and reuse what is compiled.
 COMMANDS_MOD := build/commands.mod
-THIRD_PARTY   = $(patsubst third_party/%/go.mod,%,$(shell find third_party -name go.mod))
+THIRD_PARTY  := $(patsubst third_party/%/go.mod,%,$(shell find third_party -name go.mod))
 BUILD_COMMAND = $(CUDA_ENV) $(GO) build $(if $(CI),,-modfile=$(COMMANDS_MOD)) -ldflags="-X $(GPU_COMMIT)"
 
-$(COMMANDS_MOD): go.mod go.sum $(wildcard third_party/*/*/go.mod)
+$(COMMANDS_MOD): go.mod go.sum $(THIRD_PARTY:%=third_party/%/go.mod)
 	@mkdir -p build
 	@cp go.sum build/commands.sum && cp go.mod $@.new
 	@$(GO) mod edit $(foreach m,$(THIRD_PARTY),-replace=$(m)=./third_party/$(m)) $@.new && mv $@.new $@
