@@ -60,7 +60,7 @@ const cellMost = 200
 func TestDocs_Cells(t *testing.T) {
 	t.Parallel()
 	for _, path := range append(pages(t), "../README.md", "../python/README.md") {
-		if path == "gpu.md" || path == "performance.md" {
+		if path == "gpu.md" {
 			continue // their tables follow the kernels and the record
 		}
 		for _, line := range prose(read(t, path)) {

@@ -340,8 +340,8 @@ func TestLink_PredictsOverflow(t *testing.T) {
 		predicted := 1e6 * float64(x.Batch*share/100) * buddy.HostLink(0).Seconds(bytes, bytes, x.TableBytes/int64(x.RowBytes))
 		off := predicted/alone - 1
 		t.Logf("%d B %s, %d pieces of %d B: measured %.1f µs, predicted %.1f, %+.1f %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, alone, predicted, 100*off)
-		if math.Abs(off) > 0.25 {
-			t.Errorf("%d B %s, %d pieces of %d B: predicted %.1f µs, measured %.1f: %+.1f %% must be -25 to 25 %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, predicted, alone, 100*off)
+		if off < -0.25 || off > 0.4 {
+			t.Errorf("%d B %s, %d pieces of %d B: predicted %.1f µs, measured %.1f: %+.1f %% must be -25 to 40 %%", x.RowBytes, x.Codec, x.Batch*share/100, bytes, predicted, alone, 100*off)
 		}
 		compared++
 	}

@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -158,14 +159,15 @@ class Loop:
     def measure(self, chosen: list[Method], budget: float, opened: dict[str, float]) -> list[dict[str, Any]]:
         """Measures the methods in turns, checks their rows, and returns a result for each."""
         count = self.options.iterations
+        turns = random.Random(1)
         shift = max(count // len(chosen), 1)  # no method fetches the rows that the one before it has just left in the processor's cache
         for method in chosen:
             for i in range(self.options.warm_up):
                 self.sequential(method, i)
         times: list[list[list[float]]] = [[] for _ in chosen]
         for i in range(count):
-            for k in range(len(chosen)):
-                k = (k + i) % len(chosen)
+            # In an order drawn anew. The CPU gather's OpenMP threads keep all processors busy for some milliseconds after it, and whatever always came next was slower.
+            for k in turns.sample(range(len(chosen)), len(chosen)):
                 times[k].append(self.sequential(chosen[k], (i + k * shift) % count))
         length = max(count // ROWS, 3)
         rows: list[list[float]] = [[] for _ in chosen]

@@ -37,6 +37,7 @@ type Device struct {
 	timeline timeline
 	captures captures
 	lists    listReader
+	sides    sideStreams
 
 	// board, if not nil, is where a client of a shared cache announces and counts its batches. Its lanes begin at
 	// boardFirst. Captured batches have places there.
@@ -248,6 +249,7 @@ func (d *Device) Close() {
 			l.close()
 		}
 	}
+	d.sides.close()
 	d.captures.close(d)
 	d.timeline.close()
 	if d.Sharer != nil {

@@ -27,7 +27,8 @@ type lane struct {
 	running atomic.Bool
 
 	stream   device.Stream   // for batches whose caller has no stream
-	second   device.Stream   // decodes hits while the first stream reads misses
+	second   device.Stream   // decodes hits while the first stream reads misses, of these batches and of those with absent rows
+	beside   device.Stream   // what decodes hits of the last batch: second, or one of the device's side streams
 	sequence device.Sequence // enqueues a whole batch by one call; nil where the device has none
 	// Events of a batch: reading of the misses has begun, the hits are decoded, the batch is done.
 	fetchBegun, decoded, done device.Event
@@ -337,10 +338,13 @@ func (l *lane) end() {
 // batch.
 func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	var err error
+	if l.beside = l.second; l.route.launches == SideBySide {
+		l.beside = l.side(s)
+	}
 	if l.sequence == nil {
-		err = l.enqueueOn(s, l.second, table, rows, out)
+		err = l.enqueueOn(s, l.beside, table, rows, out)
 	} else {
-		if err = l.enqueueOn(l.sequence.On(s), l.sequence.On(l.second), table, rows, out); err == nil {
+		if err = l.enqueueOn(l.sequence.On(s), l.sequence.On(l.beside), table, rows, out); err == nil {
 			err = l.sequence.Enqueue()
 		} else {
 			l.sequence.Drop()
@@ -402,7 +406,10 @@ func (l *lane) abandon(s device.Stream) error {
 	end := l.abandonRounds()
 	err := s.Synchronize()
 	end()
-	return errors.Join(err, l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0),
+	if l.beside != nil {
+		err = errors.Join(err, l.beside.Synchronize())
+	}
+	return errors.Join(err, l.stream.Fill(l.counters, 0), l.stream.Fill(l.sums, 0), l.stream.Fill(l.buckets, 0),
 		l.stream.Fill(l.tables.counters, 0), l.stream.Synchronize())
 }
 
