@@ -47,76 +47,94 @@ build: $(CUDA_STUB) $(COMMANDS_MOD) service ## the commands, at build/cachebench
 service: $(CUDA_STUB) $(COMMANDS_MOD) ## the service, at build/tensorcached
 	$(BUILD_COMMAND) $(COMMAND_TAGS) -o build/tensorcached ./cmd/tensorcached
 
-# Everything is vetted and tested in one build, so that it is compiled once: the CUDA build where there is a C compiler. Its GPU tests skip where there is no GPU.
+# Everything is tested in one build, so that it is compiled once: the CUDA build where there is a C compiler. Its GPU tests skip where there is no GPU. With
+# -short tests take one case of each kind; test-long has all of them. Position-independent code is what the C library consists of, too, which ./capi tests.
 TEST_TAGS = -tags $(if $(CUDA_STUB),cuda$(comma))invariants
-VET       = $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./... # files that have the tag long are tests
-GO_TEST   = $(CUDA_ENV) $(GO) test -vet=off -timeout 15m
+TEST_ENV  = $(CUDA_ENV) GOFLAGS="$$($(GO) env GOFLAGS)$(if $(CUDA_STUB), -buildmode=pie)"
+# One package more than there are processors, because some wait more than they compute.
+GO_TEST   = $(TEST_ENV) $(GO) test -vet=off -short -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) -timeout 15m
+VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS)
 
-test: $(CUDA_STUB) ## all tests, with internal checks on; 10 to 15 minutes on two cores
-	$(VET)
-	$(GO_TEST) $(TEST_TAGS) ./...
-	for m in $(INTEROP) lab; do (cd $$m && $(CUDA_ENV) $(GO) vet $(TEST_TAGS) ./... && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
-	@if [ -n "$(CUDA_STUB)" ]; then $(MAKE) --no-print-directory test-plain; else echo "no C compiler: the CUDA build is not tested"; fi
+# Those of the main module, for CI without those that test-emulated and test-capi run whole.
+ELSEWHERE ?=
+PACKAGES  ?= $(if $(ELSEWHERE),$(filter-out $(shell $(GO) list $(EMULATED_PACKAGES) ./capi),$(shell $(GO) list ./...)),./...)
 
-# Tests with the implementations of others (a Collector, Prometheus, npyio): a module of its own, so that nobody else depends on those.
+test: $(CUDA_STUB) ## the tests, with internal checks on; five to six minutes on two cores, from empty caches
+	$(GO_TEST) $(TEST_TAGS) $(PACKAGES)
+
+.PHONY: test-modules
+test-modules: $(CUDA_STUB) # those of the modules that nobody imports
+	for m in $(INTEROP) lab; do (cd $$m && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
+
+# Tests with the implementations of others (Prometheus, npyio; test-long: a Collector, go-redis): a module of its own, so that nobody else depends on those.
 INTEROP = internal/interop
 
 .PHONY: test-plain
 test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of their own
-	$(GO_TEST) -tags invariants -short ./transfer ./device/... ./bench/rates
+	$(GO_TEST) -tags invariants ./transfer ./device/... ./bench/rates
 	$(GO_TEST) -tags invariants,noexporters -run 'CudaNotBuilt|AutoSaysWhyHost|GPU|Device|Options|Exporters' ./cache ./cmd/...
-	$(if $(URING),$(CUDA_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
+	$(if $(URING),$(TEST_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
 
 # Packages whose values are used by several goroutines at once; the host execution of kernels runs below cache and transfer. Codecs are not changed once they are
-# made; they read rows by unsafe pointers, as kernels do, which checkptr looks at.
+# made; they read rows by unsafe pointers, which checkptr looks at, as the race detector does.
 CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./transfer ./bench/workload
-UNSAFE     = ./codec/... ./kernels
+UNSAFE     = ./codec/...
 # Tests that hold figures, or files, of one goroutine after the other, and take long under the race detector.
-ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBothHold Open_EveryFormat \
-	Refresh_LearnsAsWellAsCounting Refresh_EqualRows SetBudget_GrowsBeyondTheFirst Adopt_NoSecondCopy \
-	Load_KeepsMeasurements Load_GroupsOfFewRows Load_FrequentContents Pack_EqualRows Refresh_AdmitsInSlices \
-	New_EqualRowsTakeNoMemoryEach New_ArchiveCRC New_LongestAndShortestRows Stats_Estimate Open_DamagedPage \
-	Gather_PooledFloat8 Refresh_FragmentationIsBounded Resident_ReadsInRanges Refresh_SettlesDown \
-	SetBudget_OversizeRows
+ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBothHold Open_EveryFormat Refresh_LearnsAsWellAsCounting \
+	Refresh_EqualRows SetBudget_GrowsBeyondTheFirst Adopt_NoSecondCopy Load_KeepsMeasurements Load_GroupsOfFewRows Load_FrequentContents Pack_EqualRows \
+	Refresh_AdmitsInSlices New_EqualRowsTakeNoMemoryEach New_ArchiveCRC New_LongestAndShortestRows Stats_Estimate Open_DamagedPage Gather_PooledFloat8 \
+	Refresh_FragmentationIsBounded Resident_ReadsInRanges Refresh_SettlesDown SetBudget_OversizeRows Gather_PooledEqualsDefinition Gather_PooledOneBag \
+	Adopt_RowsAndRestore Gather_EveryDeviceGivesTheSameBytes New_OversizeRows Parts_EveryPath FromPages_Pooled FromReader Table_WithDType \
+	Gather_EqualsMap Gather_SteadyStateAllocatesNothing FromPages_PooledFloat8 Resident_FitsInRanges Gather_SeveralPooled Gather_Rows32 \
+	Explain_SinceWhen Resident_BesideACachedTable Gather_AsRounds MergeUpdates_StoreReplaced Frequency_MemoryBound Frequency_Untracked Frequency_Resize \
+	Policy_Lifetime Policy_Reproducible Recency_ReferenceMissRatios Rewrite_WritesWhatChanges Files_ManifestNotRestored OpenFiles_Refuses \
+	Pack_AutoKnowsTheTable Pack_EveryFault Files_IndexFromBehind Rewrite Misses_AddUp Server_LongAnswer Gather_Strided Snapshot_KilledProcess \
+	Snapshot_DamageIsFound Snapshot_RestoresWhatWasCached Update_RowsThatGrowShrinkAndTurnRaw Update_OversizeRows New_FailedLeavesTables \
+	Map_ChurnDoesNotWearItOut Load_DeviceEqualsHost Load_EveryRowReadsBack Measuring_MeasuresEveryCodec Load_NotMeasured Load_KeptPickStands \
+	Probes_MissesAreOfEncodedRows Tier_Groups Zipf_Probabilities Features_ColumnsAreScaledNormals PowerLaw_OutDegreesArePoisson \
+	VisitTargets_EqualsInDegrees Permutation_IsBijection LoadGraph_RealInputs
 empty     :=
 NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
-.PHONY: collector
-collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
-	cd internal/interop/collector && $(GO) build -o ../../../build/otel-collector .
-
 race: $(CUDA_STUB) ## the concurrent packages under the race detector
-	$(CUDA_ENV) $(GO) test -vet=off -race -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
+	$(CUDA_ENV) $(GO) test -vet=off -race -buildmode=default -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
 	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
-# FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage.
-FUZZ_TAGS ?=
+# FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage. FUZZ_SHARE=3 takes one of three targets.
+FUZZ_TAGS  ?=
+FUZZ_SHARE ?= 1
 
 fuzz: $(CUDA_STUB) ## every fuzz target for FUZZTIME
-	$(CUDA_ENV) .ci/fuzz $(FUZZTIME) $(FUZZ_TAGS)
+	$(CUDA_ENV) .ci/fuzz $(FUZZTIME) "$(FUZZ_TAGS)" $(FUZZ_SHARE)
 
 # Folders with files that only builds without these tags have.
 PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//go:build .*!$(1)' bench cache codec device slab transfer))))
 
-# The build of the tests, which has nearly every file, is vetted and checked by staticcheck, whose first run takes minutes. Without CUDA every package must
-# compile, with its tests, and packages with files of their own there are vetted.
+# The build of the tests, which has nearly every file, is vetted and checked by staticcheck (tools/lint), whose first run takes minutes. Without CUDA every package
+# must compile, with its tests, and packages with files of their own there are vetted.
+LINT = $(TEST_ENV) GOGC=300 $(CURDIR)/build/lint $(TEST_TAGS),long ./...
+
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
 	@test -z "$$(gofmt -l $$(git ls-files "*.go" ":!third_party") | tee /dev/stderr)"
-	$(VET)
-	$(CUDA_ENV) $(GO) vet -tags invariants -buildtag ./...
-	$(CUDA_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
-	$(CUDA_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
-	$(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./...
-	cd lab && $(CUDA_ENV) $(GO) vet $(TEST_TAGS),long ./...
-	cd lab && $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck $(TEST_TAGS),long ./...
+	$(VET),long ./...
+	$(TEST_ENV) $(GO) vet -tags invariants -buildtag ./...
+	$(TEST_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
+	$(TEST_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
+	$(TEST_ENV) $(GO) -C tools build -o ../build/lint ./lint
+	$(LINT)
+	cd $(INTEROP) && $(VET) ./...
+	cd lab && $(VET),long ./... && $(LINT)
 
 # The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.
-LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab '^func TestLong_' .)))
+LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab --exclude-dir=interop '^func TestLong_' .)))
 
-test-long: ## the exhaustive runs, at most 40 minutes on two idle cores; the last result is docs/results/test-long.txt
+test-long: $(CUDA_STUB) ## all tests with all of their cases, and the exhaustive runs: an hour on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
 	   { $(MAKE) --no-print-directory check-kernels && \
+	     $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./... && \
+	     $(CUDA_ENV) $(GO) test -vet=off $(TEST_TAGS) -timeout 60m ./... && \
+	     $(CUDA_ENV) $(GO) -C $(INTEROP) test -vet=off $(TEST_TAGS),long -timeout 60m -run '^TestLong_' -v ./... && \
 	     $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoIsFast$$' -v $(LONG) && \
 	     $(GO) test -tags long -timeout 60m -run '^TestLong_AutoIsFast$$' -v ./bench/experiment && \
 	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap$$' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt

@@ -71,7 +71,7 @@ func TestGPU_PooledEqualsDefinition(t *testing.T) {
 	for i, codec := range codecs {
 		for j, of := range floats {
 			for k, columns := range []int{12, 64, 100, 128, 300} {
-				if testing.Short() && (i+j+k)%6 != 0 {
+				if !gputest.Drawn(5*(len(floats)*i+j)+k, 12) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", codec, of, columns), func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestGPU_PooledFloat8(t *testing.T) {
 	gpu := gputest.Open(t)
 	for i, codec := range []cache.Codec{"none", "ibp4", "ibp8", "ibp", "sparse", "zipnn"} {
 		for j, f := range float8Formats {
-			if testing.Short() && (i+j)%3 != 0 {
+			if !gputest.Drawn(i+j, 3) {
 				continue
 			}
 			t.Run(fmt.Sprint(codec, " ", name8(f.Float8, f.columns)), func(t *testing.T) {

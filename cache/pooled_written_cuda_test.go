@@ -43,7 +43,7 @@ func TestGPU_PooledWritten(t *testing.T) {
 	for i, codec := range []cache.Codec{"none", "ibp4", "rank", "zipnn"} {
 		for j, of := range floats {
 			for k, columns := range []int{3, 12, 64, 101, 128, 300, 5000} {
-				if testing.Short() && (i+j+k)%7 != 0 {
+				if !gputest.Drawn(7*(len(floats)*i+j)+k, 13) {
 					continue
 				}
 				rows := min(600, 900_000/columns)
@@ -203,7 +203,7 @@ func TestGPU_PooledResident(t *testing.T) {
 	gpu := gputest.Open(t)
 	for i, of := range floats {
 		for j, columns := range []int{24, 101, 128, 2500} {
-			if testing.Short() && (i+j)%3 != 0 {
+			if !gputest.Drawn(i+j, 4) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", of, columns), func(t *testing.T) {

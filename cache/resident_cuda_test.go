@@ -28,7 +28,7 @@ func TestGPU_ResidentEveryPath(t *testing.T) {
 	lengths := []int{4, 64, 100, 256, 320, 512, 1028, 4096, 8192}
 	for i, codec := range append(registry.Concrete(), registry.None) {
 		for j, rowBytes := range lengths {
-			if testing.Short() && (i+j)%6 != 0 {
+			if !gputest.Drawn(i+j, 10) {
 				continue
 			}
 			most := buddy.MaxTarget(rowBytes)

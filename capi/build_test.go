@@ -9,11 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/version"
 )
 
 // library is the folder with the library that is tested, and with the programs that test it.
@@ -64,7 +65,7 @@ func build() (err error) {
 	} else {
 		var exports string
 		if exports, err = filepath.Abs("exports.map"); err == nil {
-			err = command("go", "build", "-buildvcs=false", "-tags", tags(), "-buildmode=c-shared", "-o", so,
+			err = command("go", "build", "-buildvcs=false", "-tags", version.Tags(), "-buildmode=c-shared", "-o", so,
 				"-ldflags", `-s -w -extldflags "-Wl,--version-script=`+exports+` -Wl,-soname,libtensorcache.so"`, ".")
 		}
 	}
@@ -108,18 +109,6 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// tags returns the build tags of the tests.
-func tags() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "-tags" {
-				return s.Value
-			}
-		}
-	}
-	return ""
-}
-
 // run runs a program that has to succeed, and returns what it printed.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
@@ -146,7 +135,7 @@ func TestLicences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := exec.Command("./licenses.sh", tags(), ".").Output()
+	text, err := exec.Command("./licenses.sh", version.Tags(), ".").Output()
 	if err != nil {
 		t.Fatalf("licenses.sh: %v", err)
 	}

@@ -57,5 +57,5 @@ $(CAPI_CC): capi/capi.mk
 
 .PHONY: test-capi
 test-capi: capi emulator $(CUDA_STUB) # the library of make capi, on the host and on the emulated GPU
-	$(CUDA_ENV) TENSORCACHE_LIBRARY=build/libtensorcache.so LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
-		$(GO) test -vet=off $(CUDA_TAGS) -timeout 15m ./capi
+	$(TEST_ENV) TENSORCACHE_LIBRARY=build/libtensorcache.so LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+		$(GO) test -vet=off -short $(CUDA_TAGS),invariants -timeout 15m ./capi

@@ -209,7 +209,8 @@ typedef struct tc_table {
 
 	const char *name; /* for reports and errors; default: the array's name in its file, or "table 0" and so on */
 
-	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or a directory of pages, of "cachebench pack", or a Valkey or Redis
+	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or files whose rows follow each other: one a line, or by a pattern, "part-*.npy", in
+	 * the order of the names, numbers in them in the order of numbers. Or a directory of pages, of "cachebench pack", or a Valkey or Redis
 	 * Cluster with the pages, "redis://HOST:PORT[,HOST:PORT…][/TABLE]", or rediss for TLS. User, password and certificates come from the environment
 	 * (TENSORCACHE_CLUSTER_PASSWORD_FILE and others: docs/cluster.md). */
 	const char *path;

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // The variables of a child process that packs: the directory; the seed of the rows; the write at which it kills itself, 0 for none; the most
@@ -114,8 +115,8 @@ func child(t *testing.T, dir string, seed, kill, limit int) (resumed, writes int
 // TestPack_Killed: a process that packs is killed at each of its writes, of which a part may get through. What is opened then is the old
 // generation, whole; the next run goes on and gives what an undisturbed run gives.
 func TestPack_Killed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a process for each write")
+	if race.Enabled {
+		t.Skip("starts a process of one goroutine for each write")
 	}
 	filesOf(t, childFileBytes)
 	undisturbed := filepath.Join(t.TempDir(), "undisturbed")

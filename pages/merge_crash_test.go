@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/delta"
 )
@@ -82,8 +83,8 @@ func (s *byteRows) ReadFrom(row int64, dst []byte) error {
 // TestMerge_Killed: a process that merges updates into page files is killed at each of its writes, of which a part may get through, at each sync, and around each
 // step. What is opened then has every update, once in the pages and the log, and the next merge ends as if nothing had happened.
 func TestMerge_Killed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a process for each write")
+	if race.Enabled {
+		t.Skip("starts a process of one goroutine for each write")
 	}
 	const rows, rowBytes = 3000, 100
 	data := make([]byte, rows*rowBytes)

@@ -46,4 +46,10 @@ func TestManifest_Parts(t *testing.T) {
 	if _, err := arrayHeader(&m, true); err == nil || !strings.Contains(err.Error(), "cannot hold rows of parts") {
 		t.Errorf(".safetensors: %v", err)
 	}
+	if header, err := arrayHeader(&Manifest{DType: dtype.BFloat16, RowBytes: 8, Rows: 3}, false); err != nil || !strings.Contains(string(header), "'descr': '<V2'") {
+		t.Errorf("bfloat16: %q, %v", header, err)
+	}
+	if _, err := arrayHeader(&Manifest{DType: dtype.Float8E4M3FN, RowBytes: 8, Rows: 3}, false); err == nil || !strings.Contains(err.Error(), "cannot hold float8_e4m3fn: take a name that ends in .safetensors") {
+		t.Errorf("float8: %v", err)
+	}
 }

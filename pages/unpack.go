@@ -134,7 +134,7 @@ func writeRows(f *os.File, header int64, rows []byte, from, to int64, rowBytes i
 
 var (
 	npyCodes = map[dtype.Type]string{
-		dtype.Float16: "<f2", dtype.Float32: "<f4", dtype.Float64: "<f8", dtype.Int8: "|i1", dtype.Int16: "<i2", dtype.Int32: "<i4", dtype.Int64: "<i8",
+		dtype.Float16: "<f2", dtype.BFloat16: "<V2", dtype.Float32: "<f4", dtype.Float64: "<f8", dtype.Int8: "|i1", dtype.Int16: "<i2", dtype.Int32: "<i4", dtype.Int64: "<i8",
 		dtype.Uint8: "|u1", dtype.Uint16: "<u2", dtype.Uint32: "<u4", dtype.Uint64: "<u8", dtype.Bool: "|b1",
 	}
 	safetensorsCodes = map[dtype.Type]string{

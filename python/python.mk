@@ -19,6 +19,10 @@ $(VENV)/.requirements: python/requirements.txt
 	$(PIP) install -r python/requirements.txt
 	@cp python/requirements.txt $@
 
+$(VENV)/.requirements-test: python/requirements-test.txt $(VENV)/.requirements
+	$(PIP) install -r python/requirements-test.txt
+	@cp python/requirements-test.txt $@
+
 .PHONY: wheel test-python venv-torch
 wheel: capi $(VENV)/.requirements ## the Python wheel, at dist/
 	rm -rf $(WHEEL_STAGE) dist/tensorcache-*$(WHEEL_ARCH).whl && mkdir -p $(WHEEL_STAGE) dist
@@ -33,7 +37,7 @@ wheel: capi $(VENV)/.requirements ## the Python wheel, at dist/
 		'{ printf "%.1f MB %s\n", $$1 / 1e6, $$2; if (said == "" || $$1 / 1e6 > said * 1.1 || $$1 / 1e6 < said * 0.9) { print "wheel: docs/python.md must say how large it is, not \"" said "\" MB" >"/dev/stderr"; exit 1 } }'
 
 # What is tested is the wheel, installed: on the host backend, then on the emulated GPU, or the real one.
-test-python: wheel service $(if $(wildcard /dev/nvidia0),,emulator) ## tests of the Python package; those of torch skip without it (make venv-torch)
+test-python: wheel service $(VENV)/.requirements-test $(if $(wildcard /dev/nvidia0),,emulator) ## tests of the Python package; those of torch skip without it (make venv-torch)
 	$(PIP) install --force-reinstall --no-deps dist/tensorcache-*$(WHEEL_ARCH).whl
 	cd python && $(VENV_PYTHON) -m mypy
 	@# Not in python/, where the package would be imported from, without its library.
@@ -41,4 +45,5 @@ test-python: wheel service $(if $(wildcard /dev/nvidia0),,emulator) ## tests of 
 	cd python/tests && LD_LIBRARY_PATH=$(if $(wildcard /dev/nvidia0),,$(CURDIR)/$(EMULATOR)) TENSORCACHED=$(CURDIR)/build/tensorcached TENSORCACHE_REQUIRE_GPU=1 $(VENV_PYTHON) -m pytest -k cuda
 
 venv-torch: $(VENV)/.requirements # torch and torch-geometric for the tests: a download of gigabytes, once
-	$(PIP) install -r python/requirements-torch.txt
+	@# Without bytecode, which takes a processor minutes for all: Python writes that of what it imports.
+	$(PIP) install --no-compile -r python/requirements-torch.txt

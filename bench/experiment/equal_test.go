@@ -49,6 +49,9 @@ func halfEqual(t *testing.T, rows, contents int) string {
 func TestMakePlan_EqualRows(t *testing.T) {
 	features := halfEqual(t, 10_000, 200)
 	for tier, policies := range map[string][]string{"inplace": {"freq", "static-freq", "static-optimal", "lru"}, "packed": {"freq"}} {
+		if testing.Short() {
+			policies = policies[:min(len(policies), 2)]
+		}
 		c := NewPlanConfig()
 		c.Features, c.HostTier, c.Device = features, tier, "host"
 		c.Batches, c.TrainBatches, c.BatchSize = 25, 25, 96

@@ -125,14 +125,13 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	defer first.Close()
 	o.DType = first.DType()
 	file, array, _ := strings.Cut(filepath.Base(first.Name()), ":")
-	checkpoint, sharded := first.(*safetensors.Checkpoint)
-	if sharded { // whose tensors may be named like paths
+	if _, sharded := first.(*safetensors.Checkpoint); sharded { // whose tensors may be named like paths
 		_, array = safetensors.SplitCheckpoint(cfg.Features)
 		file = filepath.Base(strings.TrimSuffix(cfg.Features, ":"+array))
 	}
 	o.Name = cmp.Or(o.Name, cluster.TableOf(cfg.Out), strings.TrimSuffix(file, filepath.Ext(file)))
-	if sharded {
-		stamp, err := checkpoint.Stamp()
+	if several, ok := first.(interface{ Stamp() (string, error) }); ok {
+		stamp, err := several.Stamp()
 		if err != nil {
 			return nil, err
 		}

@@ -181,13 +181,15 @@ func generatedComeTrue(t *testing.T, scale int, recency []string, names ...strin
 	c := NewPlanConfig()
 	c.Targets = []float64{0.6}
 	rows, few, lookups := 5_000*scale, 2_500*scale, 50_000*scale
-	dense, sparse, wide := floats(t, rows, 32, false), floats(t, few, 300, true), floats(t, 5*rows, 16, false)
+	dense, sparse, wide := floats(t, rows, 32, false), floats(t, few, 128, true), floats(t, 5*rows, 16, false)
 	for _, of := range []struct {
 		name string
 		run  func(t *testing.T, c PlanConfig)
 	}{
 		{"skewed", func(t *testing.T, c PlanConfig) {
-			c.Policies = recency
+			if c.Policies = recency; testing.Short() {
+				c.Policies = recency[:1] // the next case has all
+			}
 			res := replayed(t, c, []string{dense}, skewed(rows, lookups, 3, 0))
 			if res.Workload.TrainingLookups != int64(lookups*3/4) || res.Workload.Lookups != int64(lookups/4) || res.EnoughBytes < res.Answers[0].BudgetBytes || len(res.Curve) < 5 ||
 				res.Answers[0].Codec != res.Plans[0].ChosenCodec {
@@ -280,7 +282,7 @@ func TestMakePlan_Verdict(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	c.AtBudget, c.Budget = true, "20%"
+	c.AtBudget, c.Budget, c.Codecs = true, "20%", []string{"ibp4"} // not auto again, which takes longest
 	at, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil {
 		t.Fatal(err)
@@ -371,6 +373,9 @@ func TestMakePlan_InSmallTiers(t *testing.T) {
 		}
 	}
 	for _, order := range []string{"", "frequency"} {
+		if testing.Short() && order == "" {
+			continue
+		}
 		c.Tiers.Order, c.planned = order, 0
 		all, err := MakePlan(t.Context(), c, Quiet{})
 		if err != nil {
@@ -408,7 +413,7 @@ func TestMakePlan_InSmallTiers(t *testing.T) {
 func TestMakePlan_MoreThanThereIsMemoryFor(t *testing.T) {
 	t.Parallel()
 	c := ngramPlan(t, 20_000, 768_000_000)
-	c.GPUMemory = 40 << 30
+	c.GPUMemory, c.planned = 40<<30, 200_000
 	c.Tiers = TiersConfig{HostMemories: []string{"32GiB"}, Page: "4KiB", Cold: sim.Drive{Reads: 80_000, Latency: 100 * time.Microsecond}}
 	res, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil {

@@ -25,6 +25,12 @@ func TestPack_RoundTrip(t *testing.T) {
 	data := smooth(rows * columns)
 	array := npyOf(t, dtype.Float32, data, rows, columns)
 	graph := write(t, "g.npz", graphOf(t, rows))
+	shards := filepath.Dir(write(t, "none", nil))
+	for i, part := range [][]byte{data[:700*64], data[700*64 : 701*64], data[701*64:]} {
+		if err := os.WriteFile(filepath.Join(shards, fmt.Sprintf("s-%d.npy", 9+i)), npyOf(t, dtype.Float32, part, len(part)/64, columns), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		path, array string
 		flags       []string
@@ -35,6 +41,8 @@ func TestPack_RoundTrip(t *testing.T) {
 		"named":       {write(t, "a.npz", npzOf(t, member{"x", array}, member{"y", array})), ":y", []string{"--codec", "rank", "--stage", "zstd"}, "o.npy"},
 		"bfloat16":    {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "BF16", []int{rows, 2 * columns}, data})), "", []string{"--codec", "rank"}, "o.safetensors"},
 		"float8":      {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "F8_E4M3", []int{rows, 4 * columns}, data})), "", []string{"--codec", "zipnn"}, "o.safetensors"},
+		"bf16 npy":    {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "BF16", []int{rows, 2 * columns}, data})), "", []string{"--codec", "rank"}, "o.npy"},
+		"shards":      {shards + "/s-*.npy", "", []string{"--codec", "rank"}, "o.npy"},
 		"degree":      {write(t, "a.npy", array), "", []string{"--codec", "ibp4", "--order", "degree", "--graph", graph}, "o.npy"},
 		"frequency":   {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", "frequency", "--scratch", t.TempDir(), "--ids", write(t, "ids", idLines([]int{7, 7, 2999, 8}))}, "o.npy"},
 		"accesses":    {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", "frequency", "--ids", write(t, "ids.npy", ints(t, 7, 7, 2999, 8))}, "o.npy"},
@@ -49,7 +57,7 @@ func TestPack_RoundTrip(t *testing.T) {
 			if p.Generation != 1 || p.Rows != rows || p.Ordered != strings.Contains(strings.Join(c.flags, " "), "--order") || p.PagesBytes <= 0 || p.Ratio <= 0 {
 				t.Errorf("%+v", p)
 			}
-			if name == "small pages" && (p.Name != "x" || p.LongestPage > 64<<10 || p.Pages < 3) || name == "npy" && p.Name != "a" {
+			if name == "small pages" && (p.Name != "x" || p.LongestPage > 64<<10 || p.Pages < 3) || name == "npy" && p.Name != "a" || name == "shards" && p.Name != "s-9" {
 				t.Errorf("%+v", p)
 			}
 			v := decode[experiment.VerifiedPages](t, succeed(t, "pack", "verify", dir, "--json"))
@@ -182,7 +190,6 @@ func TestPack_BadInput(t *testing.T) {
 		{"--graph means nothing without --order degree", []string{"pack", good, "--out", out, "--graph", "g.npz"}},
 		{"--order (" + twice + "): pages: order: row 1 at position 2 must be there once only", []string{"pack", good, "--out", out, "--order", twice}},
 		{"--codec, --page, --stage, --order, --scratch and --name mean nothing for " + packed + ", whose pages are copied as they are", []string{"pack", packed, "--out", out, "--codec", "none"}},
-		{"pages: an .npy file cannot hold bfloat16: take a name that ends in .safetensors", []string{"pack", "unpack", packed, "--out", filepath.Join(dir, "o.npy")}},
 		{"--out (" + npyFolder + ") must be a regular file, or none yet", []string{"pack", "unpack", packed, "--out", npyFolder}},
 		{"--out (" + dir + ") must end in .npy or .safetensors", []string{"pack", "unpack", packed, "--out", dir}},
 		{"--out (" + filepath.Join(packed, "g1", "o.npy") + ") must not lie in the table's folder (" + packed + ")", []string{"pack", "unpack", packed, "--out", filepath.Join(packed, "g1", "o.npy")}},

@@ -468,7 +468,7 @@ func TestRun_AcceptedTables(t *testing.T) {
 	}
 }
 
-const supported = "float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
+const supported = "float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
 
 // TestRun_LookupsAreSaid: the text says that lookups are generated, how, and with which seed, unless a file has them.
 func TestRun_LookupsAreSaid(t *testing.T) {

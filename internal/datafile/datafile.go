@@ -3,6 +3,7 @@
 package datafile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -114,4 +115,29 @@ func List(names []string) string {
 		quoted = append(quoted, fmt.Sprintf("%q", Clip(name)))
 	}
 	return strings.Join(quoted, ", ")
+}
+
+// ByNumbers compares names, runs of digits in them as numbers, so that "shard_2" comes before "shard_10".
+func ByNumbers(a, b string) int {
+	for a != "" && b != "" {
+		x, y := digits(a), digits(b)
+		if x == 0 || y == 0 {
+			if a[0] != b[0] {
+				return cmp.Compare(a[0], b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		m, n := strings.TrimLeft(a[:x], "0"), strings.TrimLeft(b[:y], "0")
+		if order := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); order != 0 {
+			return order
+		}
+		a, b = a[x:], b[y:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// digits returns how many digits a text begins with.
+func digits(s string) int {
+	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }

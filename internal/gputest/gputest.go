@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -183,6 +184,16 @@ func Few(n, few int) int {
 		return few
 	}
 	return n
+}
+
+// Drawn says whether a sweep runs its case number i: with -short one of n cases, else all. TENSORCACHE_DRAW, a number that CI takes from the commit, says
+// which, so that each commit has others run.
+func Drawn(i, n int) bool {
+	if !testing.Short() {
+		return true
+	}
+	draw, _ := strconv.Atoi(os.Getenv("TENSORCACHE_DRAW"))
+	return (i+draw)%n == 0
 }
 
 // Kinds are the kinds of rows that Rows generates.

@@ -9,9 +9,9 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// codes has, for each DType, the code in a header's descr, "" where npy has none.
+// codes has, for each DType, the code in a header's descr, "" where npy has none. V2, two void bytes, is what NumPy saves bfloat16 of ml_dtypes as.
 var codes = []string{
-	dtype.Float16: "f2", dtype.Float32: "f4", dtype.Float64: "f8", dtype.Int8: "i1", dtype.Int16: "i2", dtype.Int32: "i4", dtype.Int64: "i8", dtype.Uint8: "u1", dtype.Uint16: "u2",
+	dtype.Float16: "f2", dtype.BFloat16: "V2", dtype.Float32: "f4", dtype.Float64: "f8", dtype.Int8: "i1", dtype.Int16: "i2", dtype.Int32: "i4", dtype.Int64: "i8", dtype.Uint8: "u1", dtype.Uint16: "u2",
 	dtype.Uint32: "u4", dtype.Uint64: "u8", dtype.Bool: "b1",
 }
 
@@ -38,19 +38,13 @@ func parseDescr(descr string) (d dtype.Type, big bool, err error) {
 		return dtype.Uint8, big, nil
 	case "f1": // and float8_e5m2 so
 		return dtype.Float8E5M2, big, nil
-	case "V2", "bfloat16":
-		return dtype.Invalid, false, errBFloat16(descr)
+	case "bfloat16":
+		return dtype.BFloat16, big, nil
 	}
 	if d := slices.Index(codes, code); code != "" && d >= 0 {
 		return dtype.Type(d), big, nil
 	}
 	return dtype.Invalid, false, errDescr(fmt.Sprintf("%q", clip(descr)))
-}
-
-// errBFloat16 explains the one unsupported type whose files look nearly right:
-// ml_dtypes saves bfloat16 as two void bytes.
-func errBFloat16(descr string) error {
-	return fmt.Errorf("dtype (%q) must not be void: npy cannot hold bfloat16; use a .safetensors file, or store float32 and use --cast bf16", descr)
 }
 
 func errDescr(shown string) error {

@@ -51,16 +51,17 @@ func TestReader_EveryDTypeAndByteOrder(t *testing.T) {
 	}
 }
 
-// TestReader_Float8 opens what ml_dtypes saves: float8_e4m3fn and float8_e8m0fnu as void bytes, float8_e5m2 as f1.
-func TestReader_Float8(t *testing.T) {
-	for descr, want := range map[string]dtype.Type{"<V1": dtype.Uint8, "|V1": dtype.Uint8, "<f1": dtype.Float8E5M2} {
-		r, err := openBytes(file(1, dict("'"+descr+"'", "False", "(2, 3)"), sequence(6)), choice{})
+// TestReader_TypesOfMLDtypes opens what ml_dtypes saves: float8_e4m3fn and float8_e8m0fnu as void bytes, float8_e5m2 as f1, bfloat16 as two void bytes.
+func TestReader_TypesOfMLDtypes(t *testing.T) {
+	for descr, want := range map[string]dtype.Type{"<V1": dtype.Uint8, "|V1": dtype.Uint8, "<f1": dtype.Float8E5M2, "<V2": dtype.BFloat16, "|V2": dtype.BFloat16, "bfloat16": dtype.BFloat16} {
+		columns := 3 / want.Size()
+		r, err := openBytes(file(1, dict("'"+descr+"'", "False", fmt.Sprintf("(%d, %d)", 6/want.Size()/columns, columns)), sequence(6)), choice{})
 		if err != nil {
 			t.Errorf("%s: %v", descr, err)
 			continue
 		}
 		got, err := readRows(r, 1)
-		if err != nil || r.DType() != want || r.RowBytes() != 3 || !bytes.Equal(got, sequence(6)) {
+		if err != nil || r.DType() != want || r.RowBytes() != columns*want.Size() || !bytes.Equal(got, sequence(6)) {
 			t.Errorf("%s: %v, rows of %d bytes, %x, %v", descr, r.DType(), r.RowBytes(), got, err)
 		}
 	}
@@ -105,7 +106,7 @@ func TestOpen_RejectsHeaders(t *testing.T) {
 	shape := func(s string) string { return dict("'<f4'", "False", s) }
 	descr := func(s string) string { return dict(s, "False", "(2, 3)") }
 	const notDict = "must be a dict of descr, fortran_order and shape"
-	const supported = "must be one of float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
+	const supported = "must be one of float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
 	for _, c := range []struct {
 		name, text string
 		want       string
@@ -163,8 +164,6 @@ func TestOpen_RejectsHeaders(t *testing.T) {
 		{"long", descr("'" + string(bytes.Repeat([]byte("x"), 1000)) + "'"), `xxx...") must`},
 		{"structured, open", descr("[('a', '<f4'"), notDict},
 		{"descr of no type", descr("None"), notDict},
-		{"bfloat16 as void", descr("'<V2'"), `dtype ("<V2") must not be void: npy cannot hold bfloat16; use a .safetensors file, or store float32 and use --cast bf16`},
-		{"bfloat16 by name", descr("'bfloat16'"), "npy cannot hold bfloat16"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := openBytes(file(1, c.text, sequence(24)), choice{})

@@ -23,12 +23,10 @@ const (
 // data are the elements, little-endian and in C order; len(data) must be what shape and the
 // element type need. Axes may be 0 and shape may be empty (a scalar), though Open rejects both.
 //
-// It rejects Invalid and BFloat16, which the format cannot hold, and data that do not agree with the shape.
+// It rejects Invalid, which the format cannot hold, and data that do not agree with the shape.
 func Write(w io.Writer, of dtype.Type, shape []int, data []byte) error {
 	descr := descrOf(of)
 	switch {
-	case of == dtype.BFloat16:
-		return errBFloat16(of.String())
 	case descr == "":
 		return errDescr(of.String())
 	}

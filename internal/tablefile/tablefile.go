@@ -34,8 +34,23 @@ const array = "features"
 
 // Open opens an .npy file, or an array of an .npz archive or of a .safetensors file. The array is named after a colon; without a name it is
 // "features", else the only array of rank ≥ 2. Tensors with a plus between their names are joined: safetensors.OpenJoined. Of a checkpoint of several files, or by a
-// pattern, the rows of several tensors follow each other: safetensors.OpenCheckpoint.
-func Open(path string) (File, error) {
+// pattern, the rows of several tensors follow each other: safetensors.OpenCheckpoint. So do the rows of several files: of paths one a line, or of those that a pattern
+// matches ("part-*.npy").
+func Open(path string) (File, error) { return open(path, 2) }
+
+func open(path string, rank int) (File, error) {
+	paths, err := several(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) > 0 {
+		return openSequence(paths, rank)
+	}
+	return openOne(path, rank)
+}
+
+// openOne opens one file's array, of at least so many axes.
+func openOne(path string, rank int) (File, error) {
 	if c, err := safetensors.OpenCheckpoint(path); c != nil || err != nil {
 		if err != nil {
 			return nil, err
@@ -49,13 +64,13 @@ func Open(path string) (File, error) {
 			}
 			return j, nil
 		}
-		r, err := safetensors.Open(path, 2, array)
+		r, err := safetensors.Open(path, rank, array)
 		if err != nil {
 			return nil, err
 		}
 		return r, nil
 	}
-	r, err := npy.Open(path, 2, array)
+	r, err := npy.Open(path, rank, array)
 	if err != nil {
 		return nil, err
 	}
@@ -71,23 +86,13 @@ func OpenArray(path string) (File, []int, error) {
 	f, err := Open(path)
 	if err != nil {
 		// A vector has too few axes for Open.
-		var vector File
-		if isSafetensors(path) {
-			if r, e := safetensors.Open(path, 1, array); e == nil {
-				vector = r
-			}
-		} else if r, e := npy.Open(path, 1, array); e == nil {
-			vector = r
-		}
-		if vector == nil {
+		vector, e := open(path, 1)
+		if e != nil {
 			return nil, nil, err
 		}
 		f = vector
 	}
-	shape := []int{f.Rows(), f.RowBytes() / f.DType().Size()}
-	if shaped, ok := f.(interface{ Shape() []int }); ok && !f.DType().IsRow() {
-		shape = shaped.Shape()
-	}
+	shape := axes(f)
 	if f.DType().IsRow() {
 		shape[1] = f.RowBytes()
 	}

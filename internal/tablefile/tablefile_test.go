@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -132,5 +133,94 @@ func TestOpen_Checkpoint(t *testing.T) {
 	}
 	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "must be named behind a colon") {
 		t.Errorf("a folder without names: %v", err)
+	}
+}
+
+// TestOpen_Sequence: the rows of several files follow each other, of a list or of a pattern.
+func TestOpen_Sequence(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, b []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	part := func(rows int, first byte, shape string) []byte {
+		b := make([]byte, rows*8)
+		for i := range b {
+			b[i] = first + byte(i)
+		}
+		return fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n%s", "{'descr': '<f4', 'fortran_order': False, 'shape': "+shape+", }", b)
+	}
+	whole := make([]byte, 6*8)
+	for i := range whole {
+		whole[i] = byte(i)
+	}
+	two, ten, nine := write("p-2.npy", part(3, 0, "(3, 2)")), write("p-10.npy", part(1, 40, "(1, 2)")), write("p-9.npy", part(2, 24, "(2, 2)"))
+	shards := write("s-1.safetensors", tensors(100)) + ":x\n" + write("s-2.safetensors", tensors(100)) + ":x"
+	for path, rows := range map[string]int{dir + "/p-*.npy": 6, two + "\n" + nine + "\n" + ten: 6, shards: 6, dir + "/s-*.safetensors:x": 6, two + "\n" + write("z.npz", archive(t, zip.Deflate)): 6} {
+		f, err := Open(path)
+		if err != nil || f.Rows() != rows || f.RowBytes() != 8 || f.Maps() {
+			t.Fatalf("%s: %+v, %v", path, f, err)
+		}
+		var got []byte
+		for buffer := make([]byte, 2*8); ; {
+			n, err := f.Read(buffer)
+			if err != nil {
+				break
+			}
+			got = append(got, buffer[:n*8]...)
+		}
+		f.Close()
+		if strings.Contains(path, "p-*") || strings.Contains(path, "p-10") {
+			if !bytes.Equal(got, whole) {
+				t.Errorf("%s: %x", path, got)
+			}
+			f, _ := Open(path)
+			for row := range 6 {
+				part := make([]byte, (6-row)*8)
+				if err := f.(ranged).ReadFrom(int64(row), part); err != nil || !bytes.Equal(part, whole[row*8:]) {
+					t.Errorf("from row %d: %x, %v", row, part, err)
+				}
+			}
+			if err := f.(ranged).ReadFrom(5, make([]byte, 16)); err == nil {
+				t.Error("rows beyond the last are read")
+			}
+			before, err := f.(interface{ Stamp() (string, error) }).Stamp()
+			os.Chtimes(nine, time.Time{}, time.Unix(1, 0))
+			after, _ := f.(interface{ Stamp() (string, error) }).Stamp()
+			os.Chtimes(nine, time.Time{}, time.Now())
+			if err != nil || before == after || strings.Count(before, "\n") != 3 {
+				t.Errorf("stamps %q, %q, %v", before, after, err)
+			}
+			f.Close()
+		} else if len(got) != rows*8 {
+			t.Errorf("%s: %d bytes", path, len(got))
+		}
+		if _, ok := f.(ranged); ok == strings.Contains(path, "z.npz") {
+			t.Errorf("%s: read in any order: %v", path, ok)
+		}
+	}
+	// By the first axis, also of vectors.
+	cubes := write("c-1.npy", part(4, 0, "(2, 2, 2)")) + "\n" + write("c-2.npy", part(2, 32, "(1, 2, 2)"))
+	vectors := write("v-1.npy", part(2, 0, "(4,)")) + "\n" + write("v-2.npy", part(1, 32, "(2,)"))
+	for path, want := range map[string]string{cubes: "[3 2 2]", vectors: "[6]"} {
+		f, shape, err := OpenArray(path)
+		if err != nil || fmt.Sprint(shape) != want {
+			t.Fatalf("%s: %v, %v", path, shape, err)
+		}
+		f.Close()
+	}
+	for path, want := range map[string]string{
+		two + "\n" + write("wide.npy", part(2, 0, "(1, 4)")): "wide.npy: rows [4] of float32 must be like those of " + two + ", [2] of float32",
+		two + "\n" + dir + "/absent.npy":                     "no such file", dir + "/none-*.npy": "none-*.npy: no file matches: no such file",
+	} {
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	if f, err := Open(write("star*.npy", npyFile())); err != nil || f.Rows() != 3 {
+		t.Errorf("a file that is called so: %v", err)
 	}
 }

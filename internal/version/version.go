@@ -19,3 +19,15 @@ func Commit() string {
 	}
 	return "unknown"
 }
+
+// Tags returns the build tags of this program, comma-separated. A test that has the go command build or test something with the same tags reuses what is compiled.
+func Tags() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "-tags" {
+				return s.Value
+			}
+		}
+	}
+	return ""
+}

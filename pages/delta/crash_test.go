@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // The variables of a child process that appends: the folder, and the write in which it ends.
@@ -88,8 +90,8 @@ func childBatch(number int) []Row {
 // TestLog_Killed: a process that appends is killed in the middle of a write, again and again. The log then has all batches that Append had
 // returned for since the last merge, and no part of another.
 func TestLog_Killed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a process for each write")
+	if race.Enabled {
+		t.Skip("starts a process of one goroutine for each write")
 	}
 	dir := t.TempDir()
 	last, sealed := 0, 0

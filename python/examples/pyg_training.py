@@ -25,13 +25,13 @@ source = (nodes * torch.rand(edges) ** 3).long()  # few nodes have most of the e
 data = Data(edge_index=torch.stack([source, torch.randint(0, nodes, (edges,))]), y=labels, num_nodes=nodes)  # no x
 
 
-def neighbourhood(seeds):
+def neighbourhood(seeds: list[int]) -> Data:
     """Some nodes and all their neighbours, as a batch. seeds says where the nodes are in it."""
     found, edge_index, at, _ = k_hop_subgraph(torch.tensor(seeds), 1, data.edge_index, relabel_nodes=True)
     return Data(n_id=found, edge_index=edge_index, y=labels[found], seeds=at)
 
 
-def loader():
+def loader() -> torch.utils.data.DataLoader:
     if WITH_PYG_LIB or WITH_TORCH_SPARSE:
         return NeighborLoader(data, num_neighbors=[5], batch_size=512, shuffle=True)
     return torch.utils.data.DataLoader(range(nodes), batch_size=512, shuffle=True, collate_fn=neighbourhood)

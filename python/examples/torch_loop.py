@@ -3,6 +3,8 @@
     python torch_loop.py
 """
 
+from collections.abc import Iterable, Iterator
+
 import torch
 
 import tensorcache
@@ -14,7 +16,7 @@ batches = [(100_000 * torch.rand(5_000, device=device) ** 3).long() for _ in ran
 x = tensorcache.open(table, gpu_memory="10%", train=batches[:10])
 
 
-def read_ahead(x, batches):
+def read_ahead(x: tensorcache.Table, batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Yields the rows of each batch, read while the program computes with those before."""
     if x.device.type != "cuda":
         yield from (x[ids] for ids in batches)
@@ -34,7 +36,7 @@ def read_ahead(x, batches):
         yield take(*ready)
 
 
-def take(rows, done):
+def take(rows: torch.Tensor, done: torch.cuda.Event) -> torch.Tensor:
     main = torch.cuda.current_stream()
     main.wait_event(done)
     rows.record_stream(main)  # rows are of the side stream, and used on this one

@@ -9,8 +9,10 @@
         batch.x = x[batch.n_id]                               # bit-identical rows, on the GPU, in the order of the current stream
 
 ``open`` returns a ``Table``, which behaves like the array it stands for: ``x[ids]``, ``x.shape``, ``x.dtype``, ``x.device``, ``len(x)``,
-``x.index_select(0, ids)``, ``torch.nn.functional.embedding(ids, x)``. ``x.stats()`` says how well the cache does, ``x.explain(ids)`` where rows
-lie and why, ``x.plan(ids)`` how much memory a hit rate takes.
+``x.index_select(0, ids)``, ``torch.nn.functional.embedding(ids, x)``. For ``ids`` of shape S the rows have shape ``S + x.shape[1:]`` and the table's dtype. ``x.stats()``
+says how well the cache does, ``x.explain(ids)`` where rows lie and why, ``x.plan(ids)`` how much memory a hit rate takes.
+
+Sizes are bytes, or texts: ``"10GB"`` (10¹⁰ bytes), ``"10GiB"`` (10 × 2³⁰), ``"10%"`` of the source's bytes. Times are seconds. Row numbers count from 0.
 
 Without a GPU the same calls run on the processors. Without torch they take and return NumPy arrays.
 
@@ -21,12 +23,12 @@ tensorcache.pyg
 tensorcache.graphbolt
     DGL GraphBolt: ``Feature``.
 tensorcache.nn
-    ``CachedEmbedding``, an ``nn.Embedding`` for inference.
+    ``CachedEmbedding``, an ``nn.Embedding`` for inference, and ``CachedEmbeddingBagCollection``.
 tensorcache.ngram
     N-gram tables of language models: ``NgramTable``, ``NgramEmbedding``.
 
 ``python -m tensorcache plan`` and ``bench`` plan and measure from the command line. The library's threads do not survive a fork: open a
-cache in the process that reads it.
+cache in the process that reads it, or let others attach (``open(..., listen="unix:PATH")``).
 """
 
 from __future__ import annotations

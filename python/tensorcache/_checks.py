@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -80,6 +81,12 @@ def format_size(size: float) -> str:
         if size < 999.5:
             break
     return f"{size:.3g} {unit}"
+
+
+def html(rows: list[list[str]], caption: str) -> str:
+    """Returns a table for notebooks: a line of cells for each row."""
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table><caption>{escape(caption)}</caption>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def row_stride(shape: tuple[int, ...], strides: tuple[int, ...], row_axes: int, size: int) -> int:

@@ -2,7 +2,7 @@
 
 NumPy has no bfloat16 and no float8. Arrays of such elements are ``ml_dtypes`` arrays, or unsigned integers of the same bits with the
 ``dtype`` argument of ``tensorcache.open``; results are what ``ml_dtypes`` calls them if the program has imported it, else unsigned integers
-of the same bits.
+of the same bits. Further types of ``ml_dtypes`` that take a byte each, int4 and float8_e4m3fnuz among them, are bytes to the library and in tensors: ``rows.view(dtype)``.
 
 Rows of parts of different types are rows of bytes here. The library takes their parts as a text: ``"float8_e4m3fn*256,float8_e8m0fnu*8"``.
 """
@@ -44,23 +44,33 @@ class Element:
         return self.bits if known is None else np.dtype(known)
 
     @property
+    def served(self) -> str:
+        """The library's name."""
+        return self.name if self.name in _abi.DTYPE else "uint8"
+
+    @property
     def code(self) -> int:
         """The library's number."""
-        return _abi.DTYPE[self.name]
+        return _abi.DTYPE[self.served]
 
     def torch(self) -> Any:
         """The torch dtype."""
         import torch
 
-        known = getattr(torch, self.name, None)
+        known = getattr(torch, self.served, None)
         if not isinstance(known, torch.dtype):
             raise ArgumentError(f"tensorcache: dtype ({self.name}) is not in torch {torch.__version__}")
         return known
 
 
-NOT_IN_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
+# Types of ml_dtypes that the library has no name for.
+_BYTES = (
+    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float8_e4m3", "float8_e3m4", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2", "int1",
+    "uint1",
+)  # fmt: skip
+NOT_IN_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", *_BYTES)
 
-_ALL = {name: Element(name, size) for name, size in _abi.ELEMENT_BYTES.items()}
+_ALL = {name: Element(name, size) for name, size in (*_abi.ELEMENT_BYTES.items(), *dict.fromkeys(_BYTES, 1).items())}
 _OF_CODE = {code: _ALL[name] for name, code in _abi.DTYPE.items()}
 
 

@@ -1,32 +1,105 @@
-"""Keeps tables out of PyTorch Geometric's ``Data`` and ``HeteroData``.
+"""Tables in PyTorch Geometric's ``Data`` and ``HeteroData``: ``Data(x=table)``.
 
-PyG's loaders give each batch the rows of its nodes of tensors and arrays, and the whole of everything else. Of a table they would give the whole, whose rows
-``batch.x[batch.edge_index[0]]`` are other nodes' without an error. PyG asks nothing of the values that it stores, so their store is what refuses a table.
+PyG's loaders give each batch the rows of its nodes of tensors, of arrays and of TensorFrames, which it asks for their rows by an index, and the whole of everything
+else. So a table that becomes data of a graph becomes a TensorFrame besides. Its rows are read in the process that opened the cache: in a worker an index into it stands
+for the rows, and becomes them when the batch arrives. PyG asks nothing of the values that it stores, so their store is what does this, and refuses caches.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-from .errors import ArgumentError
+from .errors import ArgumentError, Error
+
+if TYPE_CHECKING:
+    from .table import Table
 
 _STORAGE = "torch_geometric.data.storage"
 
 
 @functools.cache
-def refuse_tables() -> None:
-    """Has PyG refuse tables from now on, or from its import on."""
+def admit_tables() -> None:
+    """Has PyG take tables as data of graphs from now on, or from its import on."""
     storage = sys.modules.get(_STORAGE)
     if hasattr(storage, "BaseStorage"):
         _guard(storage)
     else:
         sys.meta_path.insert(0, _AtImport())
+
+
+def admitted(table: Table) -> None:
+    """Makes a table, also one of another process, one that PyG takes as data of a graph."""
+    from torch_geometric.data import storage
+
+    if not table._in_graph:
+        table._become(_in_graph(type(table), storage.TensorFrame))
+
+
+_kinds: dict[Any, type[Table]] = {}  # the classes that _in_graph has made
+
+
+def _in_graph(of: Any, frame: Any) -> type[Table]:
+    """Returns a class of tables with what PyG asks of a TensorFrame."""
+    if of in _kinds:
+        return _kinds[of]
+
+    class InGraph(of, frame):  # type: ignore[misc]
+        _in_graph = True
+
+        @property
+        def num_rows(self) -> int:
+            return len(self)
+
+        @property
+        def num_cols(self) -> int:
+            return int(self.shape[-1]) if self.ndim > 1 else 1
+
+        @property
+        def device(self) -> Any:
+            """Where PyG moves the row numbers: nowhere in a worker."""
+            return sys.modules["torch"].device("cpu") if self._in_worker() else super().device
+
+        def __getitem__(self, ids: Any) -> Any:
+            return _Rows(self, ids) if self._in_worker() else super().__getitem__(ids)
+
+        def _in_worker(self) -> bool:
+            return os.getpid() != self._cache._key[0] and sys.modules["torch"].utils.data.get_worker_info() is not None
+
+        def _become(self, kind: type[Table]) -> None:
+            super()._become(_in_graph(kind, frame))
+
+    InGraph.__name__ = InGraph.__qualname__ = "Table"
+    _kinds[of] = InGraph
+    return InGraph
+
+
+class _Rows:
+    """Rows of a batch that a worker has sampled. Pickled, they are the rows themselves, read where that is undone."""
+
+    def __init__(self, table: Table, ids: Any) -> None:
+        self._table, self._ids = table, ids
+
+    def __reduce__(self) -> Any:
+        return _read, (self._table, self._ids)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Error(
+            f"tensorcache: rows of table {self._table.name!r} are read in the process that opened it, when the batch has arrived there: make the loader with filter_per_worker=False "
+            "if its transform needs them"
+        )
+
+
+def _read(table: Table, ids: Any) -> Any:
+    return table[ids]
 
 
 class _AtImport(MetaPathFinder):
@@ -61,11 +134,13 @@ def _guard(storage: Any) -> None:
         from .cache import Cache
         from .table import Table
 
-        if isinstance(value, (Table, Cache)):
+        if isinstance(value, Cache) or isinstance(value, Table) and not hasattr(storage, "TensorFrame"):
             raise ArgumentError(
-                f"tensorcache: {key} (a {type(value).__name__}) must not be in the data of a graph, whose loaders would give the whole table to each batch: "
-                f"make the data without it, and its loader by tensorcache.pyg.attach(loader, table, attr={key!r})"
+                f"tensorcache: {key} (a {type(value).__name__}) must not be in the data of a graph, whose loaders would give the whole of it to each batch: "
+                f"put tables there, or make the data without it, and its loader by tensorcache.pyg.attach(loader, tables, attr={key!r})"
             )
+        if isinstance(value, Table):
+            admitted(value)
         set_item(self, key, value)
 
     storage.BaseStorage.__setitem__ = checked

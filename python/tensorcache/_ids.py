@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
     if torch is not None and isinstance(ids, torch.Tensor):
         ids = ids.detach().cpu().numpy()
     if isinstance(ids, tuple):
-        raise TypeError(f"tensorcache: {what} (a tuple) must be row numbers: a table is indexed by its first axis only")
+        raise TypeError(f"tensorcache: {what} (a tuple) must be row numbers")
     array = np.asarray(ids)
     if array.dtype == np.int64 or array.dtype == np.int32:
         pass
@@ -56,6 +56,20 @@ def host_ids(ids: object, rows: int, what: str = "ids") -> Array:
         raise TypeError(f"tensorcache: {what} ({given}) must be integers")
     # ascontiguousarray would make an axis of a single number.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def from_end(ids: Any, rows: int) -> Optional[Any]:
+    """Returns row numbers in host memory with negative ones counted from the end of ``rows``; None if there are none to be counted, or they are on a GPU."""
+    if hasattr(type(ids), "__torch_function__"):
+        if getattr(ids, "is_cuda", False) or not ids.dtype.is_signed:
+            return None
+        return ids + (ids < 0) * rows
+    if hasattr(ids, "__cuda_array_interface__"):
+        return None
+    numbers = host_ids(ids, rows)
+    if not numbers.size or numbers.min() >= 0:
+        return None
+    return np.where(numbers < 0, numbers.astype(np.int64) + rows, numbers)
 
 
 def training_batches(train: object, names: list[str], rows: list[int]) -> list[tuple[int, Array]]:

@@ -17,7 +17,7 @@ from ._library import check, library, log_level
 from ._opening import Progress, attach_cache, open_cache, tables_of
 from ._plan import opening
 from ._settings import Pages, Resident
-from ._sources import Description, Source, describe_all, is_cluster, mapped_file
+from ._sources import Description, Source, describe_all, is_cluster, mapped_file, unload
 from .cache import Cache
 from .errors import ArgumentError, FileError
 from .table import Table
@@ -99,16 +99,19 @@ def open(
 
     ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached, or one that has opened it with ``listen``):
     reads run here on the owner's memory, changes are made by the owner. Of the arguments only ``name``, ``workers``, ``host_threads``, ``wait``,
-    ``scratch`` and ``timeout`` are taken. A cache of one table is returned as ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    ``scratch`` and ``timeout`` are taken. A cache of one table is returned as ``Table``. Pickled tables of such caches attach by themselves in other processes. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
     reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
 
     source
-        A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several), or of a directory that
-        ``cachebench pack`` wrote, or the address of a cluster with one (``"redis://HOST:PORT/TABLE"``), whose rows are read when they are needed; a NumPy array or memmap; a
-        torch tensor on the CPU, pinned or not, or on a GPU. The first axis numbers the rows. The source is read once and not kept, unless
-        ``adopt`` is set, and never written.
+        The first axis numbers the rows. The source is read once and not kept, unless ``adopt`` is set, and never written. It is
+
+        - the path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"``, ``"model.safetensors.index.json:tensor"``), or of a directory that
+          ``cachebench pack`` wrote, or the address of a cluster with one (``"redis://HOST:PORT/TABLE"``), whose rows are read when they are needed;
+        - several files whose rows follow each other: a list of paths, or a pattern, ``"part-*.npy"``;
+        - with pyarrow, a Parquet file, or Arrow data: a column of numbers or of lists of one length (``"file.parquet:column"``), or columns of numbers of one type side by side;
+        - a NumPy array or memmap; a torch tensor on any device; or what has ``__dlpack__``.
     gpu_memory
         Memory of each GPU for cached rows: bytes, ``"10GB"``, ``"10GiB"``, or ``"10%"`` of the source's bytes.
     device
@@ -144,7 +147,8 @@ def open(
         A ``tensorcache.Pages`` for a directory that ``cachebench pack`` wrote, or a cluster: whether updates are durable, and where pages and updates lie
         besides. For several tables a dict.
     dtype
-        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or its rows as rows of parts, such as
+        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``, or the void bytes that ml_dtypes saves as ``"float8_e4m3fn"``,
+        ``"float8_e5m2fnuz"`` or ``"int4"`` (a byte each), or its rows as rows of parts, such as
         ``"float8_e4m3fn*256,float8_e8m0fnu*8"`` or a packed structured NumPy dtype, so that codecs know them. What reads rows of parts, also those of
         structured arrays and files, has uint8 of the row's bytes: ``x[ids].view(dtype)`` are its fields.
     restore
@@ -194,22 +198,16 @@ def open(
         if not _is_default(what, arguments[what]):
             place = "not be given for the cache of another process: its owner has decided it" if attaching else "only be given for the address of another process's cache (unix:PATH)"
             raise ArgumentError(f"tensorcache: {what} ({arguments[what]!r}) must {place}")
-    settings: dict[str, Any] = dict(
-        name=text(name), log_level=log_level(), workers=integer(workers, "workers", 0, 4096), host_threads=integer(host_threads, "host_threads", -1, 4096)
-    )
     lib = library()
     if attaching:
-        seconds = number(wait, "wait", 0, 1e9, " seconds")
-        attachment = _abi.AttachConfig(**settings)
-        attachment.scratch = 0 if scratch is None else parse_size(scratch, 0, "scratch")
-        attachment.timeout = 0 if timeout is None else number(timeout, "timeout", 0.1, 1e9, " seconds")
-        handle = attach_cache(str(source), seconds, attachment)
-        return _served(handle, lambda: Cache(handle, tables_of(handle), [], {}))
+        options: dict[str, Any] = dict(name=name, workers=workers, host_threads=host_threads, scratch=scratch, timeout=timeout)
+        handle = attach(str(source), **options, wait=wait)
+        return _served(handle, lambda: Cache(handle, tables_of(handle), [], {}, (str(source), options)))
     if gpu_memory is None:
         raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
     names, whole = [table.name for table in tables], sum(table.nbytes for table in tables)
-    config = _abi.Config(policy=text(policy), cold=bool(cold), no_equal_rows=not equal_rows, shared=listen is not None, **settings)
+    config = _abi.Config(policy=text(policy), cold=bool(cold), no_equal_rows=not equal_rows, shared=listen is not None, **_common(name, workers, host_threads))
     config.gpu_memory = parse_size(gpu_memory, whole)
     config.host_memory = 0 if host_memory is None else parse_size(host_memory, whole, "host_memory")
     config.host_packed = choice(host_tier, "host_tier", ("inplace", "packed")) == "packed"
@@ -243,7 +241,7 @@ def open(
         if paged[table.name] is not None:
             paged[table.name].fill(structure, table.name)
     try:
-        handle = open_cache(ctypes.byref(config), structures, names, progress)
+        handle = open_cache(ctypes.byref(config), structures, names, progress, lambda: None if adopt else unload(tables))
     except FileError as e:
         raise _with_file(e, tables)
 
@@ -251,13 +249,28 @@ def open(
         described = {table.name: (table.element, table.shape) for table in tables}
         # What a plan can read as it is: commands take the last axis for the row.
         sources = {table.name: _absolute(table.path) for table in tables if table.path and len(table.shape) == 2}
-        cache = Cache(handle, described, [table.owner for table in tables if adopt], sources)
+        cache = Cache(handle, described, [table.owner for table in tables if adopt], sources, None if listen is None else (listen, {}))
         cache._opening = opening(tables, arguments, residents, batches)
         if listen is not None:
             check(lib.tc_listen(handle, text(listen), None))
         return cache
 
     return _served(handle, listening, isinstance(source, Mapping))
+
+
+def attach(
+    address: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0, wait: float = 0, scratch: Optional[Size] = None, timeout: Optional[float] = None
+) -> int:
+    """Attaches to the cache of another process, and returns the handle. The arguments are those of ``open``."""
+    config = _abi.AttachConfig(**_common(name, workers, host_threads))
+    config.scratch = 0 if scratch is None else parse_size(scratch, 0, "scratch")
+    config.timeout = 0 if timeout is None else number(timeout, "timeout", 0.1, 1e9, " seconds")
+    return attach_cache(address, number(wait, "wait", 0, 1e9, " seconds"), config)
+
+
+def _common(name: Optional[str], workers: int, host_threads: int) -> dict[str, Any]:
+    """What opening and attaching are both told."""
+    return dict(name=text(name), log_level=log_level(), workers=integer(workers, "workers", 0, 4096), host_threads=integer(host_threads, "host_threads", -1, 4096))
 
 
 def _served(handle: int, make: Callable[[], Cache], several: bool = False) -> Union[Table, Cache]:
@@ -279,7 +292,7 @@ def _with_file(error: FileError, tables: list[Description]) -> FileError:
 
 
 def _absolute(path: str) -> str:
-    return path if is_cluster(path) else os.path.abspath(path)
+    return path if is_cluster(path) else "\n".join(map(os.path.abspath, path.split("\n")))
 
 
 # Arguments that only an opening has, and only an attaching.

@@ -23,8 +23,8 @@ _SLICE = 0.5  # seconds for which the library tries to reach an owner, before it
 _PATIENCE = 2.0  # seconds before a bar appears
 
 
-def open_cache(config: Any, tables: Any, names: list[str], progress: Union[bool, Progress, None]) -> int:
-    """Opens a cache and returns its handle.
+def open_cache(config: Any, tables: Any, names: list[str], progress: Union[bool, Progress, None], meanwhile: Callable[[], None]) -> int:
+    """Opens a cache and returns its handle. ``meanwhile`` is called now and then until it is open.
 
     ``progress`` is a function that is told how far loading is; True for a bar; None for a bar if it takes long and stderr is a terminal; False for
     none. KeyboardInterrupt, and exceptions of the function, cancel the opening and wait until its memory is freed.
@@ -37,6 +37,8 @@ def open_cache(config: Any, tables: Any, names: list[str], progress: Union[bool,
             check(lib.tc_open_begin(config, tables, len(names), ctypes.byref(opening)))
             while (status := lib.tc_opening_wait(opening, _POLL, ctypes.byref(cache))) == _abi.PENDING:
                 watch.look(lib, opening)
+                meanwhile()
+            meanwhile()
             check(status)
             watch.look(lib, opening, last=True)
         finally:

@@ -94,7 +94,7 @@ def opening(tables: list[Description], arguments: dict[str, Any], residents: dic
         trained = sum(numbers.size for table, numbers in batches if table == index)
         own = {**common, "codec": codec if isinstance(codec, str) else codec.get(name, "auto"), "learn": trained or None}
         if arguments["dtype"] is not None and tables[index].path:
-            own["dtype"] = tables[index].parts or tables[index].element.name
+            own["dtype"] = tables[index].parts or tables[index].element.served
         if refresh is not None and not trained:
             own["serve"] = True
         if (resident := residents[name]) is not None and resident is not False:
@@ -153,14 +153,14 @@ def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gp
 def _save(table: Table, path: str) -> str:
     """Writes the rows of a table, each as one axis, to an .npy file."""
     of = table._element
-    if of.name in NOT_IN_NUMPY:
+    if of.name in NOT_IN_NUMPY and of.name != "bfloat16":
         raise ArgumentError(f"tensorcache: plan needs a file for elements of type {of.name}, which .npy files do not have")
     row = table.nbytes // max(1, len(table))
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=of.numpy, shape=(len(table), row // of.size))
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype("V2") if of.name == "bfloat16" else of.numpy, shape=(len(table), row // of.size))
     step = max(1, _PIECE // row)
     for first in range(0, len(table), step):
         numbers = np.arange(first, min(first + step, len(table)))
-        array[first : first + step] = table.gather(numbers).reshape(len(numbers), -1)
+        array[first : first + step] = table.gather(numbers).reshape(len(numbers), -1).view(array.dtype)
     array.flush()
     return path
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
+import mmap
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
 from . import _abi
+from ._arrow import is_arrow, is_parquet, read_arrow, read_parquet
 from ._elements import Element, described, element, fields, parts, structured
 from ._library import check, library
 from .errors import ArgumentError, FileError, GradientError
@@ -22,7 +25,21 @@ if TYPE_CHECKING:
 else:
     Tensor = Any
 
-Source = Union[str, "os.PathLike[str]", "np.ndarray[Any, Any]", Tensor]
+
+class DLPack(Protocol):
+    """What gives its memory by DLPack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Arrow(Protocol):
+    """What gives its columns by the Arrow PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+_Path = Union[str, "os.PathLike[str]"]
+Source = Union[_Path, Sequence[_Path], "np.ndarray[Any, Any]", Tensor, DLPack, Arrow]
 
 log = logging.getLogger("tensorcache")
 
@@ -67,8 +84,22 @@ def mapped_file(owner: object) -> str:
     return str(getattr(storage(), "filename", None) or "") if storage is not None else ""
 
 
+def unload(tables: list[Description]) -> None:
+    """Has the pages of mapped files no longer count as memory of the process: the library has copied them, or reads them again. Private changes of a mapping
+    (``mode="c"``) are kept."""
+    for table in tables:
+        base = table.owner
+        while isinstance(base, np.ndarray):
+            pages = getattr(base, "_mmap", None)
+            if isinstance(pages, mmap.mmap) and getattr(base, "mode", "c") != "c" and hasattr(mmap, "MADV_DONTNEED"):
+                with contextlib.suppress(OSError):  # pages that the program has locked
+                    pages.madvise(mmap.MADV_DONTNEED)
+                break
+            base = base.base
+
+
 def describe(source: object, name: str = "", dtype: object = None) -> Description:
-    """Describes a source: a path, a NumPy array or memmap, or a torch tensor.
+    """Describes a source: a path or several, a NumPy array or memmap, a torch tensor, Arrow data, or what has DLPack's methods.
 
     ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``, or the rows as rows of
     parts: a structured NumPy dtype, or a text such as ``"float8_e4m3fn*256,float8_e8m0fnu*8"``. Such a table has rows of bytes.
@@ -78,13 +109,20 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
         path = os.fspath(source)
         if not isinstance(path, str):
             raise TypeError(f"tensorcache: source ({path!r}) must be a text path")
-        found = _file(path, name)
+        found = _array(*read_parquet(path)) if is_parquet(path) else _file(path, name)
+        found = replace(found, name=name or found.name)
+    elif isinstance(source, (list, tuple)) and source and all(isinstance(part, (str, os.PathLike)) for part in source):
+        found = _shards([os.fspath(part) for part in source], name)
     elif torch is not None and isinstance(source, torch.Tensor):
         found = _tensor(source, name)
     elif isinstance(source, np.ndarray):
         found = _array(source, name)
+    elif is_arrow(source):
+        found = _array(read_arrow(source), name)
+    elif hasattr(source, "__dlpack__"):
+        found = _tensor(torch.from_dlpack(source), name) if torch is not None else _array(_of_dlpack(source), name)
     else:
-        raise TypeError(f"tensorcache: source ({type(source).__name__}) must be a path, a NumPy array, a torch tensor, or a dict of these")
+        raise TypeError(f"tensorcache: source ({type(source).__name__}) must be a path, a list of paths, a NumPy array, a torch tensor, Arrow data, or a dict of these")
     if text := "" if dtype is None else parts(dtype):
         shape = (found.shape[0], found.row_bytes) if found.shape else ()
         found = replace(found, element=element("uint8"), shape=shape, parts=text, as_file=False)
@@ -122,13 +160,29 @@ def _file(path: str, name: str) -> Description:
     info = look(path)
     of, shape = described(info)
     found = info.name.decode(errors="replace")
+    several = "\n" in path or "*" in path and found != path and not found.startswith(f"{path}:")
+    first = found if several else path
     if not name and is_cluster(path):
         name = found
-    elif not name and not os.path.exists(path):  # behind the colon is the name of an array of several
-        name = path.rpartition(":")[2]
+    elif not name and not os.path.exists(first):  # behind the colon is the name of an array of several
+        name = first.rpartition(":")[2]
     elif not name:
-        name = found[len(path) + 1 :] if found.startswith(f"{path}:") else os.path.splitext(os.path.basename(path))[0]
+        name = found[len(first) + 1 :] if found.startswith(f"{first}:") else os.path.splitext(os.path.basename(first))[0]
     return Description(name, of, shape, path=path, as_file=True)
+
+
+def _shards(paths: list[str], name: str) -> Description:
+    """Describes files whose rows follow each other."""
+    if any(map(is_parquet, paths)):
+        raise ArgumentError("tensorcache: source (a list with Parquet files) must have .npy, .npz or .safetensors files: pass pyarrow.parquet.read_table(paths) instead")
+    return _file("\n".join(paths), name)
+
+
+def _of_dlpack(source: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.from_dlpack(source)
+    except (BufferError, RuntimeError, ValueError) as e:  # memory of a GPU, or elements that NumPy does not have
+        raise ArgumentError(f"tensorcache: source ({type(source).__name__}) cannot be read without torch, which knows more devices and types: import torch first ({e})") from e
 
 
 def _array(array: np.ndarray[Any, Any], name: str) -> Description:
@@ -160,8 +214,11 @@ def _tensor(tensor: Tensor, name: str) -> Description:
         )
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError(f"tensorcache: source (layout {tensor.layout}) must be a dense tensor")
+    if tensor.device.type == "meta":
+        raise ArgumentError(f"tensorcache: source (device {tensor.device}) must have memory, on the CPU or another device")
     if tensor.device.type not in ("cpu", "cuda"):
-        raise ArgumentError(f"tensorcache: source (device {tensor.device}) must be on the CPU or a CUDA device")
+        log.warning("tensorcache: table %s is copied once more, from device %s to the host", name or "features", tensor.device)
+        tensor = tensor.cpu()
     of = element(tensor.dtype)
     tensor = tensor.resolve_neg()  # a view that negates has the memory of what it negates
     if not tensor.is_contiguous():

@@ -367,7 +367,7 @@ def _embedding(
     input: torch.Tensor, weight: Table, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
     _constant(max_norm, scale_grad_by_freq or sparse)
-    return weight.gather(input) if seen(input) else weight[input]
+    return weight._gather(input) if seen(input) else weight._reads().read(input)
 
 
 def _embedding_bag(

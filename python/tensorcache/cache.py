@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from . import _abi
 from ._elements import Element
 from ._library import check, forked, forward_logs, library, take_json
-from ._checks import Size, format_size, parse_size
+from ._checks import Size, format_size, html, parse_size
 from ._plan import plan_tables
-from .errors import ArgumentError, ClosedError, Error
+from .errors import ArgumentError, ClosedError
 
 if TYPE_CHECKING:
     from .table import Table
+
+_numbers = itertools.count()
+# The caches of this process, by the process that opened them and a number in it: what pickled references refer to.
+caches: weakref.WeakValueDictionary[tuple[int, int], Cache] = weakref.WeakValueDictionary()
 
 
 class Cache(Mapping[str, "Table"]):
@@ -28,8 +33,14 @@ class Cache(Mapping[str, "Table"]):
     nobody holds the cache or a table of it.
     """
 
-    def __init__(self, handle: int, tables: dict[str, tuple[Element, tuple[int, ...]]], adopted: list[object], sources: dict[str, str]) -> None:
+    def __init__(
+        self, handle: int, tables: dict[str, tuple[Element, tuple[int, ...]]], adopted: list[object], sources: dict[str, str], address: Optional[tuple[str, dict[str, Any]]] = None
+    ) -> None:
         self._handle = handle
+        # Where other processes can attach, and the options that they do it with.
+        self._address = address
+        self._key = os.getpid(), next(_numbers)
+        caches[self._key] = self
         self._described = tables
         self._sources = sources
         self._opening: dict[str, dict[str, Any]] = {}  # how open was called, for plans of each table; empty for the cache of another process
@@ -97,7 +108,7 @@ class Cache(Mapping[str, "Table"]):
         forward_logs()
 
     def set_gpu_memory(self, size: Size) -> None:
-        """Changes the budget of each device. A percentage is of the tables' bytes."""
+        """Changes the budget of each device: ``size`` is bytes or a text, ``"10GB"``. A percentage is of the tables' bytes. Rows beyond a smaller budget are withdrawn."""
         stats = self.stats()
         whole = sum(int(table.get("raw_bytes", 0)) for table in stats.get("tables", []))
         check(library().tc_set_gpu_memory(self._handle, parse_size(size, whole)))
@@ -138,10 +149,14 @@ class Cache(Mapping[str, "Table"]):
         check(library().tc_check(self._handle, int(wait)))
 
     def stats(self) -> dict[str, Any]:
-        """Returns counters since the opening, and what is cached: of all tables together, and of each under ``"tables"``."""
+        """Returns counters since the opening, and what is cached: of all tables together, and of each under ``"tables"``. Keys that end in ``_bytes`` are bytes."""
         found: dict[str, Any] = take_json(library().tc_stats_json, self._handle, -1)
         forward_logs()
         return found
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a line for each table."""
+        return html([table._facts() for table in self.values()], "tensorcache.Cache")
 
     def __repr__(self) -> str:
         if self.closed:
@@ -164,39 +179,15 @@ class Cache(Mapping[str, "Table"]):
         return self
 
     def __reduce__(self) -> Any:
-        return Elsewhere, (f"the cache of {', '.join(map(repr, self._described))}", os.getpid())
+        from ._elsewhere import cache_of
+
+        return cache_of, (self._key, self._address, self._described)
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
     def __hash__(self) -> int:
         return id(self)
-
-
-class Elsewhere:
-    """Stands for a table or a cache of another process, ``what``. It can be carried about, so that loaders can start workers, and any use of it is an ``Error``."""
-
-    def __init__(self, what: str, pid: int) -> None:
-        self.__dict__.update(_what=what, _pid=pid)
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise Error(
-            f"tensorcache: {self._what} is open in process {self._pid} and cannot be read in another: open it there, or read it in "
-            "the process that opened it (PyG loaders: filter_per_worker=False)"
-        )
-
-    __getitem__ = __len__ = __iter__ = __contains__ = _refuse
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self._refuse()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Elsewhere, (self._what, self._pid)
-
-    def __repr__(self) -> str:
-        return f"<tensorcache: {self._what} of process {self._pid}>"
 
 
 def _close(handle: int, adopted: list[object]) -> None:

@@ -174,7 +174,7 @@ class NgramTable:
 
     def __getitem__(self, ids: Any) -> Any:
         """Returns rows as bytes: an array for a NumPy array, else a tensor."""
-        rows = self.table[ids]
+        rows = self.table._gather(ids)
         return rows.view(np.uint8) if isinstance(rows, np.ndarray) else rows.view(torch.uint8)
 
     def read(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

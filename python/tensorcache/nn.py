@@ -7,25 +7,39 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 
 from ._bag_tensors import BagRequest, embedding_bags, factors, keyed_bags
 from ._elements import element
 from ._tensors import BITS, host_tensor, seen
-from .errors import ArgumentError, GradientError
+from .errors import ArgumentError, GradientError, UnsupportedError
 from .table import Table
 
 __all__ = ["CachedEmbedding", "CachedEmbeddingBagCollection"]
 
 
-class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
+class _OfTables(torch.nn.Module):  # type: ignore[misc]
+    """A module that reads constant tables."""
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Raises ``GradientError`` unless ``requires_grad`` is False."""
+        if requires_grad:
+            raise GradientError("tensorcache: requires_grad (True) must be False: the rows of a cache cannot be trained")
+        return self
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Called by ``torch.jit.script``."""
+        raise UnsupportedError(f"tensorcache: torch.jit.script cannot take {type(self).__name__}, whose table is an object of Python: take torch.export, torch.compile or torch.jit.trace")
+
+
+class CachedEmbedding(_OfTables):
     """Looks rows up in a table of two axes: ``ids`` of any shape → the same shape × ``embedding_dim``.
 
     The table is a constant, and not copied: the module has no parameters, and ``to()``, ``half()`` and the like leave the table as it is. Output is on the
     table's device. Its dtype is the table's, or what ``half()``, ``bfloat16()``, ``float()``, ``to(dtype)`` asked for last: rows are rounded to it when they are
-    read. Asking for a gradient is a ``GradientError``.
+    read, and ``half().float()`` is the table's own again. Asking for a gradient is a ``GradientError``. Row numbers are 0 to ``num_embeddings - 1``.
 
     ``state_dict()`` has no ``weight``, which might be larger than host memory: save the rows by ``torch.from_numpy(numpy.asarray(module.table))``, or open them
     from their file again. A state dict with a ``weight`` of the table's shape, as an ``nn.Embedding`` writes it, is loaded: rows that differ are updated in the
@@ -78,12 +92,16 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
         """Returns the rows of ``ids``, int32 or int64, on the CPU or on the table's device."""
         rows: torch.Tensor
         if self._dtype is None:
-            rows = self.table[ids]
+            rows = self._rows(ids)
         elif self._dtype in _ROUNDED and self.table._element.torch() in (*_ROUNDED, torch.float8_e4m3fn, torch.float8_e5m2):
-            rows = self.table.gather(ids, dtype=self._dtype)
+            rows = self.table._gather(ids, dtype=self._dtype)
         else:
-            rows = self.table[ids].to(self._dtype)
+            rows = self._rows(ids).to(self._dtype)
         return rows
+
+    def _rows(self, ids: Any) -> Any:
+        """The rows as they are. As in an ``nn.Embedding``, no row number is negative."""
+        return self.table._reads().read(ids) if isinstance(ids, torch.Tensor) else self.table._gather(ids)
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """What ``to()``, ``half()`` and the like do to tensors: the output takes their dtype."""
@@ -114,17 +132,11 @@ class CachedEmbedding(torch.nn.Module):  # type: ignore[misc]
         if len(differ):
             self.table.update(differ + first, rows[differ])
 
-    def requires_grad_(self, requires_grad: bool = True) -> CachedEmbedding:
-        """Raises ``GradientError`` unless ``requires_grad`` is False."""
-        if requires_grad:
-            raise GradientError("tensorcache: requires_grad (True) must be False: the rows of a cache cannot be trained")
-        return self
-
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, {self.table!r}"
 
 
-class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
+class CachedEmbeddingBagCollection(_OfTables):
     """Adds up rows of several tables, one bag of row numbers for each feature and sample, in one call of the library for each cache.
 
     ``tables`` is a dict from the name of a feature to its table, of two axes; features may share a table. ``mode`` is "sum" or "mean", for all or by
@@ -165,7 +177,7 @@ class CachedEmbeddingBagCollection(torch.nn.Module):  # type: ignore[misc]
         self._keyed_tensor = _of_torchrec("KeyedTensor")
 
     def forward(self, features: Any) -> Any:
-        """Returns the sums or means of each feature's bags."""
+        """Returns the sums or means of each feature's bags: ``(samples, columns)`` for each, in a dict, or side by side in a ``KeyedTensor``."""
         if hasattr(features, "stride") and hasattr(features, "offsets"):
             return self._keyed(features)
         if features.keys() != self.tables.keys():

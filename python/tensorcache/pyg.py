@@ -10,7 +10,9 @@ The other is a ``FeatureStore``, for loaders of a ``(FeatureStore, GraphStore)``
     store = tensorcache.pyg.FeatureStore({"paper": papers, "author": authors})
     loader = NeighborLoader((store, graph_store), ..., filter_per_worker=False)
 
-Either way rows are fetched in the process that opened the cache. Worker processes sample only.
+A third is the table as data of the graph, ``Data(x=x)``, whose loaders need no change.
+
+Every way rows are fetched in the process that opened the cache. Worker processes sample only.
 """
 
 from __future__ import annotations
@@ -162,8 +164,10 @@ class _Fill:
         """What has the row numbers of a table: the batch itself, or its part for a type of nodes."""
         if isinstance(self.tables, Table):
             yield batch, self.tables
+        elif (kinds := getattr(batch, "node_types", None)) is None:
+            raise ArgumentError(f"tensorcache: tables (of {', '.join(map(str, self.tables))}) must be one table for batches of one type of nodes")
         else:
-            yield from ((batch[kind], self.tables[kind]) for kind in batch.node_types if kind in self.tables)
+            yield from ((batch[kind], self.tables[kind]) for kind in kinds if kind in self.tables)
 
 
 class _Filled:
@@ -231,9 +235,9 @@ def aggregate(
 ) -> torch.Tensor:
     """Aggregates the features of each node's neighbours straight from the cache: the first layer of a GNN, without the neighbours' rows being written.
 
-    ``csr`` says who the neighbours are: a pair ``(rowptr, col)``, a sparse CSR tensor of torch, or anything with a method ``csr()`` whose first two
-    results are these (``torch_sparse.SparseTensor``). Row ``i`` of the result is the "sum", "mean" or "max" (``reduce``) of the rows
-    ``col[rowptr[i]:rowptr[i + 1]]`` of ``x``, and zeros for a node without neighbours. ``edge_weight`` has a factor for each element of ``col``, with
+    ``csr`` says who the neighbours are: a pair ``(rowptr, col)`` of integers, of shapes ``[nodes + 1]`` and ``[edges]``, a sparse CSR tensor of torch, or anything with a method ``csr()`` whose first two
+    results are these (``torch_sparse.SparseTensor``). Row ``i`` of the result, ``[nodes, columns]``, is the "sum", "mean" or "max" (``reduce``) of the rows
+    ``col[rowptr[i]:rowptr[i + 1]]`` of ``x``, and zeros for a node without neighbours. ``edge_weight`` has a float32 factor for each element of ``col``, with
     "sum". ``n_id``, of a batch of a loader, says which rows of ``x`` the batch's nodes are; ``col`` are nodes of the batch then.
     """
     if not isinstance(x, Table):

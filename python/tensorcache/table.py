@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
 
 import numpy as np
 
 from . import _abi, _plan
-from ._checks import format_size, row_stride
+from ._checks import format_size, html, row_stride
 from ._elements import Element
-from ._graph_data import refuse_tables
-from ._ids import host_ids, in_memory
+from ._graph_data import admit_tables
+from ._ids import from_end, host_ids, in_memory
 from ._library import check, forked, forward_logs, library, take_json
 from ._settings import target_bytes
 from .errors import ArgumentError, ClosedError, GradientError, UnsupportedError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from .cache import Cache
 
 _PIECE = 1 << 18  # rows that __array__ reads at a time
+_BLOCK = 1 << 20  # bytes that an iteration reads at a time
 
 
 def _recorded() -> bool:
@@ -43,7 +43,8 @@ class Table:
     Reads with tensors on a GPU are asynchronous: they run in the order of the current stream, on memory of torch's allocator, and the host does not
     wait. They can be captured by ``torch.cuda.graph`` and compiled by ``torch.compile(fullgraph=True)``. Rows have no gradient.
 
-    A table is safe for use by any number of threads. Its memory is freed when its cache is closed, or with the last reference to it.
+    A table is safe for use by any number of threads. Its memory is freed when its cache is closed, or with the last reference to it. Pickled, it is a reference: in
+    this process to itself, in another to a table that attaches at its first use if the cache listens, and else refuses use with an ``Error``.
     """
 
     def __init__(self, cache: Cache, index: int, name: str, of: Element, shape: tuple[int, ...], source: str) -> None:
@@ -60,7 +61,7 @@ class Table:
         self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
         if self._uses_torch:
             self._reads()
-        refuse_tables()
+        admit_tables()
 
     # ---- what it is
 
@@ -143,18 +144,48 @@ class Table:
     # ---- reading
 
     def __getitem__(self, ids: Any) -> Any:
-        """Returns the rows ``ids``: see ``gather``."""
+        """Returns the rows ``ids``: see ``gather``. Behind them there may be what selects a part of each row: ``x[ids, 3:5]`` is ``x[ids][..., 3:5]``, with ints, slices,
+        ``...`` and None. ``x[...]`` and ``x[:]`` are all rows."""
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(ids, torch.Tensor):
-            return self._reads().read(ids)
+            try:
+                return self._reads().read(ids)
+            except IndexError as e:
+                return self._from_end(e, ids, self._reads().read)
+        if isinstance(ids, tuple) or ids is ...:
+            return self._part(ids if isinstance(ids, tuple) else ())
         return self.gather(ids)
+
+    def _part(self, index: tuple[Any, ...]) -> Any:
+        """Returns what several indices select, the first of the rows."""
+        index = index or (slice(None),)
+        if index[0] is ...:
+            all_axes = sum(i is not None for i in index[1:]) >= self.ndim
+            return self._part(index[1:] if all_axes else (slice(None), *index))
+        for i in index[1:]:
+            if not (i is None or i is ... or isinstance(i, (slice, int, np.integer)) and not isinstance(i, bool)):
+                raise TypeError(f"tensorcache: index ({type(i).__name__}) behind the row numbers must be an int, a slice, ... or None: read the rows, then select from them, as in x[ids][:, columns]")
+        rows = self[index[0]]
+        return rows[(slice(None),) * (rows.ndim - len(self._row_shape)) + index[1:]]
+
+    def _from_end(self, error: IndexError, ids: Any, read: Callable[[Any], Any]) -> Any:
+        """Reads again, with negative row numbers in host memory counted from the end, or raises what the first read did. Reads that succeed pay nothing for it."""
+        numbers = from_end(ids, self._rows)
+        if numbers is None:
+            raise error
+        if self._uses_torch and isinstance(numbers, np.ndarray) and not isinstance(ids, np.ndarray):
+            numbers = sys.modules["torch"].from_numpy(numbers)  # a list or a number gives a tensor
+        try:
+            return read(numbers)
+        except IndexError:
+            raise error from None
 
     def gather(self, ids: Any, out: Any = None, *, dtype: Any = None) -> Any:
         """Returns the rows ``ids``: an array of shape ``ids.shape + shape[1:]`` and the table's dtype.
 
-        ``ids`` are integers of any shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
-        or an array of booleans, one for each row. Row numbers are 0 to ``len(table) - 1`` in each of these forms: a negative one is outside the
-        table. The bounds of a slice are Python's, ``table[-5:]`` are the last five rows.
+        ``ids`` are integers of any type and shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
+        or an array of booleans, one for each row. Negative numbers in host memory count from the end, ``table[-1]`` is the last row. Numbers on a GPU are 0 to
+        ``len(table) - 1``, and a negative one is outside the table: ``table[ids % len(table)]``. So are they in programs that torch compiles.
 
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
@@ -167,6 +198,10 @@ class Table:
         rows are zeros, and a later read, or ``cache.check()``, raises. ``TypeError`` and ``ArgumentError`` are for ids or out of another type,
         shape or device, ``ClosedError`` for a closed cache.
         """
+        return self._call(lambda numbers: self._gather(numbers, out, dtype), ids)
+
+    def _gather(self, ids: Any, out: Any = None, dtype: Any = None) -> Any:
+        """``gather`` of row numbers none of which may be negative, as of ``torch.index_select`` and embeddings."""
         torch = sys.modules.get("torch")
         # Proxies of torch.fx are no tensors.
         if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor) or hasattr(type(ids), "__torch_function__")):
@@ -220,12 +255,12 @@ class Table:
         return embedding_bag(self, ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
 
     def index_select(self, dim: int, index: Any, *, out: Any = None) -> Any:
-        """Returns ``gather(index)`` for ``index`` of one axis: ``torch.index_select`` along axis 0."""
+        """Returns ``gather(index)`` for ``index`` of one axis, of numbers 0 to ``len(table) - 1``: ``torch.index_select`` along axis 0."""
         if dim not in (0, -self.ndim):
             raise ArgumentError(f"tensorcache: dim ({dim}) must be 0: a table is indexed by its first axis only")
         if len(np.shape(index)) > 1:
             raise ArgumentError(f"tensorcache: index (shape {tuple(np.shape(index))}) must have one axis")
-        return self.gather(index, out)
+        return self._gather(index, out)
 
     def _gather_array(self, ids: np.ndarray[Any, Any], out: Any) -> Any:
         shape = (*ids.shape, *self._row_shape)
@@ -264,7 +299,17 @@ class Table:
         return self._tensors
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(self._rows))
+        """Yields the rows one by one, in order. They are read in blocks of 1 MiB: a row may be as it was when its block was read."""
+        step = max(1, _BLOCK // max(1, self._row_elements() * self._element.size))
+        for first in range(0, self._rows, step):
+            yield from self.gather(slice(first, first + step))
+
+    def __dlpack__(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuses ``torch.as_tensor(table)`` and the like, which would read the whole table."""
+        raise TypeError(f"tensorcache: table {self._name!r} ({format_size(self.nbytes)}) is no tensor: read rows by x[ids], or all of them by x[:]")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU; asked for before __dlpack__
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray[Any, Any]:
         """Returns all rows as a NumPy array, for ``np.asarray(table)``. It takes ``nbytes`` of host memory."""
@@ -280,7 +325,10 @@ class Table:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         from ._tensors import torch_function
 
-        return torch_function(function, args, kwargs or {})
+        found = torch_function(function, args, kwargs or {})
+        if found is NotImplemented and all(issubclass(of, Table) for of in types):
+            raise TypeError(f"tensorcache: torch.{getattr(function, '__name__', function)} must be given rows, x[ids], or all of them, x[:]: a table is no tensor")
+        return found
 
     # ---- changing
 
@@ -310,11 +358,11 @@ class Table:
         if values.shape != shape:
             raise ArgumentError(f"tensorcache: rows (shape {values.shape}) must have shape {shape}")
         values = np.ascontiguousarray(values)
-        check(library().tc_update(self._handle, self._index, *in_memory(numbers), values.ctypes.data, 0))
+        self._call(lambda of: check(library().tc_update(self._handle, self._index, *in_memory(of), values.ctypes.data, 0)), numbers)
         self._count()
 
     def invalidate(self, ids: Any) -> None:
-        """Withdraws rows from GPU memory until a refresh caches them again."""
+        """Withdraws rows from GPU memory until a refresh caches them again. ``ids`` are those of ``gather``."""
         self._with_ids(library().tc_invalidate, ids)
 
     def prefetch(self, ids: Any) -> None:
@@ -370,24 +418,31 @@ class Table:
         self.close()
 
     def _with_ids(self, function: Callable[..., int], ids: Any) -> None:
-        numbers = host_ids(ids, self._rows)
-        check(function(self._handle, self._index, *in_memory(numbers)))
+        self._call(lambda numbers: check(function(self._handle, self._index, *in_memory(numbers))), host_ids(ids, self._rows))
+
+    def _call(self, function: Callable[[Any], Any], ids: Any) -> Any:
+        """Calls a function with row numbers, of which negative ones in host memory count from the end."""
+        try:
+            return function(ids)
+        except IndexError as e:  # a RowError, or what an operator in C++ raises
+            return self._from_end(e, ids, function)
 
     # ---- knowing
 
     def stats(self) -> dict[str, Any]:
         """Returns counters since the opening, and what is cached.
 
-        At least ``hits``, ``misses``, ``rows_cached``, ``codec``, ``compression_ratio`` and ``misses_by_reason``; docs/c.md lists all keys.
+        At least ``hits`` and ``misses`` (rows read), ``rows_cached``, ``codec``, ``compression_ratio`` (uncompressed bytes ÷ compressed) and ``misses_by_reason``; keys that
+        end in ``_bytes`` are bytes. docs/c.md lists all.
         """
         found: dict[str, Any] = take_json(library().tc_stats_json, self._handle, self._index)
         forward_logs()
         return found
 
     def explain(self, ids: Any) -> list[dict[str, Any]]:
-        """Returns for each row where it lies, or why it is not cached, and what the admission policy thinks of it."""
-        numbers = host_ids(ids, self._rows)
-        found: list[dict[str, Any]] = take_json(library().tc_explain_json, self._handle, self._index, *in_memory(numbers))
+        """Returns a dict for each row of ``ids``, in their order: where it lies (``tier``, ``cached``), or why it is not cached, and what the admission policy thinks of it."""
+        explain = library().tc_explain_json
+        found: list[dict[str, Any]] = self._call(lambda numbers: take_json(explain, self._handle, self._index, *in_memory(numbers)), host_ids(ids, self._rows))
         return found
 
     def plan(self, ids: Any, target_hit: Union[float, str, "list[Union[float, str]]"] = "90%", gpu_memory: Any = None, **options: Any) -> dict[str, Any]:
@@ -408,22 +463,33 @@ class Table:
             check(library().tc_table_get_info(self._handle, self._index, ctypes.byref(info)))
             self._rows, self._parts = info.rows, info.parts.decode()
 
-    def __repr__(self) -> str:
-        what = f"tensorcache.Table {self._name!r} {list(self.shape)} {self._element.name} ({format_size(self.nbytes)})"
+    def _what(self) -> str:
+        return f"{self._name!r} {[self._rows, *self._row_shape]} {self._element.name} ({format_size(self.nbytes)})"
+
+    def _facts(self) -> list[str]:
+        """What the table is, where it is served, and how it does."""
+        what = self._what()
         if forked():
-            return f"<{what}, of another process>"
+            return [what, "of another process"]
         try:
             stats = self.stats()
         except ClosedError:
-            return f"<{what}, closed>"
+            return [what, "closed"]
         looked = stats["hits"] + stats["misses"]
-        hits = f", {100 * stats['hits'] / looked:.1f} % hits" if looked else ""
-        codec = f"{stats['codec']} {stats['compression_ratio']:.2f}×"
-        cached = f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)"
-        host = f", {format_size(stats['host_taken_bytes'])} of host memory" if "host_taken_bytes" in stats else ""
-        ways = [device["strategy"] for device in stats.get("miss_strategy", [])]
-        misses = f", misses {ways[0]}" if ways else ""
-        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}{misses}{host}>"
+        facts = [
+            what, f"on {self._cache.device_names[0]}", f"{stats['codec']} {stats['compression_ratio']:.2f}×", f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)",
+            f"{100 * stats['hits'] / looked:.1f} % hits" if looked else "", *(f"misses {device['strategy']}" for device in stats.get("miss_strategy", [])[:1]),
+            f"{format_size(stats['host_taken_bytes'])} of host memory" if "host_taken_bytes" in stats else "",
+        ]  # fmt: skip
+        return [fact for fact in facts if fact]
+
+    def __repr__(self) -> str:
+        what, where, *facts = self._facts()
+        return f"<tensorcache.Table {what} {where}: {', '.join(facts)}>" if facts else f"<tensorcache.Table {what}, {where}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return html([self._facts()], "tensorcache.Table")
 
     # ---- copies and other processes
 
@@ -434,6 +500,12 @@ class Table:
         return self
 
     def __reduce__(self) -> Any:
-        from .cache import Elsewhere
+        from ._elsewhere import table_of
 
-        return Elsewhere, (f"table {self._name!r}", os.getpid())
+        return table_of, (self._cache, self._name, self._rows, self._in_graph)
+
+    _in_graph = False  # whether the table is data of a PyG graph, which takes a class of its own
+
+    def _become(self, kind: type[Table]) -> None:
+        """Takes another class with the same attributes."""
+        self.__class__ = kind

@@ -18,12 +18,12 @@ Array = np.ndarray[Any, Any]
 def test_rows_out_of_range_are_named_and_counted(device: str, rows: Array) -> None:
     with tensorcache.open(rows, "25%", device=device) as x:
         out = np.full((4, 32), np.float32(7))
-        for bad in ([1, 5000, 2, -1], [1, 2**40, -(2**62), 3]):
+        for bad in ([1, 5000, 2, -5001], [1, 2**40, -(2**62), 3]):
             with pytest.raises(tensorcache.RowError, match=rf"{bad[1]}") as caught:
                 x.gather(np.array(bad), out=out)
             assert "2" in str(caught.value) and isinstance(caught.value, IndexError)
             assert (out == 7).all()
-        for bad_row in (5000, -1):
+        for bad_row in (5000, -5001):
             with pytest.raises(IndexError, match=str(bad_row)):
                 x[bad_row]
         with pytest.raises(tensorcache.RowError):
@@ -33,14 +33,14 @@ def test_rows_out_of_range_are_named_and_counted(device: str, rows: Array) -> No
         with pytest.raises(tensorcache.RowError):
             x.explain([5000])
         with pytest.raises(tensorcache.RowError):
-            x.invalidate([-3])
+            x.invalidate([-5001])
         np.testing.assert_array_equal(x.gather(np.arange(50)), rows[:50])
         x.cache.check()
 
 
-@pytest.mark.parametrize("row", [-1, 5000, 2**70])
+@pytest.mark.parametrize("row", [-5001, 5000, 2**70])
 def test_one_rule_for_all_kinds_of_row_numbers(rows: Array, row: int) -> None:
-    """A negative number is outside the table, as a number or in a list, an array or a tensor, and for every call."""
+    """What is outside the table is so as a number or in a list, an array or a tensor, and for every call."""
     with tensorcache.open(rows, "25%", device="host") as x:
         forms: list[Any] = [row] + ([[row], [[row]], np.int64(row), np.array(row), np.array([row], np.int32)] if abs(row) < 2**31 else [])
         torch = sys.modules.get("torch")
@@ -59,8 +59,8 @@ def test_ids_of_other_types(rows: Array) -> None:
         for ids in (np.array([1.0]), "abc", None, {}, np.array(["a"]), 1.5, [0.5]):
             with pytest.raises(TypeError):
                 x[ids]
-        with pytest.raises(TypeError, match="first axis only"):
-            x[1, 2]
+        with pytest.raises(TypeError, match="behind the row numbers must be an int"):
+            x[[1], [2]]
         with pytest.raises(tensorcache.ArgumentError, match="dim .1."):
             x.index_select(1, [0])
         with pytest.raises(tensorcache.ArgumentError, match="one axis"):
@@ -156,7 +156,7 @@ def test_empty_table_by_share() -> None:
 
 def test_ids_are_named_by_their_type(rows: Array) -> None:
     with tensorcache.open(rows, "25%", device="host") as x:
-        for ids, name in ((None, "NoneType"), (..., "ellipsis"), ("abc", "str"), (np.array([1.0]), "float64"), ([0.5], "float64")):
+        for ids, name in ((None, "NoneType"), ("abc", "str"), (np.array([1.0]), "float64"), ([0.5], "float64")):
             with pytest.raises(TypeError, match=rf"ids \({name}\) must be integers"):
                 x[ids]
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
+import operator
+import pickle
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tensorcache
 from conftest import REQUIRED, no_gpu
 
+Array = np.ndarray[Any, Any]
 TABLE = "import numpy as np; table = np.arange(800, dtype=np.float32).reshape(100, 8)\n"
 
 
@@ -63,48 +70,35 @@ def test_forked_child(python: Any) -> None:
     assert done.stdout == "0 True\n", done.stdout + done.stderr
 
 
-def test_sent_to_another_process(python: Any) -> None:
-    program = (
-        TABLE
-        + """
-import pickle, copy, tensorcache
-x = tensorcache.open(table, "1MB", device="host")
-assert copy.deepcopy(x) is x and copy.copy(x) is x
-there = pickle.loads(pickle.dumps(x))
-print(repr(there))
-for call in (lambda: there[[1]], lambda: there.stats(), lambda: len(there)):
-    try:
-        call()
-    except tensorcache.Error as e:
-        print("cannot be read in another" in str(e))
+THERE = """
+import pickle, sys, tensorcache
+x = pickle.load(sys.stdin.buffer)
+assert isinstance(x, tensorcache.Table) and len(x) == 100 and "of process" in repr(x), x
+assert repr(pickle.loads(pickle.dumps(x))) == repr(x) and not hasattr(x, "other")
+for call in (lambda: x[[1]], lambda: x.stats(), lambda: x.close()):
+    try: call()
+    except tensorcache.Error as e: print("cannot be read in another" in str(e))
 """
-    )
-    done = python(program)
-    assert done.stdout.splitlines()[1:] == ["True"] * 3, done.stderr
 
 
-def test_cache_of_several_sent_to_another_process(python: Any) -> None:
-    """As a table, also inside of other objects, and to a process that is spawned."""
-    program = (
-        TABLE
-        + """
-import pickle, copy, multiprocessing, tensorcache
-cache = tensorcache.open({"a": table, "b": table}, "1MB", device="host")
-assert copy.deepcopy({"c": cache})["c"] is cache and copy.copy(cache) is cache
-there = pickle.loads(pickle.dumps((cache, dict(cache))))
-print(repr(there))
-calls = (lambda of: of["a"], lambda of: "a" in of, lambda of: list(of), lambda of: len(of), lambda of: of.stats(), lambda of: pickle.loads(pickle.dumps(of)).close())
-for call in calls:
-    try:
-        call(there[0])
-    except tensorcache.Error as e:
-        print("the cache of 'a', 'b' is open in process" in str(e))
-with multiprocessing.get_context("spawn").Pool(1) as pool:
-    print(pool.apply(repr, (cache,)) == repr(there[0]))
-"""
-    )
-    done = python(program)
-    assert done.stdout.splitlines()[1:] == ["True"] * 7, done.stderr
+def test_sent_to_another_process(rows: Array) -> None:
+    with tensorcache.open(rows[:100], "1MB", device="host") as x:
+        assert copy.deepcopy(x) is x and copy.copy(x) is x and pickle.loads(pickle.dumps(x)) is x
+        done = subprocess.run([sys.executable, "-c", THERE], input=pickle.dumps(x), capture_output=True)
+    assert done.stdout.split() == [b"True"] * 3, done.stderr
+
+
+def test_cache_of_several_sent_to_another_process(rows: Array) -> None:
+    """As a table, also inside of other objects."""
+    with tensorcache.open({"a": rows, "b": rows}, "1MB", device="host") as cache, multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert copy.deepcopy({"c": cache})["c"] is cache and copy.copy(cache) is cache
+        here, tables = pickle.loads(pickle.dumps((cache, dict(cache))))
+        assert here is cache and tables == dict(cache)
+        assert pool.apply(list, (cache,)) == ["a", "b"] and pool.apply(repr, ([cache],)).startswith("[<tensorcache.Cache of a, b, of process")
+        assert pool.apply(operator.itemgetter("b"), (cache,)) is cache["b"]  # there and back
+        for call in (operator.methodcaller("stats"), operator.methodcaller("close")):
+            with pytest.raises(tensorcache.Error, match="the cache of 'a', 'b' is open in process"):
+                pool.apply(call, (cache,))
 
 
 def test_licences_of_modules_in_the_library() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -96,6 +97,26 @@ def test_owner_that_has_forked(tmp_path: Any, rows: np.ndarray[Any, Any]) -> Non
         owner.wait()
         if child:
             os.kill(child, signal.SIGKILL)
+
+
+def read(x: Any, ids: Any) -> tuple[Any, str]:
+    return on_host(x[ids]), repr(x)
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_attaches_by_itself_in_workers(tmp_path: Any, rows: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], context: str) -> None:
+    """Pickled, tables of a cache that listens, or is attached, are what the worker attaches to at its first use of them."""
+    with tensorcache.open({"a": rows, "b": rows + 1}, "256KiB", device="host", listen=f"unix:{tmp_path}/s") as cache, multiprocessing.get_context(context).Pool(1) as pool:
+        got, said = pool.apply(read, (cache["b"], ids))
+        assert np.array_equal(got, rows[ids] + 1) and f"'b' [5000, 32] float32 (640 kB) on {cache.device_names[0]}" in said
+        cache["a"].update([7], rows[:1])
+        with tensorcache.open(f"unix:{tmp_path}/s", name="other") as attached:
+            for of in (cache, attached):
+                got, _ = pool.apply(read, (of["a"], np.array([7, -1])))
+                assert np.array_equal(got, rows[[0, -1]])
+        there = cache["a"]
+    with multiprocessing.get_context(context).Pool(1) as pool, pytest.raises(tensorcache.OwnerError):
+        pool.apply(read, (there, ids))
 
 
 def test_refusals(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:

@@ -1,6 +1,6 @@
 """PyTorch Geometric: loaders over a FeatureStore, and loaders whose batches get their features from a cache.
 
-PyG's own neighbour samplers need compiled packages, so a sampler in Python stands in for them: it samples with the loader's interface.
+PyG's own neighbour samplers need compiled packages, so samplers in Python stand in for them: they sample with the loader's interface.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import pickle
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
 
 from torch_geometric.data import Data, HeteroData, TensorAttr  # noqa: E402
-from torch_geometric.loader import NodeLoader  # noqa: E402
+from torch_geometric.loader import NeighborLoader, NodeLoader  # noqa: E402
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput  # noqa: E402
 from torch_geometric.testing import MyGraphStore  # noqa: E402
+from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE  # noqa: E402
 
 import tensorcache  # noqa: E402
 from tensorcache import pyg  # noqa: E402
@@ -104,26 +106,101 @@ def test_attach_types_of_nodes(device: str, table: Any) -> None:
 
 
 @pytest.mark.parametrize("imported", ["before", "after"])
-def test_tables_are_no_data_of_a_graph(python: Any, imported: str) -> None:
-    """A loader would give the whole table to each batch, whose rows batch.x[batch.edge_index[0]] are other nodes'."""
+def test_tables_become_data_of_a_graph(python: Any, imported: str) -> None:
+    """Whichever is imported first. A cache is refused: a loader would give the whole of it to each batch."""
     done = python(f"""
 import sys, torch
 if {imported!r} == "before": import torch_geometric
 import tensorcache
-cache = tensorcache.open({{"paper": torch.ones(9, 4), "author": torch.ones(9, 4)}}, "1MB", device="host")
+rows = torch.randn(9, 4)
+cache = tensorcache.open({{"paper": rows, "author": torch.ones(9, 4)}}, "1MB", device="host")
 assert ("torch_geometric" in sys.modules) == ({imported!r} == "before")
 from torch_geometric.data import Data, HeteroData
-x, hetero, data = cache["paper"], HeteroData(), Data(x=torch.zeros(3, 2), num_nodes=3)
-def loop(of): hetero["paper", "by", "author"].edge_attr = of
-for store in (lambda of: Data(x=of), lambda of: setattr(data, "x", of), lambda of: setattr(hetero["paper"], "x", of), loop, lambda of: HeteroData(paper=dict(x=of))):
-    for of in (x, cache):
-        try: store(of)
-        except tensorcache.ArgumentError as e: assert "must not be in the data of a graph" in str(e) and "tensorcache.pyg.attach(loader, table, attr=" in str(e), e
-        else: raise AssertionError(store)
-assert data.x.shape == (3, 2) and not [of for of in sys.meta_path if "tensorcache" in type(of).__module__]
+from torch_geometric.loader.utils import filter_data
+x, hetero = cache["paper"], HeteroData()
+data = Data(x=x, edge_index=torch.tensor([[0, 5], [7, 0]]))
+assert data.x is x and data.to("cpu").x is x and (data.num_nodes, data.num_features) == (9, 4) and "x=Table([9, 4])" in repr(data)
+ids = torch.tensor([5, 7])
+assert torch.equal(filter_data(data, ids, ids[:1], ids[1:], None).x, rows[ids])
+for store in (lambda: Data(x=cache), lambda: setattr(data, "x", cache), lambda: HeteroData(paper=dict(x=cache))):
+    try: store()
+    except tensorcache.ArgumentError as e: assert "must not be in the data of a graph" in str(e) and "tensorcache.pyg.attach(loader, tables, attr=" in str(e), e
+    else: raise AssertionError(store)
+assert not [of for of in sys.meta_path if "tensorcache" in type(of).__module__]
 print("ok")
 """)
     assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (1, "fork"), (1, "spawn")])
+def test_table_as_data_of_a_loader(table: Any, workers: int, context: Any) -> None:
+    """Workers sample, and the rows are read where the table was opened."""
+    authors = torch.randn(40, 5)
+    with tensorcache.open({"x": table, "author": authors}, "50%", device="host") as cache:
+        one, several = graph(), HeteroData()
+        one.x, several["paper"].x, several["author"].x, several["venue"].num_nodes = cache["x"], cache["x"], cache["author"], 2
+        several["paper", "by", "author"].edge_index = torch.zeros(2, 10, dtype=torch.long)
+        options = dict(batch_size=250, num_workers=workers, multiprocessing_context=context)
+        seen = 0
+        for batch in NodeLoader(one, Sampler(), **options):
+            assert type(batch.x) is torch.Tensor and torch.equal(batch.x, table[batch.n_id]) and torch.equal(batch.y, batch.n_id)
+            seen += batch.batch_size
+        assert seen == N
+        if context in (None, "fork"):  # others take seconds to start
+            for batch in NodeLoader(several, HeteroSampler(), input_nodes="paper", **options):
+                assert torch.equal(batch["paper"].x, table[batch["paper"].n_id]) and torch.equal(batch["author"].x, authors[batch["author"].n_id])
+            with pytest.raises(AssertionError) if workers == 0 else pytest.raises(tensorcache.Error, match="filter_per_worker=False"):
+                next(iter(NodeLoader(one, Sampler(), transform=uses_x, **options)))
+            assert next(iter(NodeLoader(one, Sampler(), transform=Mark(), filter_per_worker=False, **options))).marked[1] == 32
+
+
+def uses_x(batch: Any) -> Any:
+    assert not batch.x.numel()
+
+
+def first_neighbours(colptr: Any, row: Any, seed: Any, num_neighbors: list[int], replace: bool, directed: bool) -> Any:
+    """The operator that PyG's NeighborLoader calls, of torch-sparse: it samples neighbours, here the first ones."""
+    nodes, at, edges = seed.tolist(), {node: i for i, node in enumerate(seed.tolist())}, []
+    begin = 0
+    for count in num_neighbors:
+        end = len(nodes)
+        for i in range(begin, end):
+            for edge in range(int(colptr[nodes[i]]), min(int(colptr[nodes[i]]) + count, int(colptr[nodes[i] + 1]))):
+                if at.setdefault(int(row[edge]), len(nodes)) == len(nodes):
+                    nodes.append(int(row[edge]))
+                edges.append((at[int(row[edge])], i, edge))
+        begin = end
+    found = torch.tensor(edges, dtype=torch.int64).view(-1, 3)
+    return torch.tensor(nodes), found[:, 0].contiguous(), found[:, 1].contiguous(), found[:, 2].contiguous()
+
+
+@pytest.fixture
+def sampler(monkeypatch: Any) -> Iterator[None]:
+    """pyg-lib or torch-sparse, which have the operator in C++; where neither is installed (no index has wheels of them for this torch), the one above."""
+    with torch.library._scoped_library("torch_sparse", "FRAGMENT") as library:
+        if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
+            library.define("neighbor_sample(Tensor colptr, Tensor row, Tensor seed, int[] num_neighbors, bool replace, bool directed) -> (Tensor, Tensor, Tensor, Tensor)")
+            library.impl("neighbor_sample", first_neighbours, "CPU")
+            monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
+        yield
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.usefixtures("sampler")
+def test_neighbor_loader(table: Any, workers: int) -> None:
+    """PyG's own, with features that are attached, and with a table as data."""
+    data = graph()
+    edges = set(map(tuple, data.edge_index.t().tolist()))
+    with tensorcache.open(table, "25%", device="host", train=NeighborLoader(data, [5, 5], batch_size=64)) as x:
+        attached = pyg.attach(NeighborLoader(data, [5, 5], batch_size=64, num_workers=workers), x)
+        within = NeighborLoader(Data(x=x, edge_index=data.edge_index), [5, 5], batch_size=64, num_workers=workers)
+        for loader in (attached, within):
+            seen = 0
+            for batch in loader:
+                assert torch.equal(batch.x, table[batch.n_id]) and batch.edge_index.max() < len(batch.n_id)
+                assert all(tuple(edge) in edges for edge in batch.n_id[batch.edge_index].t().tolist())
+                seen += batch.batch_size
+            assert seen == N
 
 
 def test_only_the_storage_is_guarded(python: Any, tmp_path: Path) -> None:
@@ -148,14 +225,13 @@ assert other.A == 1 and not [of for of in sys.meta_path if "tensorcache" in type
     assert done.stdout == "refused\n", done.stderr
 
 
-@pytest.mark.parametrize("of", ["cache", "dict"])
-def test_attach_several_tables_to_spawned_workers(table: Any, of: str) -> None:
+def test_attach_several_tables_to_spawned_workers(table: Any) -> None:
     data = HeteroData()
     data["paper"].num_nodes, data["author"].num_nodes, data["venue"].num_nodes = N, 40, 2
     data["paper", "by", "author"].edge_index = torch.zeros(2, 10, dtype=torch.long)
     with tensorcache.open({"paper": table, "author": table[:40] + 1}, "50%", device="host") as cache:
         loader = NodeLoader(data, HeteroSampler(), input_nodes="paper", batch_size=250, num_workers=1, multiprocessing_context="spawn")
-        for batch in pyg.attach(loader, cache if of == "cache" else dict(cache)):
+        for batch in pyg.attach(loader, cache):
             assert torch.equal(batch["paper"].x, table[batch["paper"].n_id]) and torch.equal(batch["author"].x, table[batch["author"].n_id] + 1)
 
 
@@ -167,6 +243,8 @@ def test_attach_to_any_iterable(table: Any) -> None:
         assert all(torch.equal(batch.feat, table[batch.n_id]) for batch in loader)
         with pytest.raises(TypeError, match="int"):
             pyg.attach(batches, 3)
+        with pytest.raises(tensorcache.ArgumentError, match=r"tables \(of paper\) must be one table for batches of one type of nodes"):
+            next(iter(pyg.attach(batches, {"paper": x})))
         with pytest.raises(tensorcache.ArgumentError, match="at least one"):
             pyg.attach(batches, {})
 

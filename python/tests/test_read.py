@@ -42,6 +42,36 @@ def test_kinds_of_ids(device: str, rows: Array, ids: Any) -> None:
         np.testing.assert_array_equal(on_host(x[ids]), rows[ids if not isinstance(ids, list) else np.array(ids, np.int64)])
 
 
+ROWS, ONE, FEW = np.array([3, 4999, 3]), np.array([-1, 7]), np.array([[-5000, 5]])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        -1, [-1, 2], np.int8([-3, 1]), np.array(-2, np.int32), FEW, ..., (), (...,), (ROWS,), (ROWS, slice(None)), (ROWS, ...), (ROWS, 3), (ROWS, -1), (ROWS, slice(2, 5)), (FEW, 3), (ONE, None),
+        (..., 3), (..., ROWS, 3), (slice(2, 9), slice(1, 3)), (3, 4), (slice(None), None, 2), (np.arange(5000) % 9 == 0, slice(0, 2)), (np.arange(5000) % 9 == 0, ..., 0),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_indices_are_those_of_arrays(rows: Array, index: Any) -> None:
+    with tensorcache.open(rows, "50%", device="host") as x:
+        np.testing.assert_array_equal(on_host(x[index]), rows[index])
+
+
+def test_negative_numbers_count_from_the_end(rows: Array) -> None:
+    """In each call that takes row numbers."""
+    with tensorcache.open(rows, "50%", device="host", codec="none", train=np.arange(4000, 5000)) as x:
+        np.testing.assert_array_equal(x.gather(np.array([-1]), out=np.empty((1, 32), np.float32)), rows[[-1]])
+        assert [entry["row"] for entry in x.explain([-1, 3])] == [4999, 3] and x.explain(-1)[0]["cached"]
+        x.prefetch([-1])
+        x.invalidate([-1])
+        assert not x.explain(-1)[0]["cached"]
+        x.update([-1, 1], rows[[0, 0]])
+        np.testing.assert_array_equal(x.gather(np.array([4999, 1])), rows[[0, 0]])
+        with pytest.raises(tensorcache.RowError, match="-1"):
+            x.index_select(0, [-1])  # torch's own refuses them, as do its embeddings
+
+
 def test_booleans_select_rows(rows: Array) -> None:
     mask = np.arange(len(rows)) % 7 == 0
     with tensorcache.open(rows, "50%", device="host") as x:
@@ -102,9 +132,15 @@ def test_views_are_copied_right(rows: Array, caplog: Any) -> None:
     assert "copied once more" in caplog.text
 
 
-def test_iteration_and_training(device: str, rows: Array, ids: Array) -> None:
+def test_iteration_and_training(device: str, rows: Array, ids: Array, monkeypatch: Any) -> None:
     with tensorcache.open(rows[:20], "50%", device=device) as x:
         np.testing.assert_array_equal(np.stack([on_host(row) for row in x]), rows[:20])
+        monkeypatch.setattr(tensorcache.table, "_BLOCK", 7 * 32 * 4)
+        blocks, gather = [], tensorcache.Table.gather
+        monkeypatch.setattr(tensorcache.Table, "gather", lambda self, ids: blocks.append(ids) or gather(self, ids))
+        np.testing.assert_array_equal(np.stack([on_host(row) for row in x]), rows[:20])
+        assert blocks == [slice(0, 7), slice(7, 14), slice(14, 21)]
+        monkeypatch.undo()
     hot = np.unique(ids)[:200]
     for train in (hot, list(hot), [hot, hot.reshape(-1, 1)], (batch for batch in (hot.astype(np.int32),))):
         with tensorcache.open(rows, "10%", device=device, train=train, codec="none") as x:
@@ -153,13 +189,15 @@ def test_repr_and_knowing(device: str, rows: Array, ids: Array) -> None:
         assert stats["codec"] == "ibp4" and sum(stats["misses_by_reason"].values()) == stats["misses"]
         text = repr(x)
         assert "5000, 32" in text and "ibp4" in text and "hits" in text
+        assert x._repr_html_().startswith("<table><caption>tensorcache.Table</caption><tr><td>&#x27;features&#x27; [5000, 32] float32 (640 kB)</td><td>on ")
+        assert x.cache._repr_html_().count("<tr>") == 1 and " rows cached (" in x.cache._repr_html_()
         entries = x.explain([0, 1, 4999])
         assert [entry["row"] for entry in entries] == [0, 1, 4999]
         assert all("cached" in entry for entry in entries)
         x.prefetch(ids)
         x.invalidate([entry["row"] for entry in entries])
         assert not any(entry["cached"] for entry in x.explain([0, 1, 4999]))
-    assert "closed" in repr(x) and "closed" in repr(x.cache)
+    assert "closed" in repr(x) and "closed" in repr(x.cache) and "<td>closed</td>" in x._repr_html_()
 
 
 def test_update_and_append(device: str, rows: Array, ids: Array) -> None:

@@ -63,8 +63,17 @@ def test_dtypes(device: str, of: str) -> None:
 def test_other_ids(device: str, rows: Array) -> None:
     table = torch.from_numpy(rows)
     with tensorcache.open(table, "50%", device=device) as x:
-        for ids in (5, slice(10, 20), slice(-5, None), [3, 1], torch.arange(5000) % 9 == 0, torch.arange(100).reshape(10, 10).t()):
-            assert torch.equal(torch.as_tensor(x[ids]).cpu(), table[ids])
+        some, mask = torch.tensor([1, -1]), torch.arange(5000) % 9 == 0
+        for ids in (
+            5, -5, slice(10, 20), slice(-5, None), [3, -1], mask, torch.arange(100).reshape(10, 10).t(), some, some.int(), torch.tensor(-2, dtype=torch.int8), torch.tensor([[-5000]]), ...,
+            (some, slice(None)), (some, 3), (some, slice(2, 5)), (..., some, 3), (some[:, None], None, ...), (mask, 0), (3, 4),
+        ):  # fmt: skip
+            assert torch.equal(x[ids].cpu(), table[ids]), ids
+        with pytest.raises(TypeError, match=r"index \(Tensor\) behind the row numbers must be an int"):
+            x[some, some]
+        for outside in (torch.tensor([-5001]), torch.tensor([-1, 5000]), torch.tensor([2**64 - 1], dtype=torch.uint64)):
+            with pytest.raises(tensorcache.RowError):
+                x[outside]
         assert isinstance(x[np.arange(3)], np.ndarray)
         with pytest.raises(TypeError, match="float32"):
             x[torch.zeros(3)]
@@ -114,7 +123,13 @@ def test_torch_functions(rows: Array, ids: Array) -> None:
             torch.nn.functional.embedding(numbers, x, max_norm=1.0)
         with pytest.raises(tensorcache.GradientError):
             torch.nn.functional.embedding(numbers, x, sparse=True)
-        with pytest.raises(TypeError):
+        for of in (x, table):
+            with pytest.raises(IndexError):
+                torch.nn.functional.embedding(torch.tensor([-1]), of)
+        for call in (torch.as_tensor, torch.tensor, torch.asarray, torch.from_dlpack, np.from_dlpack):
+            with pytest.raises(TypeError, match=r"table 'features' \(640 kB\) is no tensor: read rows by x\[ids\], or all of them by x\[:\]"):
+                call(x)
+        with pytest.raises(TypeError, match=r"torch.matmul must be given rows, x\[ids\], or all of them"):
             torch.matmul(x, x)
 
 

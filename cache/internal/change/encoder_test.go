@@ -26,7 +26,7 @@ func TestEncoder_AsProcessors(t *testing.T) {
 	for _, d := range devices {
 		for i, name := range registry.Concrete() {
 			for j, rowBytes := range []int{20, 256, 1028, 4096} {
-				if testing.Short() && (i+j)%3 != 0 {
+				if !gputest.Drawn(i+j, 3) {
 					continue
 				}
 				data := append(gputest.FloatRows(gputest.DType(rowBytes), rows/2, rowBytes, 22), gputest.Rows("random", rows-rows/2, rowBytes, 23)...)

@@ -10,7 +10,7 @@ EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 $(EMULATOR_DEBUG) -fPIC -fvisibility=
 
 # In kernels, shared variables are thread-local ones to the compiler, which calls the emulator for their addresses (-femulated-tls). Accesses that are not
 # aligned trap.
-EMULATOR_KERNEL = $(EMULATOR_CXX) -O2 -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
+EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
 	-fno-strict-aliasing -fsanitize=alignment -fsanitize-trap=alignment -Wno-unknown-pragmas -Wno-pass-failed -MMD -MP
 
 # Where EMULATOR_RACES is not empty, modules report their accesses, and races in shared memory are found (lib/races.cc). EMULATOR_ONLY is a regular
@@ -26,7 +26,8 @@ EMULATOR_SOURCES := $(wildcard kernels/*.cu kernels/*.h $(EMULATOR_DIR)/lib/* de
 EMULATOR_LIB     := $(patsubst $(EMULATOR_DIR)/lib/%.cc,$(EMULATOR)/lib/%.o,$(filter-out %/accesses.cc,$(wildcard $(EMULATOR_DIR)/lib/*.cc))) $(EMULATOR)/lib/fiber.o
 EMULATOR_EACH    := $(EMULATOR)/lib/dynamic.o $(if $(EMULATOR_RACES),$(EMULATOR)/lib/accesses.o) # linked to each module
 
-# Kernels of sums and of resident tables are not optimized, unless races are looked for: that takes half of the build, and their tests hardly run faster for it.
+# Optimizing takes two thirds of the build. Only what the tests of cache and serve run most is optimized: kernels without a codec, of rows as they are and of the two
+# forms of IBP; not sums and resident tables. Where races are looked for, everything is.
 # The flags of each module, and those of all, are files that the objects depend on. If a module's flags have changed, its source may be another file, so the
 # list of its sources (.d) is removed.
 .PHONY: emulator
@@ -38,7 +39,8 @@ emulator: # build/emulator/libcuda.so.1 and its modules
 	{ echo '$(EMULATOR_KERNEL)'; $(CLANG) --version; } >$(EMULATOR)/flags.new; renew $(EMULATOR)/flags; \
 	{ kernels/build.sh list; echo tests ../$(EMULATOR_DIR)/lib/tests; } | grep -E '$(EMULATOR_ONLY)' | \
 	while read -r module source macros; do \
-		case $$module in pooled* | buddy*) macros="$$macros $(if $(EMULATOR_RACES),,-O0)" ;; esac; \
+		case $$module in pooled* | buddy*) o=-O0 ;; *_raw | *_ibp4x* | *_ibp8x*) o=-O2 ;; *_*) o=-O0 ;; *) o=-O2 ;; esac; \
+		macros="$$macros $(if $(EMULATOR_RACES),-O2,$$o)"; \
 		echo "$$source $$macros" >$(EMULATOR)/modules/$$module.flags.new; \
 		cmp -s $(EMULATOR)/modules/$$module.flags.new $(EMULATOR)/modules/$$module.flags || rm -f $(EMULATOR)/modules/$$module.d; \
 		renew $(EMULATOR)/modules/$$module.flags; \
@@ -69,12 +71,13 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR_EACH) | $(EMULATOR)
 	@$(CLANG) -shared -Wl,-z,defs -o $@ $^ $(EMULATOR)/libcuda.so.1
 .SECONDARY: $(EMULATOR_EACH)
 
+# These packages' tests run on the host and on the GPU, in turn, and hold one against the other.
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Packages of which only the tests named EMULATED_NAMES need a GPU.
 EMULATED_BESIDE   ?= ./cache ./serve ./cmd/tensorcached ./cmd/cachebench ./bench/rates
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|Enqueue
-EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+EMULATED_TEST      = $(TEST_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
 # The emulated GPU keeps about one processor busy, so all tests are run by two commands at the same time. Named packages are run by one.

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/version"
 )
 
 // cachebench is the command that is tested.
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		log.Fatal(err)
 	}
 	cachebench = filepath.Join(dir, "cachebench")
-	build := exec.Command("go", "build", "-tags", "invariants", "-o", cachebench, "./cmd/cachebench")
+	build := exec.Command("go", "build", "-tags", version.Tags(), "-o", cachebench, "./cmd/cachebench")
 	build.Dir = "../../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		log.Fatalf("building cachebench: %v\n%s", err, out)
@@ -77,20 +78,18 @@ func observed(t *testing.T, env []string, args ...string) (stdout, stderr string
 // online are the flags of a small run in which rows are evicted.
 var online = append([]string{"run", "--json", "--cold", "--drift", "4", "--refresh-batches", "2"}, "--vertices", "2000", "--batches", "12", "--train-batches", "4", "--batch-size", "16", "--codec", "ibp4")
 
-// TestTelemetry_Collector has a real Collector receive what runs say, and holds it against their results.
-func TestTelemetry_Collector(t *testing.T) {
+// TestTelemetry_Received has a receiver of OTLP receive what runs say, and holds it against their results.
+func TestTelemetry_Received(t *testing.T) { testReceivers(t, startServer) }
+
+func testReceivers(t *testing.T, start func(*testing.T) receiver) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
-			collector := Start(t)
-			endpoint := collector.HTTP
-			if protocol == "grpc" {
-				endpoint = collector.GRPC
-			}
-			stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol}, append([]string{"run", "--json"}, small...)...)
+			r := start(t)
+			stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + r.Endpoint(protocol), "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol}, append([]string{"run", "--json"}, small...)...)
 			if stderr != "" {
 				t.Errorf("stderr %q", stderr)
 			}
-			checkReceived(t, collector.Stop(t), decode(t, stdout))
+			checkReceived(t, r.Stop(t), decode(t, stdout))
 		})
 	}
 }
@@ -167,18 +166,18 @@ func checkReceived(t *testing.T, r *Received, res experiment.Result) {
 	}
 }
 
-// TestTelemetry_CollectorAddsUp has several devices follow a workload that drifts, with cycles beside the batches: what the result
+// TestTelemetry_AddsUp has several devices follow a workload that drifts, with cycles beside the batches: what the result
 // says of the measured batches are the sums of their spans, and the metrics those of all.
-func TestTelemetry_CollectorAddsUp(t *testing.T) {
+func TestTelemetry_AddsUp(t *testing.T) {
 	for _, placement := range []string{"partition", "replicate"} {
 		t.Run(placement, func(t *testing.T) {
-			collector := Start(t)
+			receiver := startServer(t)
 			args := append(slices.Clone(online), "--devices", "3", "--placement", placement, "--refresh-interval", "1ms")
-			stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.HTTP}, args...)
+			stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.Endpoint("http/protobuf")}, args...)
 			if stderr != "" {
 				t.Errorf("stderr %q", stderr)
 			}
-			r, res := collector.Stop(t), decode(t, stdout)
+			r, res := receiver.Stop(t), decode(t, stdout)
 			var batches []Span
 			for _, s := range r.Spans {
 				if strings.HasPrefix(s.Name, "gather ") && s.Attributes.Map()["tensorcache.cache.name"] == "cachebench" {
@@ -235,14 +234,14 @@ func TestTelemetry_CollectorAddsUp(t *testing.T) {
 	}
 }
 
-// TestTelemetry_CollectorLinks looks for the spans of the cycles that misses are linked to.
-func TestTelemetry_CollectorLinks(t *testing.T) {
-	collector := Start(t)
-	stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.HTTP}, online...)
+// TestTelemetry_Links looks for the spans of the cycles that misses are linked to.
+func TestTelemetry_Links(t *testing.T) {
+	receiver := startServer(t)
+	stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.Endpoint("http/protobuf")}, online...)
 	if res := decode(t, stdout); stderr != "" || res.MissesByReason["evicted"] == 0 {
 		t.Fatalf("stderr %q, misses %v", stderr, res.MissesByReason)
 	}
-	r := collector.Stop(t)
+	r := receiver.Stop(t)
 	refreshes, links := map[string]bool{}, 0
 	for _, s := range r.Spans {
 		if s.Name == "refresh" {

@@ -1,3 +1,5 @@
+//go:build long
+
 // Package redis_test reads rows over RESP with go-redis, which the root module does not depend on.
 package redis_test
 
@@ -61,8 +63,9 @@ func row(r int) string {
 	return string(b)
 }
 
-// TestGoRedis: the commands of the listener by both protocols, with passwords, pipelines and errors.
-func TestGoRedis(t *testing.T) {
+// TestLong_GoRedis: the commands of the listener by both protocols, with passwords, pipelines and errors. Compiling go-redis takes a processor
+// half a minute; make test has redis-cli ask the same (serve/resp).
+func TestLong_GoRedis(t *testing.T) {
 	ctx := context.Background()
 	addr := serve(t, resp.Users{Password: "read", Admin: "write"})
 	for _, protocol := range []int{2, 3} {

@@ -1,5 +1,5 @@
-// Package telemetry_test tests telemetry with a real OpenTelemetry Collector and with Prometheus's query parser. It is a module of its own,
-// so that they are no dependencies of tensorcache.
+//go:build long
+
 package telemetry_test
 
 import (
@@ -15,52 +15,34 @@ import (
 	"time"
 )
 
-// RequireEnv makes the absence of a Collector a failure.
-const RequireEnv = "TENSORCACHE_REQUIRE_COLLECTOR"
+// TestLong_Collector has an OpenTelemetry Collector, a process of its own, receive what the other tests' receiver does.
+func TestLong_Collector(t *testing.T) { testReceivers(t, startProcess) }
 
-// Collector is a Collector under way.
-type Collector struct {
-	// HTTP and GRPC are its OTLP endpoints, as OTEL_EXPORTER_OTLP_ENDPOINT has them.
-	HTTP, GRPC string
-
+// process is a Collector under way.
+type process struct {
+	endpoints
 	cmd    *exec.Cmd
 	output string // what the file exporter writes
 	log    bytes.Buffer
 }
 
-// build builds the Collector, a module of its own, to a place that git ignores. It skips the test where the Collector is neither
-// asked for nor there already: the first build takes minutes, and a couple of hundred modules.
-func build(t testing.TB) string {
+// startProcess starts a Collector that listens on free ports of this machine. It is built first, a module of its own, to a place that git ignores: that takes
+// minutes and a couple of hundred modules the first time.
+func startProcess(t *testing.T) receiver {
 	t.Helper()
-	required := os.Getenv(RequireEnv) != ""
 	binary, err := filepath.Abs("../../../build/otel-collector")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(binary); err != nil && !required {
-		t.Skipf("no OpenTelemetry Collector: `make collector` builds one, %s=1 has the test do it", RequireEnv)
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Dir = "../collector"
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the Collector: %v\n%s", err, out)
 	}
-	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = "../collector"
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		if required {
-			t.Fatalf("building the Collector: %v\n%s", err, out)
-		}
-		t.Skipf("the Collector does not build here: %v\n%s", err, out)
-	}
-	return binary
-}
-
-// Start starts a Collector that listens on free ports of this machine.
-func Start(t testing.TB) *Collector {
-	t.Helper()
-	binary := build(t)
 	dir := t.TempDir()
 	grpc, http := freePorts(t)
-	c := &Collector{
-		HTTP: "http://127.0.0.1:" + strconv.Itoa(http), GRPC: "http://127.0.0.1:" + strconv.Itoa(grpc), output: filepath.Join(dir, "received.jsonl"),
-	}
+	c := &process{endpoints: endpoints{HTTP: "http://127.0.0.1:" + strconv.Itoa(http), GRPC: "http://127.0.0.1:" + strconv.Itoa(grpc)}, output: filepath.Join(dir, "received.jsonl")}
 	config := fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}, http: {endpoint: "127.0.0.1:%d"}}}}
 exporters: {file: {path: %q}, debug: {}}
@@ -114,8 +96,8 @@ func listens(port int) bool {
 	return true
 }
 
-// end has the Collector write what it has and exit.
-func (c *Collector) end() error {
+// end has the process write what it has and exit.
+func (c *process) end() error {
 	if c.cmd.ProcessState != nil {
 		return nil
 	}
@@ -126,7 +108,7 @@ func (c *Collector) end() error {
 }
 
 // Stop ends the Collector and returns what it received.
-func (c *Collector) Stop(t testing.TB) *Received {
+func (c *process) Stop(t testing.TB) *Received {
 	t.Helper()
 	if err := c.end(); err != nil {
 		t.Fatalf("the Collector: %v\n%s", err, &c.log)
