@@ -8,6 +8,7 @@ include cuda.mk
 include capi/capi.mk
 include python/python.mk
 include lab/lab.mk
+include release.mk
 
 GO        ?= go
 DATA      ?= ../shared/data
@@ -24,14 +25,27 @@ COMMAND_TAGS  = $(CUDA_TAGS)$(if $(URING),$(comma)$(URING))
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
 
-run: build ## shows what the cache does for three generated tables: ten seconds on two cores
+# Commands are built with the packages in third_party/ in place of the modules that these are of, which would be 75 MB of downloads.
+# Not in go.mod: `go install` of a module with replacements fails. Not in CI, whose tests need the modules, and reuse what is compiled.
+COMMANDS_MOD := build/commands.mod
+THIRD_PARTY  := $(patsubst third_party/%/go.mod,%,$(shell find third_party -name go.mod))
+BUILD_COMMAND = $(CUDA_ENV) $(GO) build $(if $(CI),,-modfile=$(COMMANDS_MOD)) -ldflags="-X $(GPU_COMMIT)"
+
+$(COMMANDS_MOD): go.mod go.sum $(THIRD_PARTY:%=third_party/%/go.mod)
+	@mkdir -p build
+	@cp go.sum build/commands.sum && cp go.mod $@.new
+	@$(GO) mod edit $(foreach m,$(THIRD_PARTY),-replace=$(m)=./third_party/$(m)) $@.new && mv $@.new $@
+
+# The tag noexporters leaves out what sends traces and metrics, with gRPC: half of the packages that cachebench is made of.
+run: $(CUDA_STUB) $(COMMANDS_MOD) ## builds cachebench without exporters, and shows what the cache does for three generated tables
+	$(BUILD_COMMAND) $(if $(COMMAND_TAGS),$(COMMAND_TAGS)$(comma),-tags )noexporters -o build/cachebench ./cmd/cachebench
 	build/cachebench demo
 
-build: $(CUDA_STUB) service ## the commands, at build/cachebench and build/tensorcached
-	$(CUDA_ENV) $(GO) build $(COMMAND_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/cachebench ./cmd/cachebench
+build: $(CUDA_STUB) $(COMMANDS_MOD) service ## the commands, at build/cachebench and build/tensorcached
+	$(BUILD_COMMAND) $(COMMAND_TAGS) -o build/cachebench ./cmd/cachebench
 
-service: $(CUDA_STUB) ## the service, at build/tensorcached
-	$(CUDA_ENV) $(GO) build $(COMMAND_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/tensorcached ./cmd/tensorcached
+service: $(CUDA_STUB) $(COMMANDS_MOD) ## the service, at build/tensorcached
+	$(BUILD_COMMAND) $(COMMAND_TAGS) -o build/tensorcached ./cmd/tensorcached
 
 # Everything is tested in one build, so that it is compiled once: the CUDA build where there is a C compiler. Its GPU tests skip where there is no GPU. With
 # -short tests take one case of each kind; test-long has all of them. Position-independent code is what the C library consists of, too, which ./capi tests.
@@ -58,7 +72,7 @@ INTEROP = internal/interop
 .PHONY: test-plain
 test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of their own
 	$(GO_TEST) -tags invariants ./transfer ./device/... ./bench/rates
-	$(GO_TEST) -tags invariants -run 'CudaNotBuilt|AutoSaysWhyHost|GPU|Device|Options' ./cache ./cmd/...
+	$(GO_TEST) -tags invariants,noexporters -run 'CudaNotBuilt|AutoSaysWhyHost|GPU|Device|Options|Exporters' ./cache ./cmd/...
 	$(if $(URING),$(TEST_ENV) $(GO) vet -tags $(URING) ./pages && $(GO_TEST) -tags $(URING)$(comma)invariants -run Files ./pages)
 
 # Packages whose values are used by several goroutines at once; the host execution of kernels runs below cache and transfer. Codecs are not changed once they are
@@ -101,7 +115,7 @@ PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//
 LINT = $(TEST_ENV) GOGC=300 $(CURDIR)/build/lint $(TEST_TAGS),long ./...
 
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
-	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	@test -z "$$(gofmt -l $$(git ls-files "*.go" ":!third_party") | tee /dev/stderr)"
 	$(VET),long ./...
 	$(TEST_ENV) $(GO) vet -tags invariants -buildtag ./...
 	$(TEST_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)

@@ -25,7 +25,7 @@ CAPI_ENV     = CGO_ENABLED=1 GOOS=linux GOARCH=$(GOARCH) CC=$(CAPI_CC) CGO_CFLAG
 # netgo, osusergo: no function of glibc that loads other libraries.
 CAPI_TAGS    = cuda,netgo,osusergo$(if $(CAPI_URING),$(comma)liburing)
 CAPI_BUILD   = $(GO) build -trimpath -tags $(CAPI_TAGS) -buildmode=c-shared \
-	-ldflags='-s -w -extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libtensorcache.so"'
+	-ldflags='-s -w -buildid= -extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libtensorcache.so"'
 
 .PHONY: capi
 capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so

@@ -61,9 +61,9 @@
 #include <string.h>
 
 #define TC_VERSION_MAJOR 0
-#define TC_VERSION_MINOR 1
+#define TC_VERSION_MINOR 2
 #define TC_VERSION_PATCH 0
-#define TC_VERSION "0.1.0"
+#define TC_VERSION "0.2.0"
 
 #if defined(__GNUC__)
 #define TC_API __attribute__((visibility("default")))
@@ -293,7 +293,7 @@ typedef struct tc_device_info {
 
 /* ---- the library ---- */
 
-/* The version of the library, such as "0.1.0". Compare it with TC_VERSION. It never fails, not even in a child of fork. */
+/* The version of the library, such as "0.2.0". Compare it with TC_VERSION. It never fails, not even in a child of fork. */
 TC_API const char *tc_version(void);
 
 /* The text of this thread's last call that failed, "" if none has. It is valid until the thread's next call that fails. It never fails. */

@@ -29,7 +29,7 @@ wheel: capi $(VENV)/.requirements ## the Python wheel, at dist/
 	rm -rf $(WHEEL_STAGE) dist/tensorcache-*$(WHEEL_ARCH).whl && mkdir -p $(WHEEL_STAGE) dist
 	cp -r python/tensorcache python/pyproject.toml python/setup.py python/README.md LICENSE $(CAPI_OUT)/THIRD_PARTY_LICENSES $(WHEEL_STAGE)/
 	cp $(CAPI_OUT)/libtensorcache.so $(CAPI_OUT)/libtensorcache_torch.so $(WHEEL_STAGE)/tensorcache/
-	$(PIP) wheel --no-deps --no-build-isolation --config-settings=--build-option=--plat-name=$(WHEEL_PLAT) --wheel-dir dist $(WHEEL_STAGE)
+	$(PIP) wheel --no-deps --no-build-isolation --config-settings=--build-option=--plat-name=$(WHEEL_PLAT) $(if $(WHEEL_BUILD),--config-settings=--build-option=--build-number=$(WHEEL_BUILD)) --wheel-dir dist $(WHEEL_STAGE)
 	@# auditwheel reads which glibc the library needs: it must be no newer than the tag says.
 	@$(VENV_PYTHON) -m auditwheel show dist/tensorcache-*$(WHEEL_ARCH).whl | tr '\n' ' ' | grep -q 'constrains the platform tag to.*$(WHEEL_PLAT)\|is consistent with.*$(WHEEL_PLAT)' || \
 		{ $(VENV_PYTHON) -m auditwheel show dist/tensorcache-*$(WHEEL_ARCH).whl; echo "wheel: not $(WHEEL_PLAT)" >&2; exit 1; }

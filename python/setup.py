@@ -1,10 +1,17 @@
-"""The wheel's tag: it carries a shared library, and no code that depends on the version of Python.
+"""The wheel's tag, and the shared library that it carries: no code here depends on the version of Python.
 
-pyproject.toml has everything else. The platform comes from --plat-name, which python.mk gives.
+pyproject.toml has everything else. The platform comes from --plat-name, which python.mk gives, and the library lies in the package then. Where it does not, as in a source
+distribution, the environment variable TENSORCACHE_LIBRARY names it.
 """
+
+import os
+import shutil
 
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+LIBRARY = "tensorcache/libtensorcache.so"
 
 
 class Binary(Distribution):
@@ -19,4 +26,17 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(distclass=Binary, cmdclass={"bdist_wheel": Wheel})
+class Build(build_py):
+    def run(self) -> None:
+        named = os.environ.get("TENSORCACHE_LIBRARY")
+        if not named and not os.path.exists(LIBRARY):
+            raise SystemExit(
+                "tensorcache: the shared library is not part of the sources of the Python package. Install a wheel: of a release, or of `make wheel` in the repository "
+                "(Go is needed), at dist/. Or build the library by `make capi`, and set TENSORCACHE_LIBRARY to libtensorcache.so before pip install."
+            )
+        super().run()
+        if named:
+            shutil.copyfile(named, os.path.join(self.build_lib, LIBRARY))
+
+
+setup(distclass=Binary, cmdclass={"bdist_wheel": Wheel, "build_py": Build})

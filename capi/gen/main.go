@@ -1,5 +1,5 @@
 // Command gen reads capi/tensorcache.h, which describes the C library, and writes what follows from it: python/tensorcache/_abi.py, the constants, structures and
-// functions as ctypes has them, and capi/calls.c and calls.go, the way from a function in C to a method in Go. It runs in the folder of package capi, by go generate.
+// functions as ctypes has them, capi/calls.c and calls.go, the way from a function in C to a method in Go, and the version in internal/version. It runs in the folder of package capi, by go generate.
 package main
 
 import (
@@ -42,6 +42,8 @@ var (
 	callsC string
 	//go:embed calls.go.tmpl
 	callsGo string
+	//go:embed version.go.tmpl
+	version string
 )
 
 // generate returns what follows from a header, by path from the folder of package capi.
@@ -51,7 +53,7 @@ func generate(text string) (map[string][]byte, error) {
 		return nil, fmt.Errorf("tensorcache.h: %w", err)
 	}
 	files := map[string][]byte{}
-	for path, source := range map[string]string{"../python/tensorcache/_abi.py": abi, "calls.c": callsC, "calls.go": callsGo} {
+	for path, source := range map[string]string{"../python/tensorcache/_abi.py": abi, "calls.c": callsC, "calls.go": callsGo, "../internal/version/number.go": version} {
 		var out bytes.Buffer
 		if err := template.Must(template.New("").Parse(source)).Execute(&out, h); err != nil {
 			return nil, err
@@ -121,7 +123,7 @@ type variable struct {
 
 var (
 	comments  = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
-	version   = regexp.MustCompile(`#define TC_VERSION "(.*)"`)
+	versions  = regexp.MustCompile(`#define TC_VERSION_MAJOR (\d+)\n#define TC_VERSION_MINOR (\d+)\n#define TC_VERSION_PATCH (\d+)\n#define TC_VERSION "(.*)"`)
 	enums     = regexp.MustCompile(`(?s)typedef enum tc_(\w+) \{(.*?)\}`)
 	constant  = regexp.MustCompile(`^TC_(\w+) = (\d+)$`)
 	handle    = regexp.MustCompile(`typedef struct tc_(\w+) tc_`)
@@ -133,9 +135,11 @@ var (
 
 func parse(text string) (*header, error) {
 	h, code, handles := &header{}, comments.ReplaceAllString(text, ""), map[string]bool{}
-	if found := version.FindStringSubmatch(text); found != nil {
-		h.Version = found[1]
+	found := versions.FindStringSubmatch(text)
+	if found == nil || strings.Join(found[1:4], ".") != found[4] {
+		return nil, fmt.Errorf("TC_VERSION must be TC_VERSION_MAJOR.MINOR.PATCH, which are defined before it")
 	}
+	h.Version = found[4]
 	for _, found := range enums.FindAllStringSubmatch(code, -1) {
 		e := enum{Name: found[1], Dict: strings.ToUpper(found[1])}
 		word, _, _ := strings.Cut(strings.ToUpper(e.Name), "_")

@@ -64,7 +64,7 @@ func grouped(name string) bool {
 func TestHelp_Page(t *testing.T) {
 	const path = "../../docs/cachebench-flags.md"
 	var page bytes.Buffer
-	page.WriteString("# Flags of cachebench\n\nWhat `--help` prints, written by `go test ./cmd/cachebench -run Help_Page -update`. [cachebench.md](cachebench.md) says what to use them for.\n")
+	page.WriteString("# Flags of cachebench\n\nFor users of the command: what `--help` prints, written by `go test ./cmd/cachebench -run Help_Page -update`. [cachebench.md](cachebench.md) says what to use them for.\n")
 	visitCommands(t, func(cmd *cobra.Command) {
 		var help bytes.Buffer
 		cmd.SetOut(&help)

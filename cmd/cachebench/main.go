@@ -133,7 +133,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:               "cachebench",
 		Short:             "Study a GPU-resident compressed tensor cache on your data and access pattern",
-		Version:           fmt.Sprintf("%s, %s %s/%s, %s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
+		Version:           fmt.Sprintf("%s, %s %s/%s, %s", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return refuseEmpty(cmd.Flags()) },

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/version"
 )
 
 // mask hides what differs from run to run or depends on the machine: numbers with their units, and widths.
@@ -67,9 +68,10 @@ func TestMismatch_IsAnError(t *testing.T) {
 	}
 }
 
+// TestRoot_Version: it says the version of the C library and the Python package, which the header has (capi/gen).
 func TestRoot_Version(t *testing.T) {
 	t.Parallel()
-	if out := succeed(t, "--version"); !strings.HasPrefix(out, "cachebench version ") || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, "host backend") {
+	if out := succeed(t, "--version"); !strings.HasPrefix(out, "cachebench version "+version.Number+" (") || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, "host backend") {
 		t.Error(out)
 	}
 }

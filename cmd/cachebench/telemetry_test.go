@@ -1,3 +1,5 @@
+//go:build !noexporters
+
 package main
 
 import (

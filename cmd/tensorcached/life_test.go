@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/version"
 )
 
 // TestRun_Life: one line when it is ready, rows and numbers over all listeners, exit status 0 on SIGTERM after a snapshot, which the next start restores.
@@ -32,11 +34,17 @@ func TestRun_Life(t *testing.T) {
 	args := []string{"--features", features(t, "users.npy", 10_000, 16), "--codec", "none", "--budget", "64KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--listen", "unix:" + dir + "/s", "--snapshot", snapshot, "--cold", "--refresh-interval", "20ms", "--sample-rate", "1"}
 	p := start(t, args...)
-	if !regexp.MustCompile(`^tensorcached \S+ ready after [0-9.]+ s: 0 of 10,000 rows cached in 64 KiB of host, unix:\S+/s, resp 127.0.0.1:\d+, http://127.0.0.1:\d+/$`).MatchString(p.ready) {
+	if !regexp.MustCompile(`^tensorcached ` + regexp.QuoteMeta(version.Number) + ` ready after [0-9.]+ s: 0 of 10,000 rows cached in 64 KiB of host, unix:\S+/s, resp 127.0.0.1:\d+, http://127.0.0.1:\d+/$`).MatchString(p.ready) {
 		t.Errorf("ready: %q", p.ready)
 	}
 	if got, want := p.inline("GET users:1", "EXISTS users:9999 users:10000"), ":1\r\n+OK\r\n"; !strings.HasPrefix(got, "$64\r\n\x10\x00\x00\x00\x11\x00") || !strings.HasSuffix(got, want) {
 		t.Errorf("RESP: %q", got)
+	}
+	if got := p.inline("INFO server"); !strings.Contains(got, "\r\ntensorcache_version:"+version.Number+"\r\n") {
+		t.Errorf("INFO: %q", got)
+	}
+	if out, _, status := runs(t, "--version"); status != 0 || !strings.HasPrefix(out, "tensorcached version "+version.Number+" (") {
+		t.Errorf("--version: %d %q", status, out)
 	}
 	for path, want := range map[string]string{"healthz": "ok\n", "readyz": "ready\n"} {
 		if status, body := p.get(path); status != http.StatusOK || body != want {

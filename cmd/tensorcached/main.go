@@ -48,7 +48,7 @@ SIGHUP has it read its configuration again.`,
   tensorcached --features users.npy --budget 64MiB --device host --resp 127.0.0.1:6379 --http 127.0.0.1:8080
   tensorcached --config tensorcached.yaml --check
   tensorcached --features users.npy --budget 64MiB --check --ids lookups.txt`,
-		Version:       fmt.Sprintf("%s, %s %s/%s", version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
+		Version:       fmt.Sprintf("%s, %s %s/%s", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +67,7 @@ SIGHUP has it read its configuration again.`,
 				return errors.New("--ids means nothing without --check")
 			}
 			if !check {
-				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: version.Commit()})
+				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: version.Number})
 			}
 			p, err := c.Check()
 			if err != nil {

@@ -6,6 +6,9 @@ import "runtime/debug"
 // commit is what the binary was built from. The linker sets it in make build.
 var commit string
 
+// String returns what --version of a command says: the version and the commit.
+func String() string { return Number + " (" + Commit() + ")" }
+
 // Commit returns what the binary was built from: a commit, a module's version, or "unknown".
 func Commit() string {
 	if commit != "" {

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 # tc_status
 OK = 0
