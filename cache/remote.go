@@ -116,16 +116,16 @@ func (r *remote) follow() {
 		r.machine() // what Stats says should this owner end, too
 		r.cache.watch.Log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
+		r.old.Lock() // before a batch can say that it is of an owner that has ended, so that Check says it, too
+		r.old.sessions = append(r.old.sessions, before)
+		r.old.Unlock()
 		before.Set.Retire(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
 		if before.Set.Captured() {
 			r.cache.watch.Log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
-			r.old.Lock()
-			r.old.sessions = append(r.old.sessions, before)
-			r.old.Unlock()
 			r.tasks.Go(func() { r.outlive(before) })
 			continue
 		}
-		r.end(before)
+		r.outlive(before)
 	}
 }
 
