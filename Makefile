@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with Go: `make run` and `make test`.
+# Two commands to begin with on a machine with Go: `make run` and `make test`. `.ci/run` is everything that a change must pass.
 #
 # With gcc the binary has the CUDA backend in it (no CUDA toolkit needed, and it runs without a driver too); without, it
 # is pure Go. cuda.mk has what only GPUs need, lab/lab.mk what measures them.
@@ -57,7 +57,7 @@ VET       = $(TEST_ENV) $(GO) vet $(TEST_TAGS)
 
 # Those of the main module, for CI without those that test-emulated and test-capi run whole.
 ELSEWHERE ?=
-PACKAGES  ?= $(if $(ELSEWHERE),$(filter-out $(shell $(GO) list $(EMULATED_PACKAGES) ./capi),$(shell $(GO) list ./...)),./...)
+PACKAGES  ?= $(if $(ELSEWHERE),$(or $(filter-out $(shell $(GO) list $(EMULATED_PACKAGES) ./capi),$(shell $(GO) list ./...)),$(error go list names no package)),./...)
 
 test: $(CUDA_STUB) ## the tests, with internal checks on; five to six minutes on two cores, from empty caches
 	$(GO_TEST) $(TEST_TAGS) $(PACKAGES)
@@ -115,14 +115,14 @@ PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//
 LINT = $(TEST_ENV) GOGC=300 $(CURDIR)/build/lint $(TEST_TAGS),long ./...
 
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
-	@test -z "$$(gofmt -l $$(git ls-files "*.go" ":!third_party") | tee /dev/stderr)"
+	@test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard "*.go" ":!third_party") </dev/null | tee /dev/stderr)"
 	$(VET),long ./...
 	$(TEST_ENV) $(GO) vet -tags invariants -buildtag ./...
 	$(TEST_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)
 	$(TEST_ENV) $(GO) vet $(call PLAIN_ONLY,invariants)
 	$(TEST_ENV) $(GO) -C tools build -o ../build/lint ./lint
 	$(LINT)
-	cd $(INTEROP) && $(VET) ./...
+	cd $(INTEROP) && $(VET),long ./...
 	cd lab && $(VET),long ./... && $(LINT)
 
 # The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.

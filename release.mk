@@ -12,6 +12,11 @@ release-commands: $(CAPI_CC)
 	@$(MAKE) --no-print-directory CC=$(CAPI_CC) CUDA_BUILD=$(CAPI_CUDA) $(CAPI_CUDA)/libcuda.a
 	$(CAPI_ENV) $(GO) build -trimpath -tags $(CAPI_TAGS) -buildmode=pie -ldflags='-s -w -buildid= -X $(GPU_COMMIT)' -o $(COMMANDS_AT)/ ./cmd/cachebench ./cmd/tensorcached
 
+# The licences of what a package is linked with, as release-commands links it: for tools/release.
+.PHONY: print-licenses
+print-licenses:
+	@$(CAPI_ENV) capi/licenses.sh $(CAPI_TAGS) $(PACKAGE)
+
 try-wheel: wheel ## installs the wheel in an environment that has only NumPy, and prints rows
 	tools/try-wheel dist/tensorcache-*$(WHEEL_ARCH).whl
 

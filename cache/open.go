@@ -116,14 +116,16 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	}
 	if len(ahead) > 0 { // what they say takes as long to find out as a table to be read
 		var beside sync.WaitGroup
+		loading, loaded := context.WithCancel(ctx)
 		beside.Go(func() {
 			for _, demand := range tiers.demands {
-				if ctx.Err() == nil {
+				if loading.Err() == nil {
 					demand()
 				}
 			}
 		})
 		defer beside.Wait()
+		defer loaded()
 	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()

@@ -122,8 +122,8 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	// meanwhile, too.
 	var p prepared
 	ctx, cancel := context.WithCancel(o.Context)
-	loaded := make(chan struct{}) // closed when all rows are in their places
-	beside := o.Adopt == nil && isInMemory(src)
+	loaded := make(chan struct{})                                                  // closed when all rows are in their places
+	beside := o.Adopt == nil && isInMemory(src) && o.Terms.Link != registry.NoLink // then the processors are measured
 	preparing := inBackground(func() {
 		if p = t.prepare(o); p.err == nil && beside {
 			p.err = t.train(ctx, o, &p, rowsIn(src), loaded)

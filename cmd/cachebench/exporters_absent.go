@@ -17,11 +17,19 @@ func startExporters(_ *cobra.Command, metricsAddr string, _ *experiment.Config) 
 	if metricsAddr != "" {
 		return nil, errNoExporters("--metrics-addr")
 	}
-	for _, v := range os.Environ() {
-		name, value, _ := strings.Cut(v, "=")
-		exporter := name == "OTEL_TRACES_EXPORTER" || name == "OTEL_METRICS_EXPORTER"
-		if exporter && value != "" && value != "none" || strings.HasPrefix(name, "OTEL_EXPORTER_OTLP_") && strings.HasSuffix(name, "ENDPOINT") && value != "" {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return func() {}, nil
+	}
+	for _, signal := range []string{"TRACES", "METRICS"} {
+		exporter := os.Getenv("OTEL_" + signal + "_EXPORTER")
+		switch name := "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT"; {
+		case exporter == "none":
+		case exporter != "":
+			return nil, errNoExporters("OTEL_" + signal + "_EXPORTER")
+		case os.Getenv(name) != "":
 			return nil, errNoExporters(name)
+		case os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "":
+			return nil, errNoExporters("OTEL_EXPORTER_OTLP_ENDPOINT")
 		}
 	}
 	return func() {}, nil

@@ -429,7 +429,7 @@ func (d *Device) release(l *lane, b *Batch) {
 		l.countedWaiting = false
 	}
 	l.end()
-	l.trace, l.route, l.ctx, l.from, l.tables.parts = nil, route{}, nil, nil, nil
+	l.trace, l.route, l.ctx, l.from, l.tables.parts, l.beside = nil, route{}, nil, nil, nil, nil
 	// The batch was not enqueued, so an earlier batch may still use the lists. If the device has failed, none does.
 	if l.after != nil {
 		l.after.Synchronize()

@@ -15,28 +15,27 @@ type sideStreams struct {
 	streams [maxSides]device.Stream
 }
 
-// maxSides is how many callers' streams have a stream of their own. Further ones share these, which may delay the hits of one behind those of another.
-const maxSides = 4
+// maxSides is how many callers' streams have one. Batches of further ones have their lanes' own: to share one would have the hits of a stream wait for another's.
+const maxSides = 8
 
-// on returns the stream for a caller's stream, or nil if the device can have no further one.
+// on returns the stream for a caller's stream, or nil if there is none for it.
 func (s *sideStreams) on(d device.Device, caller uintptr) device.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := int(caller>>4) % maxSides // if there are more of them than streams
-	for i := range s.streams {
-		if s.streams[i] == nil || s.of[i] == caller {
-			at = i
-			break
+	for i, side := range s.streams {
+		if side == nil {
+			made, err := d.NewStream()
+			if err != nil {
+				return nil
+			}
+			s.of[i], s.streams[i] = caller, made
+			return made
+		}
+		if s.of[i] == caller {
+			return side
 		}
 	}
-	if s.streams[at] == nil {
-		made, err := d.NewStream()
-		if err != nil {
-			return nil
-		}
-		s.of[at], s.streams[at] = caller, made
-	}
-	return s.streams[at]
+	return nil
 }
 
 func (s *sideStreams) close() {

@@ -28,8 +28,37 @@ func (d *sideDevice) NewStream() (device.Stream, error) {
 
 func (s *sideStream) Close() { s.of.open-- }
 
-// TestSideStreams_OneForEachCaller: batches of one caller's stream share a side stream and those of another have another one; more callers than maxSides make no
-// further streams; without memory for one there is none.
+// handled is a stream of a caller.
+type handled struct {
+	device.Stream
+	handle uintptr
+}
+
+func (s handled) Handle() uintptr { return s.handle }
+
+// TestLane_Side: batches on a caller's stream decode on that stream's side stream, whichever lane they have; those on the lane's own stream, with absent rows, or
+// of a device whose streams have no handles, on the lane's second one.
+func TestLane_Side(t *testing.T) {
+	d := &Device{Device: &sideDevice{most: 100}}
+	lanes := [2]*lane{}
+	for i := range lanes {
+		lanes[i] = &lane{owner: d, stream: handled{handle: 1}, second: handled{handle: uintptr(100 + i)}}
+	}
+	caller, other := handled{handle: 7}, handled{handle: 8}
+	side := lanes[0].side(caller)
+	if side == lanes[0].second || side != lanes[1].side(caller) || side == lanes[0].side(other) {
+		t.Error("lanes must share the side stream of a caller's stream, and no other")
+	}
+	if lanes[0].side(lanes[0].stream) != lanes[0].second || lanes[0].side(&sideStream{}) != lanes[0].second {
+		t.Error("a batch on the lane's own stream, or on one without a handle, must have the lane's second stream")
+	}
+	if lanes[1].route.absent = true; lanes[1].side(caller) != lanes[1].second {
+		t.Error("a batch with absent rows must have the lane's second stream")
+	}
+}
+
+// TestSideStreams_OneForEachCaller: batches of one caller's stream share a side stream and those of another have another one; more callers than maxSides have
+// none, and neither has one for which there is no memory.
 func TestSideStreams_OneForEachCaller(t *testing.T) {
 	d := &sideDevice{most: 100}
 	var s sideStreams
@@ -44,8 +73,8 @@ func TestSideStreams_OneForEachCaller(t *testing.T) {
 		}
 	}
 	for caller := range uintptr(50) {
-		if s.on(d, 0xabc0+caller*0x10) == nil {
-			t.Fatalf("caller %d has no stream", caller)
+		if s.on(d, 0xabc0+caller*0x10) != nil {
+			t.Fatalf("caller %d shares a stream with another one", caller)
 		}
 	}
 	if d.open != maxSides {
