@@ -15,7 +15,7 @@ import torch
 import tensorcache
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]
+class Model(torch.nn.Module):
     def __init__(self, features: tensorcache.Table) -> None:
         super().__init__()
         self.features = features
