@@ -67,6 +67,7 @@ type loopResult struct {
 	CompressionRatio float64 `json:"compression_ratio"`
 	Blocks           int     // of 512 threads, of methods whose kernel was tuned
 	RowsCached       int64   `json:"rows_cached"`
+	MissStrategy     []any   `json:"miss_strategy"` // of each device, as in Stats; no document has it
 }
 
 // ours says whether the method is tensorcache.

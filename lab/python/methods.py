@@ -62,7 +62,7 @@ class Cache(Method):
 
     def details(self) -> dict[str, Any]:
         s = self.x.stats()
-        return {"codec": s["codec"], "compression_ratio": round(s["compression_ratio"], 4), "rows_cached": s["rows_cached"], "miss_strategy": s["miss_strategy"]}
+        return {"codec": s["codec"], "compression_ratio": round(s["compression_ratio"], 4), "rows_cached": s["rows_cached"], "miss_strategy": s.get("miss_strategy", [])}
 
     def close(self) -> None:
         self.x.close()

@@ -233,7 +233,7 @@ def measure_table(options: argparse.Namespace, nodes: int, dtype: torch.dtype, d
                     opened.callback(chosen[-1].close)
 
                 # Caches take turns in who is opened first, while the processors may still be busy with compiling.
-                first = cell % len(options.codecs)
+                first = cell % max(len(options.codecs), 1)
                 for codec in options.codecs[first:] + options.codecs[:first]:
                     add(ways.Cache, memory, codec, training)
                 chosen[:] = chosen[-first:] + chosen[:-first]
