@@ -198,14 +198,14 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 	if (r.table.sumType == 0)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: table %s must have float32, float16, bfloat16 or float8 elements to be added up", r.table.key);
 	if (r.weights != nullptr) {
-		int64_t n, axes;
+		int64_t axes, *sizes;
 		const void *data;
 		if (r.mode != TC_POOL_SUM)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must come with mode 'sum'");
-		if (!factors(&r.weights, place, &r.keptWeights) || aoti_torch_get_numel(r.weights, &n) || aoti_torch_get_dim(r.weights, &axes))
+		if (!factors(&r.weights, place, &r.keptWeights) || aoti_torch_get_sizes(r.weights, &sizes) || aoti_torch_get_dim(r.weights, &axes))
 			return false;
-		if (n != ids.n || axes != ids.axes)
-			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights (%lld factors) must have the shape of ids (%lld)", (long long)n, (long long)ids.n);
+		if (axes != ids.axes || memcmp(sizes, ids.sizes, sizeof *sizes * (size_t)axes) != 0)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must have the shape of ids, of %lld row numbers on %lld axes", (long long)ids.n, (long long)ids.axes);
 		if (torch_get_const_data_ptr(r.weights, &data))
 			return false;
 		to->weights = static_cast<const float *>(data);
@@ -280,7 +280,7 @@ bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, 
 		if (r.table.cache != requests[0].table.cache)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: tables of one call must be of one cache");
 		if (!prepare(r, place, &batches[i], outs ? &outs[i] : nullptr, joined, at))
-			return fail(failure.status ? failure.status : TC_ERROR_ARGUMENT, "%s", failure.status ? failure.text : "tensorcache: tensors must be dense");
+			return failure.status ? false : fail(TC_ERROR_ARGUMENT, "tensorcache: tensors must be dense");
 		at += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
 	}
 	if (n == 0)

@@ -5,6 +5,7 @@
  * functions of Python's limited interface only, so that one library serves all versions.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "tables.h"
 
@@ -63,12 +64,12 @@ PyObject *none(const Reader *r)
 	return r->none;
 }
 
-/* Raises the noted failure, unless it is one of arguments. */
+/* Raises the noted failure, unless it is one of arguments. Its text may end within a character. */
 PyObject *failed(const Reader *r)
 {
 	if (failure.status == 0 || failure.status == TC_ERROR_ARGUMENT)
 		return none(r);
-	PyObject *status = PyLong_FromLong(failure.status), *text = PyUnicode_FromString(failure.text), *never = nullptr;
+	PyObject *status = PyLong_FromLong(failure.status), *text = PyUnicode_DecodeUTF8(failure.text, strlen(failure.text), "replace"), *never = nullptr;
 	if (status != nullptr && text != nullptr)
 		never = PyObject_CallFunctionObjArgs(r->fail, status, text, nullptr);
 	if (status != nullptr)
