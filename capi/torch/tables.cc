@@ -71,7 +71,9 @@ bool load()
 	take(&library.gather_pooled, "tc_gather_pooled");
 	take(&library.gather_pooled_host, "tc_gather_pooled_host");
 	take(&library.update, "tc_update");
-	take(&library.check, "tc_check"); /* the last: its presence says that all are there */
+	take(&library.check, "tc_check");
+	if (!all)
+		library = {}; /* so that check is there only if all are */
 	return all;
 }
 
@@ -112,6 +114,8 @@ bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, 
 	to->cache = cache, to->index = index, to->dtype = element.dtype(), to->axes = axes, to->columns = 1;
 	for (int32_t i = 0; i < axes; i++)
 		to->row[i] = row[i], to->columns *= row[i];
+	if (to->columns != info->columns)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: table %s must have rows of %lld elements: it has %lld", info->name, (long long)to->columns, (long long)info->columns);
 	bool floats = info->dtype == TC_FLOAT16 || info->dtype == TC_BFLOAT16 || info->dtype == TC_FLOAT32;
 	bool float8 = info->dtype == TC_FLOAT8_E4M3 || info->dtype == TC_FLOAT8_E5M2;
 	to->sumColumns = values_of(info->parts);
