@@ -108,13 +108,13 @@ bool is_integer(int32_t dtype)
 		dtype == aoti_torch_dtype_uint8() || dtype == aoti_torch_dtype_uint16() || dtype == aoti_torch_dtype_uint32() || dtype == aoti_torch_dtype_uint64();
 }
 
-/* Copies a tensor to a place, as elements of a type that lie back to back. */
-bool copy(AtenTensorHandle from, int32_t dtype, Place place, bool wait, Tensor *to)
+/* Copies a tensor to a place, as elements of a type that lie back to back. The library reads host memory at once: copies to it are waited for. */
+bool copy(AtenTensorHandle from, int32_t dtype, Place place, Tensor *to)
 {
 	int64_t axes, *sizes;
 	if (aoti_torch_get_dim(from, &axes) || aoti_torch_get_sizes(from, &sizes) || !empty(sizes, axes, dtype, place, to))
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: tensors must be dense, with at most 33 axes");
-	return aoti_torch_copy_(to->handle, from, !wait) == 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: a tensor cannot be copied to where the table is read");
+	return aoti_torch_copy_(to->handle, from, place.type != aoti_torch_device_type_cpu()) == 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: a tensor cannot be copied to where the table is read");
 }
 
 /* Gives integers as the library reads them, at a place: the tensor itself, or a copy, which is kept. */
@@ -126,7 +126,7 @@ bool integers(const char *what, AtenTensorHandle given, Place place, Tensor *kep
 	if (aoti_torch_get_dtype(given, &dtype) || !is_integer(dtype))
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be dense tensors of integers", what);
 	dtype = dtype == aoti_torch_dtype_int32() ? dtype : aoti_torch_dtype_int64();
-	return copy(given, dtype, place, false, kept) && (as_numbers(kept->handle, to) || fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be on the CPU or on a GPU", what));
+	return copy(given, dtype, place, kept) && (as_numbers(kept->handle, to) || fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be on the CPU or on a GPU", what));
 }
 
 /* Makes a tensor of per_sample_weights one of float32 at a place, back to back: itself, or a copy, which is kept. */
@@ -143,7 +143,7 @@ bool factors(AtenTensorHandle *weights, Place place, Tensor *kept)
 		dtype == aoti_torch_dtype_bfloat16();
 	if (!real)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must be real numbers");
-	return copy(*weights, aoti_torch_dtype_float32(), place, false, kept) && (*weights = kept->handle);
+	return copy(*weights, aoti_torch_dtype_float32(), place, kept) && (*weights = kept->handle);
 }
 
 /* Where a table is read for ids: see Table::reading. */
@@ -449,11 +449,11 @@ bool run_update(StableIValue *stack)
 		return false;
 	if (aoti_torch_get_dtype(rows.handle, &dtype) || dtype != table.dtype)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: rows (torch's type %d) must have the type of table %s", dtype, table.key);
-	if (!copy(rows.handle, dtype, host, true, &keptRows) || aoti_torch_get_dtype(ids.handle, &dtype))
+	if (!copy(rows.handle, dtype, host, &keptRows) || aoti_torch_get_dtype(ids.handle, &dtype))
 		return false;
 	if (!is_integer(dtype))
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be dense tensors of integers");
-	if (!copy(ids.handle, aoti_torch_dtype_int64(), host, true, &keptIds) || !as_numbers(keptIds.handle, &numbers))
+	if (!copy(ids.handle, aoti_torch_dtype_int64(), host, &keptIds) || !as_numbers(keptIds.handle, &numbers))
 		return false;
 	bool fits = aoti_torch_get_dim(keptRows.handle, &axes) == 0 && aoti_torch_get_sizes(keptRows.handle, &sizes) == 0 && axes == numbers.axes + table.axes;
 	for (int64_t i = 0; i < axes && fits; i++)
