@@ -56,31 +56,23 @@ AtenTensorHandle optional_tensor(StableIValue value)
 /* The text of an argument, which is given up at the end of the scope. */
 class Text {
 public:
-	explicit Text(StableIValue value) : handle(reinterpret_cast<StringHandle>(value)) { torch_string_c_str(handle, &text); }
+	Text() = default;
+	explicit Text(StableIValue value) { take(value); }
 	Text(const Text &) = delete;
-	~Text() { torch_delete_string(handle); }
+	~Text()
+	{
+		if (handle != nullptr)
+			torch_delete_string(handle);
+	}
+	void take(StableIValue value)
+	{
+		handle = reinterpret_cast<StringHandle>(value);
+		torch_string_c_str(handle, &text);
+	}
 	const char *text = "";
 
 private:
-	StringHandle handle;
-};
-
-/* A list, which is given up at the end of the scope, without what take returns. */
-class List {
-public:
-	explicit List(StableIValue value) : handle(reinterpret_cast<StableListHandle>(value)) { torch_list_size(handle, &size); }
-	List(const List &) = delete;
-	~List() { torch_delete_list(handle); }
-	StableIValue take(size_t i) const
-	{
-		StableIValue item = 0;
-		torch_list_get_item(handle, i, &item);
-		return item;
-	}
-	size_t size = 0;
-
-private:
-	StableListHandle handle;
+	StringHandle handle = nullptr;
 };
 
 template <class T> class Array {
@@ -91,6 +83,51 @@ public:
 	T &operator[](size_t i) { return items[i]; }
 	const size_t size;
 	T *const items;
+};
+
+struct OptionalTensor : Tensor {};
+
+void take(StableIValue value, Tensor *to)
+{
+	to->reset(tensor_of(value));
+}
+
+void take(StableIValue value, OptionalTensor *to)
+{
+	to->reset(optional_tensor(value));
+}
+
+void take(StableIValue value, Text *to)
+{
+	to->take(value);
+}
+
+void take(StableIValue value, int64_t *to)
+{
+	*to = static_cast<int64_t>(value);
+}
+
+/* The items of a list. Each is a copy that somebody must give up: all are taken at once, and given up at the end of the scope. */
+template <class T> class List : public Array<T> {
+public:
+	explicit List(StableIValue value) : List(reinterpret_cast<StableListHandle>(value)) {}
+
+private:
+	explicit List(StableListHandle list) : Array<T>(size_of(list))
+	{
+		for (size_t i = 0; i < this->size; i++) {
+			StableIValue item;
+			if (torch_list_get_item(list, i, &item) == 0)
+				take(item, &this->items[i]);
+		}
+		torch_delete_list(list);
+	}
+	static size_t size_of(StableListHandle list)
+	{
+		size_t size = 0;
+		torch_list_size(list, &size);
+		return size;
+	}
 };
 
 /* ---- tensors */
@@ -361,23 +398,22 @@ bool run_embedding_bag(StableIValue *stack)
 
 bool run_embedding_bags(StableIValue *stack)
 {
-	List ids(stack[0]), offsets(stack[1]), tables(stack[2]), modes(stack[3]), weights(stack[4]);
+	List<Tensor> ids(stack[0]);
+	List<OptionalTensor> offsets(stack[1]), weights(stack[4]);
+	List<Text> tables(stack[2]), modes(stack[3]);
 	bool last = stack[5] & 1;
 	int32_t output;
 	bool good = optional_output(stack[6], &output);
 	size_t n = ids.size;
 	if (offsets.size != n || tables.size != n || modes.size != n || weights.size != n)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: offsets, tables, modes and per_sample_weights must be lists as long as ids (%zu)", n);
-	Array<Tensor> given(3 * n), outs(n);
+	Array<Tensor> outs(n);
 	Array<Request> requests(n);
 	for (size_t i = 0; i < n; i++) {
 		Request &r = requests[i];
-		Text key(tables.take(i)), mode(modes.take(i));
-		given[3 * i].reset(r.ids = tensor_of(ids.take(i)));
-		given[3 * i + 1].reset(r.offsets = optional_tensor(offsets.take(i)));
-		given[3 * i + 2].reset(r.weights = optional_tensor(weights.take(i)));
+		r.ids = ids[i].handle, r.offsets = offsets[i].handle, r.weights = weights[i].handle;
 		r.last = last && r.offsets != nullptr, r.output = output;
-		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
+		good = good && find(tables[i].text, &r.table) && mode_of(modes[i].text, &r.mode);
 	}
 	if (!good || !add_up(requests.items, n, outs.items, nullptr))
 		return false;
@@ -388,7 +424,8 @@ bool run_embedding_bags(StableIValue *stack)
 bool run_keyed_bags(StableIValue *stack)
 {
 	Tensor values(tensor_of(stack[0])), offsets(tensor_of(stack[1])), weights(optional_tensor(stack[6])), joined, keptValues, keptOffsets, keptWeights;
-	List tables(stack[2]), first(stack[3]), modes(stack[5]);
+	List<Text> tables(stack[2]), modes(stack[5]);
+	List<int64_t> first(stack[3]);
 	int64_t bags = static_cast<int64_t>(stack[4]), columns = 0;
 	int32_t output;
 	bool good = optional_output(stack[7], &output);
@@ -398,9 +435,8 @@ bool run_keyed_bags(StableIValue *stack)
 	Array<Request> requests(n);
 	for (size_t i = 0; i < n; i++) {
 		Request &r = requests[i];
-		Text key(tables.take(i)), mode(modes.take(i));
-		r.first = static_cast<int64_t>(first.take(i)), r.bags = bags, r.last = true;
-		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
+		r.first = first[i], r.bags = bags, r.last = true;
+		good = good && find(tables[i].text, &r.table) && mode_of(modes[i].text, &r.mode);
 		columns += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
 	}
 	if (!good)

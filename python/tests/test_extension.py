@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
-from tensorcache import _extension  # noqa: E402
+from tensorcache import _extension, _tensors  # noqa: E402
 
 pytestmark = pytest.mark.skipif(_extension.extension is None, reason="there is no extension for this torch")
 Array = np.ndarray[Any, Any]
@@ -23,3 +24,28 @@ def test_weights_have_the_shape_of_ids(rows: Array) -> None:
             torch.ops.tensorcache.embedding_bag(ids, None, x._reads().key, "sum", weights)
         with pytest.raises(tensorcache.ArgumentError, match=r"per_sample_weights \(shape \(3, 2\)\) must have the shape of ids"):
             x.embedding_bag(ids, mode="sum", per_sample_weights=weights)
+
+
+def test_lists_of_other_lengths_are_given_up(rows: Array) -> None:
+    """A tensor of a list that is refused has no owner but the caller."""
+    of = torch.ops.tensorcache
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        key, memory = x._reads().key, np.arange(4)
+        held = sys.getrefcount(memory)
+        for call in (
+            lambda ids: of.embedding_bags([ids], [], [key], ["sum"], [None]),
+            lambda ids: of.embedding_bags([ids], [ids], [key], ["sum"], [ids, None]),
+            lambda ids: of.embedding_bags([ids], [ids], ["none"], ["sum"], [ids]),
+            lambda ids: of.keyed_bags(ids, ids, [key], [], 1, ["sum"]),
+        ):
+            with pytest.raises((ValueError, RuntimeError), match="as long as|must be open"):
+                call(torch.from_numpy(memory))
+            assert sys.getrefcount(memory) == held
+
+
+def test_rows_of_another_shape_are_refused(rows: Array) -> None:
+    """What is read goes to memory for as many elements as the library's rows have."""
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        x._row_shape = (4,)  # as a pickle of another cache says
+        with pytest.raises(tensorcache.ArgumentError, match="features must have rows of 4 elements: it has 32"):
+            _tensors.TensorReads(x)
