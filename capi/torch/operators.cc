@@ -561,3 +561,10 @@ bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked)
 }
 
 }  // namespace tensorcache
+
+/* Which interface the Python package has before it, for which it asks first. Raise it, and _INTERFACE in _extension.py, with each change of a schema above, of
+ * tensorcache_torch_register_as or of tensorcache_torch_reader. */
+extern "C" TC_API int32_t tensorcache_torch_interface(void)
+{
+	return 1;
+}

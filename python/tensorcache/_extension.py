@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 
 from ._library import fail, forked, library_path, log
-from .errors import ArgumentError
+from .errors import ArgumentError, LibraryError
 
 if TYPE_CHECKING:
     from ._tensors import TensorReads
 
 _OLDEST = (2, 10)  # of torch: the first with the functions that capi/torch/shim.h declares
+_INTERFACE = 1  # what tensorcache_torch_interface in capi/torch/operators.cc returns
 
 
 def _load() -> Optional[Any]:
@@ -33,6 +34,13 @@ def _load() -> Optional[Any]:
     except OSError as e:
         log.info("tensorcache: %s cannot be loaded, and operators run in Python: %s", path, e)
         return None
+    # An error, as loading it has defined its operators, which Python cannot replace.
+    interface = found.tensorcache_torch_interface() if hasattr(found, "tensorcache_torch_interface") else 0
+    if interface != _INTERFACE:
+        raise LibraryError(
+            f"tensorcache: {path} has interface {interface}, and the package needs {_INTERFACE}: they must be of one release. Install the package again, "
+            "or unset TENSORCACHE_LIBRARY"
+        )
     found.tensorcache_torch_register_as.argtypes = [c_char_p, c_void_p, c_int32, POINTER(c_int64), c_int32, POINTER(c_int32), c_int32]
     found.tensorcache_torch_unregister.argtypes = [c_char_p, c_void_p, c_int32]
     found.tensorcache_torch_reader.argtypes, found.tensorcache_torch_reader.restype = [c_char_p, c_int, py_object, c_int], py_object

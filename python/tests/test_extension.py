@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
-from tensorcache import _extension, _tensors  # noqa: E402
+from tensorcache import _extension, _library, _tensors  # noqa: E402
 
 pytestmark = pytest.mark.skipif(_extension.extension is None, reason="there is no extension for this torch")
 Array = np.ndarray[Any, Any]
@@ -49,3 +51,16 @@ def test_rows_of_another_shape_are_refused(rows: Array) -> None:
         x._row_shape = (4,)  # as a pickle of another cache says
         with pytest.raises(tensorcache.ArgumentError, match="features must have rows of 4 elements: it has 32"):
             _tensors.TensorReads(x)
+
+
+def test_interface(tmp_path: Path, monkeypatch: Any) -> None:
+    """A library of another release is an error: of another interface, or so old that it has no number."""
+    library = _library.library_path()
+    monkeypatch.setattr(_extension, "_INTERFACE", -1)
+    with pytest.raises(tensorcache.errors.LibraryError, match=r"libtensorcache_torch.so has interface \d+, and the package needs -1"):
+        _extension._load()
+    monkeypatch.undo()
+    (tmp_path / "libtensorcache_torch.so").symlink_to(os.path.abspath(library))  # one without the function
+    monkeypatch.setattr(_extension, "library_path", lambda: str(tmp_path / "libtensorcache.so"))
+    with pytest.raises(tensorcache.errors.LibraryError, match="has interface 0"):
+        _extension._load()
