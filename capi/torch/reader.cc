@@ -181,14 +181,18 @@ void destroy(PyObject *capsule)
 
 /*
  * Returns a function of the table of a key: one that reads rows, or one that adds them up. arguments is a tuple: torch.Tensor, the function that raises a status, None, the functions of
- * older releases of torch for handles, and then what watches. Called by ctypes.PyDLL.
+ * older releases of torch for handles, and then what watches. Called by ctypes.PyDLL, which must get an object: after a failure it is arguments, which is no function.
  */
 extern "C" TC_API PyObject *tensorcache_torch_reader(const char *key, int sums, PyObject *arguments, int count)
 {
 	Reader *r = static_cast<Reader *>(calloc(1, sizeof(Reader)));
-	if (r == nullptr || !find(key, &r->table) || count < 5 || count > 5 + maxWatchers) {
+	if (r == nullptr)
+		fail(TC_ERROR_OUT_OF_MEMORY, "tensorcache: memory for the reads of table %s cannot be had", key);
+	else if (count < 5 || count > 5 + maxWatchers)
+		fail(TC_ERROR_INTERNAL, "tensorcache: a reader (%d arguments) must have 5 to %d", count, 5 + maxWatchers);
+	if (r == nullptr || count < 5 || count > 5 + maxWatchers || !find(key, &r->table)) {
 		free(r);
-		Py_IncRef(arguments); /* what is no function says so */
+		Py_IncRef(arguments);
 		return arguments;
 	}
 	PyObject **const to[] = {&r->type, &r->fail, &r->none, &r->handle, &r->tensors};

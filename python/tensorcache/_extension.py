@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 
 from ._library import fail, forked, library_path, log
-from .errors import ArgumentError, LibraryError
+from .errors import ArgumentError, Error, LibraryError
 
 if TYPE_CHECKING:
     from ._tensors import TensorReads
@@ -51,12 +51,18 @@ def _load() -> Optional[Any]:
 extension = _load()
 
 
+def _error() -> str:
+    """Why the last call failed. The text is cut, maybe within a character."""
+    assert extension is not None
+    return str(extension.tensorcache_torch_error().decode(errors="replace"))
+
+
 def register(reads: TensorReads, gpus: list[int]) -> None:
     """Lets the operators find a table under its key. ``gpus`` are those of the cache, as torch numbers them; none for reads on the host."""
     assert extension is not None
     row = reads._row_shape
     if extension.tensorcache_torch_register_as(reads.key.encode(), reads._handle, reads._index, (c_int64 * len(row))(*row), len(row), (c_int32 * len(gpus))(*gpus), len(gpus)):
-        raise ArgumentError(extension.tensorcache_torch_error().decode())
+        raise ArgumentError(_error())
 
 
 def unregister(key: str, handle: int, index: int) -> None:
@@ -67,10 +73,12 @@ def unregister(key: str, handle: int, index: int) -> None:
 
 def functions(key: str, watchers: tuple[Any, ...]) -> tuple[Any, Any]:
     """Returns functions of a registered table: one that reads rows, and one that adds them up in bags. They return None for what they leave to Python: tensors that are not plain ones or
-    that are on another device, arguments that are wrong, or if one of ``watchers`` returns something true."""
+    that are on another device, arguments that are wrong, or if one of ``watchers`` returns something true. An ``Error`` says that no table has the key."""
     assert extension is not None
     # Of torch before 2.14, which has stable functions for it.
     handles = (getattr(getattr(torch._C, "_aoti", None), name, None) for name in ("unsafe_alloc_void_ptr_from_tensor", "alloc_tensors_by_stealing_from_void_ptrs"))
     arguments = (torch.Tensor, fail, None, *handles, *watchers)
     read, add_up = (extension.tensorcache_torch_reader(key.encode(), sums, arguments, len(arguments)) for sums in (False, True))
+    if not callable(read) or not callable(add_up):
+        raise Error(_error())
     return read, add_up

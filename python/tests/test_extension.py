@@ -64,3 +64,8 @@ def test_interface(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(_extension, "library_path", lambda: str(tmp_path / "libtensorcache.so"))
     with pytest.raises(tensorcache.errors.LibraryError, match="has interface 0"):
         _extension._load()
+
+
+def test_reader_of_no_table() -> None:
+    with pytest.raises(tensorcache.Error, match=r"table none:float32\[4\] must be open in this process"):
+        _extension.functions("none:float32[4]", ())
