@@ -46,10 +46,14 @@ PyObject *tensor_of(const Reader *r, Tensor *from)
 	if (torch_tensor_to_pyobject != nullptr)
 		return torch_tensor_to_pyobject(from->handle, nullptr, &object) == 0 ? static_cast<PyObject *>(object) : nullptr;
 	/* Of one handle the function for lists, as the other one never frees it. */
-	PyObject *handles = PyList_New(1), *capsule = PyCapsule_New(from->release(), nullptr, nullptr);
-	PyList_SetItem(handles, 0, capsule);
-	PyObject *tensors = PyObject_CallFunctionObjArgs(r->tensors, handles, nullptr);
-	Py_DecRef(handles);
+	PyObject *handles = PyList_New(1), *capsule = handles == nullptr ? nullptr : PyCapsule_New(from->handle, nullptr, nullptr);
+	if (capsule != nullptr)
+		PyList_SetItem(handles, 0, capsule);
+	PyObject *tensors = capsule == nullptr ? nullptr : PyObject_CallFunctionObjArgs(r->tensors, handles, nullptr);
+	if (handles != nullptr)
+		Py_DecRef(handles);
+	if (capsule != nullptr)
+		from->release(); /* the function has it, also if it fails later */
 	if (tensors == nullptr)
 		return nullptr;
 	PyObject *tensor = PyList_GetItem(tensors, 0);
@@ -58,8 +62,11 @@ PyObject *tensor_of(const Reader *r, Tensor *from)
 	return tensor;
 }
 
+/* Leaves the call to Python, unless there is an exception. */
 PyObject *none(const Reader *r)
 {
+	if (PyErr_Occurred() != nullptr)
+		return nullptr;
 	Py_IncRef(r->none);
 	return r->none;
 }
@@ -110,10 +117,11 @@ PyObject *read(PyObject *self, PyObject *ids)
 	Tensor given(handle_of(r, ids)), rows;
 	Numbers numbers;
 	if (given.handle == nullptr)
-		return nullptr;
+		return none(r);
 	if (!as_numbers(given.handle, &numbers) || !gather(r->table, numbers, &rows, PyEval_SaveThread, PyEval_RestoreThread))
 		return failed(r);
-	return tensor_of(r, &rows);
+	PyObject *made = tensor_of(r, &rows);
+	return made == nullptr ? none(r) : made;
 }
 
 /* Takes the handle of a tensor that may be None, and returns whether it is that or a plain one. */
@@ -158,7 +166,10 @@ PyObject *add_up(PyObject *self, PyObject *arguments)
 	if (PyErr_Occurred() != nullptr)
 		return nullptr;
 	failure.status = 0;
-	return add_up(&request, &sums, PyEval_SaveThread, PyEval_RestoreThread) ? tensor_of(r, &sums) : failed(r);
+	if (!add_up(&request, &sums, PyEval_SaveThread, PyEval_RestoreThread))
+		return failed(r);
+	PyObject *made = tensor_of(r, &sums);
+	return made == nullptr ? none(r) : made;
 }
 
 PyMethodDef methods[] = {
