@@ -300,6 +300,7 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 /* Adds up the rows of several tables of one cache in one call, into tensors of their own, or into columns of joined side by side. */
 bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, Unlocked unlocked = nullptr, Locked locked = nullptr)
 {
+	WithoutLock scope(unlocked, locked);
 	Array<tc_pooled> batches(n);
 	Place place;
 	int slot;
@@ -326,17 +327,12 @@ bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, 
 	void *stream = nullptr;
 	if (slot >= 0 && aoti_torch_get_current_cuda_stream(place.index, &stream))
 		return fail(TC_ERROR_DEVICE, "tensorcache: torch must have a current stream of GPU %d", place.index);
-	void *state = unlocked == nullptr ? nullptr : unlocked();
 	int status;
 	if (slot < 0)
 		status = library.gather_pooled_host(cache, -1, batches.items, static_cast<int32_t>(n));
 	else if ((status = library.check(cache, 0)) == 0)
 		status = library.gather_pooled(cache, slot, batches.items, static_cast<int32_t>(n), stream, nullptr);
-	if (status != 0)
-		failed_call(status);
-	if (locked != nullptr)
-		locked(state);
-	return status == 0;
+	return status == 0 || failed_call(status);
 }
 
 StableIValue list_of(Array<Tensor> &tensors)

@@ -279,11 +279,11 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 	for (int32_t i = 0; i < table.axes; i++)
 		sizes[ids.axes + i] = table.row[i];
 	void *rows, *stream = nullptr;
+	WithoutLock scope(unlocked, locked);
 	if (!empty(sizes, ids.axes + table.axes, table.dtype, place, out) || torch_get_mutable_data_ptr(out->handle, &rows))
 		return false;
 	if (slot >= 0 && aoti_torch_get_current_cuda_stream(place.index, &stream))
 		return fail(TC_ERROR_DEVICE, "tensorcache: torch must have a current stream of GPU %d", place.index);
-	void *state = unlocked == nullptr ? nullptr : unlocked();
 	int status;
 	if (slot < 0)
 		status = library.gather_host(table.cache, -1, table.index, ids.data, ids.type, ids.n, rows, 0);
@@ -291,11 +291,7 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 		status = library.gather_host_ids(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
 	else if ((status = library.check(table.cache, 0)) == 0) /* row numbers out of range of earlier reads that have finished */
 		status = library.gather(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
-	if (status != 0)
-		failed_call(status); /* before the lock is taken: another thread's failure does not matter, but Python's may call the library */
-	if (locked != nullptr)
-		locked(state);
-	return status == 0;
+	return status == 0 || failed_call(status); /* before the lock is taken: another thread's failure does not matter, but Python's may call the library */
 }
 
 }  // namespace tensorcache
