@@ -123,19 +123,26 @@ bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, 
 	return true;
 }
 
+bool fits_devices(int32_t devices)
+{
+	return devices <= maxDevices || fail(TC_ERROR_ARGUMENT, "tensorcache: a cache (%d GPUs) must have at most %d for its tables to be registered", devices, maxDevices);
+}
+
 /* Notes the GPUs of a cache. Without a GPU that torch sees, rows are read on the host. */
 bool note_gpus(tc_cache *cache, Table *to)
 {
 	int32_t count = 0, current;
 	if (int status = library.device_count(cache, &count))
 		return failed_call(status);
-	for (int32_t i = 0; i < count && i < maxDevices; i++) {
+	for (int32_t i = 0; i < count; i++) {
 		tc_device_info device = {};
 		device.size = sizeof device;
 		if (int status = library.device_get_info(cache, i, &device))
 			return failed_call(status);
 		if (device.backend != TC_BACKEND_CUDA || aoti_torch_get_current_cuda_stream == nullptr || aoti_torch_get_current_device_index(&current))
 			return true;
+		if (!fits_devices(count))
+			return false;
 		to->gpus[to->devices++] = device.gpu;
 	}
 	return true;
@@ -157,6 +164,8 @@ bool name_key(const char *name, const tc_table_info &info, Table *to)
 /* Registers a table under its key, in the place of one that has the same. */
 tc_status put(Registered *r, bool described)
 {
+	if (r == nullptr)
+		fail(TC_ERROR_OUT_OF_MEMORY, "tensorcache: memory for a registered table cannot be had");
 	if (!described) {
 		free(r);
 		return static_cast<tc_status>(failure.status);
@@ -315,8 +324,8 @@ TC_API tc_status tensorcache_torch_register_as(
 	Lock lock;
 	tc_table_info info = {};
 	Registered *r = static_cast<Registered *>(calloc(1, sizeof(Registered)));
-	bool described = r && describe(cache, table, row, axes, &r->table, &info);
-	if (described && (strlen(key) >= maxKey || devices > maxDevices))
+	bool described = r && fits_devices(devices) && describe(cache, table, row, axes, &r->table, &info);
+	if (described && strlen(key) >= maxKey)
 		described = fail(TC_ERROR_ARGUMENT, "tensorcache: name (%zu bytes with type and shape) must be a text of less than %d", strlen(key), maxKey);
 	if (described) {
 		strcpy(r->table.key, key);

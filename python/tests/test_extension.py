@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,3 +71,13 @@ def test_interface(tmp_path: Path, monkeypatch: Any) -> None:
 def test_reader_of_no_table() -> None:
     with pytest.raises(tensorcache.Error, match=r"table none:float32\[4\] must be open in this process"):
         _extension.functions("none:float32[4]", ())
+
+
+def test_limits(rows: Array) -> None:
+    """Of GPUs and of axes of a row."""
+    library, row, gpus = _extension.extension, (ctypes.c_int64 * 17)(*[1] * 16, 32), (ctypes.c_int32 * 9)(*range(9))
+    assert library is not None
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        for axes, devices, text in ((1, 9, "9 GPUs. must have at most 8"), (17, 0, "rows of 17 axes. must have rows of at most 16")):
+            assert library.tensorcache_torch_register_as(b"x:float32[32]", x._handle, x._index, row, axes, gpus, devices) == tensorcache._abi.ERROR_ARGUMENT
+            assert re.search(text, _extension._error())
