@@ -539,6 +539,7 @@ __attribute__((constructor)) void define()
 	TorchLibraryHandle library, implementation;
 	if (aoti_torch_library_init_def("tensorcache", __FILE_NAME__, __LINE__, &library))
 		return;
+	defined = true;
 	for (const Operator &of : operators)
 		aoti_torch_library_def(library, of.schema);
 	const char *const keys[] = {"CPU", "CUDA"};

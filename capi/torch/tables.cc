@@ -13,6 +13,7 @@
 namespace tensorcache {
 
 Library library;
+bool defined;
 __thread Failure failure;
 
 namespace {
@@ -101,6 +102,8 @@ int64_t values_of(const char *parts)
 /* Says what a table is. row has the lengths of the axes of a row, or is NULL for what the library knows of them. */
 bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, Table *to, tc_table_info *info)
 {
+	if (!defined)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: tables must be registered with the copy of libtensorcache_torch.so that was loaded first: it has defined the operators");
 	if (library.check == nullptr && !load())
 		return false;
 	info->size = sizeof *info;

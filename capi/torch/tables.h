@@ -148,6 +148,9 @@ struct Request {
 /* Adds up the rows of one table in bags, into a new tensor. */
 bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked);
 
+/* Whether this copy of the library has defined the operators: not if another one that is loaded has, which does not find what is registered here. */
+extern bool defined;
+
 /* Copies what is registered under a key. */
 bool find(const char *key, Table *to);
 

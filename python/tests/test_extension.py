@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,13 @@ def test_limits(rows: Array) -> None:
         for axes, devices, text in ((1, 9, "9 GPUs. must have at most 8"), (17, 0, "rows of 17 axes. must have rows of at most 16")):
             assert library.tensorcache_torch_register_as(b"x:float32[32]", x._handle, x._index, row, axes, gpus, devices) == tensorcache._abi.ERROR_ARGUMENT
             assert re.search(text, _extension._error())
+
+
+def test_second_copy(rows: Array, tmp_path: Path) -> None:
+    """The operators are those of the copy that is loaded first: what the other one has registered they would not find."""
+    assert _extension.extension is not None
+    copy = ctypes.CDLL(shutil.copy(_extension.extension._name, tmp_path))
+    copy.tensorcache_torch_error.restype = ctypes.c_char_p
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        assert copy.tensorcache_torch_register(b"x", ctypes.c_void_p(x._handle), x._index) == tensorcache._abi.ERROR_ARGUMENT
+        assert b"that was loaded first" in copy.tensorcache_torch_error()
