@@ -118,7 +118,7 @@ bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, 
 	for (int32_t i = 0; i < axes; i++)
 		to->row[i] = row[i], to->columns *= row[i];
 	if (to->columns != info->columns)
-		return fail(TC_ERROR_ARGUMENT, "tensorcache: table %s must have rows of %lld elements: it has %lld", info->name, (long long)to->columns, (long long)info->columns);
+		return fail(TC_ERROR_INTERNAL, "tensorcache: table %s must have rows of %lld elements: it has %lld", info->name, (long long)to->columns, (long long)info->columns);
 	bool floats = info->dtype == TC_FLOAT16 || info->dtype == TC_BFLOAT16 || info->dtype == TC_FLOAT32;
 	bool float8 = info->dtype == TC_FLOAT8_E4M3 || info->dtype == TC_FLOAT8_E5M2;
 	to->sumColumns = values_of(info->parts);

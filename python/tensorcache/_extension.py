@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 
 from ._library import fail, forked, library_path, log
-from .errors import ArgumentError, Error, LibraryError
+from .errors import Error, LibraryError
 
 if TYPE_CHECKING:
     from ._tensors import TensorReads
@@ -58,11 +58,15 @@ def _error() -> str:
 
 
 def register(reads: TensorReads, gpus: list[int]) -> None:
-    """Lets the operators find a table under its key. ``gpus`` are those of the cache, as torch numbers them; none for reads on the host."""
+    """Lets the operators find a table under its key. ``gpus`` are those of the cache, as torch numbers them; none for reads on the host.
+    ``ArgumentError``: the extension has no room for the name, for as many axes of a row or for as many GPUs."""
     assert extension is not None
     row = reads._row_shape
-    if extension.tensorcache_torch_register_as(reads.key.encode(), reads._handle, reads._index, (c_int64 * len(row))(*row), len(row), (c_int32 * len(gpus))(*gpus), len(gpus)):
-        raise ArgumentError(_error())
+    status = extension.tensorcache_torch_register_as(
+        reads.key.encode(), reads._handle, reads._index, (c_int64 * len(row))(*row), len(row), (c_int32 * len(gpus))(*gpus), len(gpus)
+    )
+    if status:
+        fail(status, _error())
 
 
 def unregister(key: str, handle: int, index: int) -> None:
