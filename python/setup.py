@@ -1,7 +1,7 @@
-"""The wheel's tag, and the shared library that it carries: no code here depends on the version of Python.
+"""The wheel's tag, and the shared libraries that it carries: no code here depends on the version of Python.
 
-pyproject.toml has everything else. The platform comes from --plat-name, which python.mk gives, and the library lies in the package then. Where it does not, as in a source
-distribution, the environment variable TENSORCACHE_LIBRARY names it.
+pyproject.toml has everything else. The platform comes from --plat-name, which python.mk gives, and they lie in the package then. Where they do not, as in a source
+distribution, the environment variable TENSORCACHE_LIBRARY names libtensorcache.so. libtensorcache_torch.so is taken from beside it, if it is there.
 """
 
 import os
@@ -12,6 +12,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 LIBRARY = "tensorcache/libtensorcache.so"
+EXTENSION = "tensorcache/libtensorcache_torch.so"
 
 
 class Binary(Distribution):
@@ -37,6 +38,9 @@ class Build(build_py):
         super().run()
         if named:
             shutil.copyfile(named, os.path.join(self.build_lib, LIBRARY))
+            beside = os.path.join(os.path.dirname(named), os.path.basename(EXTENSION))
+            if os.path.exists(beside):
+                shutil.copyfile(beside, os.path.join(self.build_lib, EXTENSION))
 
 
 setup(distclass=Binary, cmdclass={"bdist_wheel": Wheel, "build_py": Build})

@@ -56,31 +56,23 @@ AtenTensorHandle optional_tensor(StableIValue value)
 /* The text of an argument, which is given up at the end of the scope. */
 class Text {
 public:
-	explicit Text(StableIValue value) : handle(reinterpret_cast<StringHandle>(value)) { torch_string_c_str(handle, &text); }
+	Text() = default;
+	explicit Text(StableIValue value) { take(value); }
 	Text(const Text &) = delete;
-	~Text() { torch_delete_string(handle); }
+	~Text()
+	{
+		if (handle != nullptr)
+			torch_delete_string(handle);
+	}
+	void take(StableIValue value)
+	{
+		handle = reinterpret_cast<StringHandle>(value);
+		torch_string_c_str(handle, &text);
+	}
 	const char *text = "";
 
 private:
-	StringHandle handle;
-};
-
-/* A list, which is given up at the end of the scope, without what take returns. */
-class List {
-public:
-	explicit List(StableIValue value) : handle(reinterpret_cast<StableListHandle>(value)) { torch_list_size(handle, &size); }
-	List(const List &) = delete;
-	~List() { torch_delete_list(handle); }
-	StableIValue take(size_t i) const
-	{
-		StableIValue item = 0;
-		torch_list_get_item(handle, i, &item);
-		return item;
-	}
-	size_t size = 0;
-
-private:
-	StableListHandle handle;
+	StringHandle handle = nullptr;
 };
 
 template <class T> class Array {
@@ -91,6 +83,51 @@ public:
 	T &operator[](size_t i) { return items[i]; }
 	const size_t size;
 	T *const items;
+};
+
+struct OptionalTensor : Tensor {};
+
+void take(StableIValue value, Tensor *to)
+{
+	to->reset(tensor_of(value));
+}
+
+void take(StableIValue value, OptionalTensor *to)
+{
+	to->reset(optional_tensor(value));
+}
+
+void take(StableIValue value, Text *to)
+{
+	to->take(value);
+}
+
+void take(StableIValue value, int64_t *to)
+{
+	*to = static_cast<int64_t>(value);
+}
+
+/* The items of a list. Each is a copy that somebody must give up: all are taken at once, and given up at the end of the scope. */
+template <class T> class List : public Array<T> {
+public:
+	explicit List(StableIValue value) : List(reinterpret_cast<StableListHandle>(value)) {}
+
+private:
+	explicit List(StableListHandle list) : Array<T>(size_of(list))
+	{
+		for (size_t i = 0; i < this->size; i++) {
+			StableIValue item;
+			if (torch_list_get_item(list, i, &item) == 0)
+				take(item, &this->items[i]);
+		}
+		torch_delete_list(list);
+	}
+	static size_t size_of(StableListHandle list)
+	{
+		size_t size = 0;
+		torch_list_size(list, &size);
+		return size;
+	}
 };
 
 /* ---- tensors */
@@ -108,13 +145,13 @@ bool is_integer(int32_t dtype)
 		dtype == aoti_torch_dtype_uint8() || dtype == aoti_torch_dtype_uint16() || dtype == aoti_torch_dtype_uint32() || dtype == aoti_torch_dtype_uint64();
 }
 
-/* Copies a tensor to a place, as elements of a type that lie back to back. */
-bool copy(AtenTensorHandle from, int32_t dtype, Place place, bool wait, Tensor *to)
+/* Copies a tensor to a place, as elements of a type that lie back to back. The library reads host memory at once: copies to it are waited for. */
+bool copy(AtenTensorHandle from, int32_t dtype, Place place, Tensor *to)
 {
 	int64_t axes, *sizes;
 	if (aoti_torch_get_dim(from, &axes) || aoti_torch_get_sizes(from, &sizes) || !empty(sizes, axes, dtype, place, to))
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: tensors must be dense, with at most 33 axes");
-	return aoti_torch_copy_(to->handle, from, !wait) == 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: a tensor cannot be copied to where the table is read");
+	return aoti_torch_copy_(to->handle, from, place.type != aoti_torch_device_type_cpu()) == 0 || fail(TC_ERROR_ARGUMENT, "tensorcache: a tensor cannot be copied to where the table is read");
 }
 
 /* Gives integers as the library reads them, at a place: the tensor itself, or a copy, which is kept. */
@@ -126,7 +163,7 @@ bool integers(const char *what, AtenTensorHandle given, Place place, Tensor *kep
 	if (aoti_torch_get_dtype(given, &dtype) || !is_integer(dtype))
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be dense tensors of integers", what);
 	dtype = dtype == aoti_torch_dtype_int32() ? dtype : aoti_torch_dtype_int64();
-	return copy(given, dtype, place, false, kept) && (as_numbers(kept->handle, to) || fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be on the CPU or on a GPU", what));
+	return copy(given, dtype, place, kept) && (as_numbers(kept->handle, to) || fail(TC_ERROR_ARGUMENT, "tensorcache: %s must be on the CPU or on a GPU", what));
 }
 
 /* Makes a tensor of per_sample_weights one of float32 at a place, back to back: itself, or a copy, which is kept. */
@@ -143,7 +180,7 @@ bool factors(AtenTensorHandle *weights, Place place, Tensor *kept)
 		dtype == aoti_torch_dtype_bfloat16();
 	if (!real)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must be real numbers");
-	return copy(*weights, aoti_torch_dtype_float32(), place, false, kept) && (*weights = kept->handle);
+	return copy(*weights, aoti_torch_dtype_float32(), place, kept) && (*weights = kept->handle);
 }
 
 /* Where a table is read for ids: see Table::reading. */
@@ -198,14 +235,14 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 	if (r.table.sumType == 0)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: table %s must have float32, float16, bfloat16 or float8 elements to be added up", r.table.key);
 	if (r.weights != nullptr) {
-		int64_t n, axes;
+		int64_t axes, *sizes;
 		const void *data;
 		if (r.mode != TC_POOL_SUM)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must come with mode 'sum'");
-		if (!factors(&r.weights, place, &r.keptWeights) || aoti_torch_get_numel(r.weights, &n) || aoti_torch_get_dim(r.weights, &axes))
+		if (!factors(&r.weights, place, &r.keptWeights) || aoti_torch_get_sizes(r.weights, &sizes) || aoti_torch_get_dim(r.weights, &axes))
 			return false;
-		if (n != ids.n || axes != ids.axes)
-			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights (%lld factors) must have the shape of ids (%lld)", (long long)n, (long long)ids.n);
+		if (axes != ids.axes || memcmp(sizes, ids.sizes, sizeof *sizes * (size_t)axes) != 0)
+			return fail(TC_ERROR_ARGUMENT, "tensorcache: per_sample_weights must have the shape of ids, of %lld row numbers on %lld axes", (long long)ids.n, (long long)ids.axes);
 		if (torch_get_const_data_ptr(r.weights, &data))
 			return false;
 		to->weights = static_cast<const float *>(data);
@@ -263,6 +300,7 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 /* Adds up the rows of several tables of one cache in one call, into tensors of their own, or into columns of joined side by side. */
 bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, Unlocked unlocked = nullptr, Locked locked = nullptr)
 {
+	WithoutLock scope(unlocked, locked);
 	Array<tc_pooled> batches(n);
 	Place place;
 	int slot;
@@ -280,7 +318,7 @@ bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, 
 		if (r.table.cache != requests[0].table.cache)
 			return fail(TC_ERROR_ARGUMENT, "tensorcache: tables of one call must be of one cache");
 		if (!prepare(r, place, &batches[i], outs ? &outs[i] : nullptr, joined, at))
-			return fail(failure.status ? failure.status : TC_ERROR_ARGUMENT, "%s", failure.status ? failure.text : "tensorcache: tensors must be dense");
+			return failure.status ? false : fail(TC_ERROR_ARGUMENT, "tensorcache: tensors must be dense");
 		at += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
 	}
 	if (n == 0)
@@ -289,17 +327,12 @@ bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, 
 	void *stream = nullptr;
 	if (slot >= 0 && aoti_torch_get_current_cuda_stream(place.index, &stream))
 		return fail(TC_ERROR_DEVICE, "tensorcache: torch must have a current stream of GPU %d", place.index);
-	void *state = unlocked == nullptr ? nullptr : unlocked();
 	int status;
 	if (slot < 0)
 		status = library.gather_pooled_host(cache, -1, batches.items, static_cast<int32_t>(n));
 	else if ((status = library.check(cache, 0)) == 0)
 		status = library.gather_pooled(cache, slot, batches.items, static_cast<int32_t>(n), stream, nullptr);
-	if (status != 0)
-		failed_call(status);
-	if (locked != nullptr)
-		locked(state);
-	return status == 0;
+	return status == 0 || failed_call(status);
 }
 
 StableIValue list_of(Array<Tensor> &tensors)
@@ -361,23 +394,22 @@ bool run_embedding_bag(StableIValue *stack)
 
 bool run_embedding_bags(StableIValue *stack)
 {
-	List ids(stack[0]), offsets(stack[1]), tables(stack[2]), modes(stack[3]), weights(stack[4]);
+	List<Tensor> ids(stack[0]);
+	List<OptionalTensor> offsets(stack[1]), weights(stack[4]);
+	List<Text> tables(stack[2]), modes(stack[3]);
 	bool last = stack[5] & 1;
 	int32_t output;
 	bool good = optional_output(stack[6], &output);
 	size_t n = ids.size;
 	if (offsets.size != n || tables.size != n || modes.size != n || weights.size != n)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: offsets, tables, modes and per_sample_weights must be lists as long as ids (%zu)", n);
-	Array<Tensor> given(3 * n), outs(n);
+	Array<Tensor> outs(n);
 	Array<Request> requests(n);
 	for (size_t i = 0; i < n; i++) {
 		Request &r = requests[i];
-		Text key(tables.take(i)), mode(modes.take(i));
-		given[3 * i].reset(r.ids = tensor_of(ids.take(i)));
-		given[3 * i + 1].reset(r.offsets = optional_tensor(offsets.take(i)));
-		given[3 * i + 2].reset(r.weights = optional_tensor(weights.take(i)));
+		r.ids = ids[i].handle, r.offsets = offsets[i].handle, r.weights = weights[i].handle;
 		r.last = last && r.offsets != nullptr, r.output = output;
-		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
+		good = good && find(tables[i].text, &r.table) && mode_of(modes[i].text, &r.mode);
 	}
 	if (!good || !add_up(requests.items, n, outs.items, nullptr))
 		return false;
@@ -388,7 +420,8 @@ bool run_embedding_bags(StableIValue *stack)
 bool run_keyed_bags(StableIValue *stack)
 {
 	Tensor values(tensor_of(stack[0])), offsets(tensor_of(stack[1])), weights(optional_tensor(stack[6])), joined, keptValues, keptOffsets, keptWeights;
-	List tables(stack[2]), first(stack[3]), modes(stack[5]);
+	List<Text> tables(stack[2]), modes(stack[5]);
+	List<int64_t> first(stack[3]);
 	int64_t bags = static_cast<int64_t>(stack[4]), columns = 0;
 	int32_t output;
 	bool good = optional_output(stack[7], &output);
@@ -398,9 +431,8 @@ bool run_keyed_bags(StableIValue *stack)
 	Array<Request> requests(n);
 	for (size_t i = 0; i < n; i++) {
 		Request &r = requests[i];
-		Text key(tables.take(i)), mode(modes.take(i));
-		r.first = static_cast<int64_t>(first.take(i)), r.bags = bags, r.last = true;
-		good = good && find(key.text, &r.table) && mode_of(mode.text, &r.mode);
+		r.first = first[i], r.bags = bags, r.last = true;
+		good = good && find(tables[i].text, &r.table) && mode_of(modes[i].text, &r.mode);
 		columns += r.table.sumColumns ? r.table.sumColumns : r.table.columns;
 	}
 	if (!good)
@@ -449,11 +481,11 @@ bool run_update(StableIValue *stack)
 		return false;
 	if (aoti_torch_get_dtype(rows.handle, &dtype) || dtype != table.dtype)
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: rows (torch's type %d) must have the type of table %s", dtype, table.key);
-	if (!copy(rows.handle, dtype, host, true, &keptRows) || aoti_torch_get_dtype(ids.handle, &dtype))
+	if (!copy(rows.handle, dtype, host, &keptRows) || aoti_torch_get_dtype(ids.handle, &dtype))
 		return false;
 	if (!is_integer(dtype))
 		return fail(TC_ERROR_ARGUMENT, "tensorcache: ids must be dense tensors of integers");
-	if (!copy(ids.handle, aoti_torch_dtype_int64(), host, true, &keptIds) || !as_numbers(keptIds.handle, &numbers))
+	if (!copy(ids.handle, aoti_torch_dtype_int64(), host, &keptIds) || !as_numbers(keptIds.handle, &numbers))
 		return false;
 	bool fits = aoti_torch_get_dim(keptRows.handle, &axes) == 0 && aoti_torch_get_sizes(keptRows.handle, &sizes) == 0 && axes == numbers.axes + table.axes;
 	for (int64_t i = 0; i < axes && fits; i++)
@@ -507,6 +539,7 @@ __attribute__((constructor)) void define()
 	TorchLibraryHandle library, implementation;
 	if (aoti_torch_library_init_def("tensorcache", __FILE_NAME__, __LINE__, &library))
 		return;
+	defined = true;
 	for (const Operator &of : operators)
 		aoti_torch_library_def(library, of.schema);
 	const char *const keys[] = {"CPU", "CUDA"};
@@ -525,3 +558,10 @@ bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked)
 }
 
 }  // namespace tensorcache
+
+/* Which interface the Python package has before it, for which it asks first. Raise it, and _INTERFACE in _extension.py, with each change of a schema above, of
+ * tensorcache_torch_register_as or of tensorcache_torch_reader. */
+extern "C" TC_API int32_t tensorcache_torch_interface(void)
+{
+	return 1;
+}

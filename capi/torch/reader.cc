@@ -5,6 +5,7 @@
  * functions of Python's limited interface only, so that one library serves all versions.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "tables.h"
 
@@ -45,10 +46,14 @@ PyObject *tensor_of(const Reader *r, Tensor *from)
 	if (torch_tensor_to_pyobject != nullptr)
 		return torch_tensor_to_pyobject(from->handle, nullptr, &object) == 0 ? static_cast<PyObject *>(object) : nullptr;
 	/* Of one handle the function for lists, as the other one never frees it. */
-	PyObject *handles = PyList_New(1), *capsule = PyCapsule_New(from->release(), nullptr, nullptr);
-	PyList_SetItem(handles, 0, capsule);
-	PyObject *tensors = PyObject_CallFunctionObjArgs(r->tensors, handles, nullptr);
-	Py_DecRef(handles);
+	PyObject *handles = PyList_New(1), *capsule = handles == nullptr ? nullptr : PyCapsule_New(from->handle, nullptr, nullptr);
+	if (capsule != nullptr)
+		PyList_SetItem(handles, 0, capsule);
+	PyObject *tensors = capsule == nullptr ? nullptr : PyObject_CallFunctionObjArgs(r->tensors, handles, nullptr);
+	if (handles != nullptr)
+		Py_DecRef(handles);
+	if (capsule != nullptr)
+		from->release(); /* the function has it, also if it fails later */
 	if (tensors == nullptr)
 		return nullptr;
 	PyObject *tensor = PyList_GetItem(tensors, 0);
@@ -57,18 +62,21 @@ PyObject *tensor_of(const Reader *r, Tensor *from)
 	return tensor;
 }
 
+/* Leaves the call to Python, unless there is an exception. */
 PyObject *none(const Reader *r)
 {
+	if (PyErr_Occurred() != nullptr)
+		return nullptr;
 	Py_IncRef(r->none);
 	return r->none;
 }
 
-/* Raises the noted failure, unless it is one of arguments. */
+/* Raises the noted failure, unless it is one of arguments. Its text may end within a character. */
 PyObject *failed(const Reader *r)
 {
 	if (failure.status == 0 || failure.status == TC_ERROR_ARGUMENT)
 		return none(r);
-	PyObject *status = PyLong_FromLong(failure.status), *text = PyUnicode_FromString(failure.text), *never = nullptr;
+	PyObject *status = PyLong_FromLong(failure.status), *text = PyUnicode_DecodeUTF8(failure.text, strlen(failure.text), "replace"), *never = nullptr;
 	if (status != nullptr && text != nullptr)
 		never = PyObject_CallFunctionObjArgs(r->fail, status, text, nullptr);
 	if (status != nullptr)
@@ -109,10 +117,11 @@ PyObject *read(PyObject *self, PyObject *ids)
 	Tensor given(handle_of(r, ids)), rows;
 	Numbers numbers;
 	if (given.handle == nullptr)
-		return nullptr;
+		return none(r);
 	if (!as_numbers(given.handle, &numbers) || !gather(r->table, numbers, &rows, PyEval_SaveThread, PyEval_RestoreThread))
 		return failed(r);
-	return tensor_of(r, &rows);
+	PyObject *made = tensor_of(r, &rows);
+	return made == nullptr ? none(r) : made;
 }
 
 /* Takes the handle of a tensor that may be None, and returns whether it is that or a plain one. */
@@ -157,7 +166,10 @@ PyObject *add_up(PyObject *self, PyObject *arguments)
 	if (PyErr_Occurred() != nullptr)
 		return nullptr;
 	failure.status = 0;
-	return add_up(&request, &sums, PyEval_SaveThread, PyEval_RestoreThread) ? tensor_of(r, &sums) : failed(r);
+	if (!add_up(&request, &sums, PyEval_SaveThread, PyEval_RestoreThread))
+		return failed(r);
+	PyObject *made = tensor_of(r, &sums);
+	return made == nullptr ? none(r) : made;
 }
 
 PyMethodDef methods[] = {
@@ -180,14 +192,18 @@ void destroy(PyObject *capsule)
 
 /*
  * Returns a function of the table of a key: one that reads rows, or one that adds them up. arguments is a tuple: torch.Tensor, the function that raises a status, None, the functions of
- * older releases of torch for handles, and then what watches. Called by ctypes.PyDLL.
+ * older releases of torch for handles, and then what watches. Called by ctypes.PyDLL, which must get an object: after a failure it is arguments, which is no function.
  */
 extern "C" TC_API PyObject *tensorcache_torch_reader(const char *key, int sums, PyObject *arguments, int count)
 {
 	Reader *r = static_cast<Reader *>(calloc(1, sizeof(Reader)));
-	if (r == nullptr || !find(key, &r->table) || count < 5 || count > 5 + maxWatchers) {
+	if (r == nullptr)
+		fail(TC_ERROR_OUT_OF_MEMORY, "tensorcache: memory for the reads of table %s cannot be had", key);
+	else if (count < 5 || count > 5 + maxWatchers)
+		fail(TC_ERROR_INTERNAL, "tensorcache: a reader (%d arguments) must have 5 to %d", count, 5 + maxWatchers);
+	if (r == nullptr || count < 5 || count > 5 + maxWatchers || !find(key, &r->table)) {
 		free(r);
-		Py_IncRef(arguments); /* what is no function says so */
+		Py_IncRef(arguments);
 		return arguments;
 	}
 	PyObject **const to[] = {&r->type, &r->fail, &r->none, &r->handle, &r->tensors};

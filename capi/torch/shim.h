@@ -118,7 +118,7 @@ MAY_LACK int PyList_SetItem(PyObject *list, intptr_t index, PyObject *given);
 MAY_LACK PyObject *PyList_GetItem(PyObject *list, intptr_t index);
 MAY_LACK PyObject *PyLong_FromLong(long value);
 MAY_LACK long PyLong_AsLong(PyObject *number);
-MAY_LACK PyObject *PyUnicode_FromString(const char *text);
+MAY_LACK PyObject *PyUnicode_DecodeUTF8(const char *text, intptr_t bytes, const char *errors);
 MAY_LACK PyObject *PyObject_GetAttrString(PyObject *object, const char *name);
 MAY_LACK PyObject *PyErr_Occurred();
 MAY_LACK void Py_IncRef(PyObject *object);

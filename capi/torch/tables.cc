@@ -13,6 +13,7 @@
 namespace tensorcache {
 
 Library library;
+bool defined;
 __thread Failure failure;
 
 namespace {
@@ -71,7 +72,9 @@ bool load()
 	take(&library.gather_pooled, "tc_gather_pooled");
 	take(&library.gather_pooled_host, "tc_gather_pooled_host");
 	take(&library.update, "tc_update");
-	take(&library.check, "tc_check"); /* the last: its presence says that all are there */
+	take(&library.check, "tc_check");
+	if (!all)
+		library = {}; /* so that check is there only if all are */
 	return all;
 }
 
@@ -99,6 +102,8 @@ int64_t values_of(const char *parts)
 /* Says what a table is. row has the lengths of the axes of a row, or is NULL for what the library knows of them. */
 bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, Table *to, tc_table_info *info)
 {
+	if (!defined)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: tables must be registered with the copy of libtensorcache_torch.so that was loaded first: it has defined the operators");
 	if (library.check == nullptr && !load())
 		return false;
 	info->size = sizeof *info;
@@ -112,11 +117,18 @@ bool describe(tc_cache *cache, int32_t index, const int64_t *row, int32_t axes, 
 	to->cache = cache, to->index = index, to->dtype = element.dtype(), to->axes = axes, to->columns = 1;
 	for (int32_t i = 0; i < axes; i++)
 		to->row[i] = row[i], to->columns *= row[i];
+	if (to->columns != info->columns)
+		return fail(TC_ERROR_INTERNAL, "tensorcache: table %s must have rows of %lld elements: it has %lld", info->name, (long long)to->columns, (long long)info->columns);
 	bool floats = info->dtype == TC_FLOAT16 || info->dtype == TC_BFLOAT16 || info->dtype == TC_FLOAT32;
 	bool float8 = info->dtype == TC_FLOAT8_E4M3 || info->dtype == TC_FLOAT8_E5M2;
 	to->sumColumns = values_of(info->parts);
 	to->sumType = floats ? info->dtype : float8 || to->sumColumns ? TC_FLOAT32 : 0;
 	return true;
+}
+
+bool fits_devices(int32_t devices)
+{
+	return devices <= maxDevices || fail(TC_ERROR_ARGUMENT, "tensorcache: a cache (%d GPUs) must have at most %d for its tables to be registered", devices, maxDevices);
 }
 
 /* Notes the GPUs of a cache. Without a GPU that torch sees, rows are read on the host. */
@@ -125,13 +137,15 @@ bool note_gpus(tc_cache *cache, Table *to)
 	int32_t count = 0, current;
 	if (int status = library.device_count(cache, &count))
 		return failed_call(status);
-	for (int32_t i = 0; i < count && i < maxDevices; i++) {
+	for (int32_t i = 0; i < count; i++) {
 		tc_device_info device = {};
 		device.size = sizeof device;
 		if (int status = library.device_get_info(cache, i, &device))
 			return failed_call(status);
 		if (device.backend != TC_BACKEND_CUDA || aoti_torch_get_current_cuda_stream == nullptr || aoti_torch_get_current_device_index(&current))
 			return true;
+		if (!fits_devices(count))
+			return false;
 		to->gpus[to->devices++] = device.gpu;
 	}
 	return true;
@@ -153,6 +167,8 @@ bool name_key(const char *name, const tc_table_info &info, Table *to)
 /* Registers a table under its key, in the place of one that has the same. */
 tc_status put(Registered *r, bool described)
 {
+	if (r == nullptr)
+		fail(TC_ERROR_OUT_OF_MEMORY, "tensorcache: memory for a registered table cannot be had");
 	if (!described) {
 		free(r);
 		return static_cast<tc_status>(failure.status);
@@ -275,11 +291,11 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 	for (int32_t i = 0; i < table.axes; i++)
 		sizes[ids.axes + i] = table.row[i];
 	void *rows, *stream = nullptr;
+	WithoutLock scope(unlocked, locked);
 	if (!empty(sizes, ids.axes + table.axes, table.dtype, place, out) || torch_get_mutable_data_ptr(out->handle, &rows))
 		return false;
 	if (slot >= 0 && aoti_torch_get_current_cuda_stream(place.index, &stream))
 		return fail(TC_ERROR_DEVICE, "tensorcache: torch must have a current stream of GPU %d", place.index);
-	void *state = unlocked == nullptr ? nullptr : unlocked();
 	int status;
 	if (slot < 0)
 		status = library.gather_host(table.cache, -1, table.index, ids.data, ids.type, ids.n, rows, 0);
@@ -287,11 +303,7 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 		status = library.gather_host_ids(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
 	else if ((status = library.check(table.cache, 0)) == 0) /* row numbers out of range of earlier reads that have finished */
 		status = library.gather(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
-	if (status != 0)
-		failed_call(status); /* before the lock is taken: another thread's failure does not matter, but Python's may call the library */
-	if (locked != nullptr)
-		locked(state);
-	return status == 0;
+	return status == 0 || failed_call(status); /* before the lock is taken: another thread's failure does not matter, but Python's may call the library */
 }
 
 }  // namespace tensorcache
@@ -315,8 +327,8 @@ TC_API tc_status tensorcache_torch_register_as(
 	Lock lock;
 	tc_table_info info = {};
 	Registered *r = static_cast<Registered *>(calloc(1, sizeof(Registered)));
-	bool described = r && describe(cache, table, row, axes, &r->table, &info);
-	if (described && (strlen(key) >= maxKey || devices > maxDevices))
+	bool described = r && fits_devices(devices) && describe(cache, table, row, axes, &r->table, &info);
+	if (described && strlen(key) >= maxKey)
 		described = fail(TC_ERROR_ARGUMENT, "tensorcache: name (%zu bytes with type and shape) must be a text of less than %d", strlen(key), maxKey);
 	if (described) {
 		strcpy(r->table.key, key);

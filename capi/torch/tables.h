@@ -108,9 +108,25 @@ struct Numbers {
 /* Says whether a tensor of integers can be read as it is: int64 or int32, back to back. It fails with status 0 for what cannot. */
 bool as_numbers(AtenTensorHandle ids, Numbers *to);
 
-/* What Python has called before and after the library, for which it gives its lock up. Both may be NULL. */
+/* What Python has called before and after tensors are made and copied and the library is called, for which it gives its lock up. Both may be NULL. */
 typedef void *(*Unlocked)();
 typedef void (*Locked)(void *);
+
+/* Calls the two at the ends of a scope. */
+class WithoutLock {
+public:
+	WithoutLock(Unlocked unlocked, Locked locked) : state(unlocked == nullptr ? nullptr : unlocked()), locked(locked) {}
+	WithoutLock(const WithoutLock &) = delete;
+	~WithoutLock()
+	{
+		if (locked != nullptr)
+			locked(state);
+	}
+
+private:
+	void *const state;
+	const Locked locked;
+};
 
 /* Reads rows into a new tensor, where Table::reading says. */
 bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked);
@@ -131,6 +147,9 @@ struct Request {
 
 /* Adds up the rows of one table in bags, into a new tensor. */
 bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked);
+
+/* Whether this copy of the library has defined the operators: not if another one that is loaded has, which does not find what is registered here. */
+extern bool defined;
 
 /* Copies what is registered under a key. */
 bool find(const char *key, Table *to);

@@ -48,3 +48,5 @@ def test_library_named(sources: Path) -> None:
     (wheel,) = (sources / "wheels").glob(f"tensorcache-{tensorcache.__version__}-py3-none-*.whl")
     with zipfile.ZipFile(wheel) as files:
         assert files.getinfo("tensorcache/libtensorcache.so").file_size == os.path.getsize(library)
+        beside = Path(library).with_name("libtensorcache_torch.so")
+        assert not beside.exists() or files.getinfo("tensorcache/libtensorcache_torch.so").file_size == beside.stat().st_size
