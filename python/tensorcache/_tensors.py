@@ -195,7 +195,7 @@ class TensorReads:
         # seen(ids), without calls of Python functions.
         modes = _function_modes()
         if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or modes and _functions_seen() or _dispatch_modes() or _transform() is not None:
-            result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key)
+            result: torch.Tensor = _traced(torch.ops.tensorcache.gather, ids, self.key)
             return result
         if modes:
             with _no_functions():  # see unasked
@@ -225,7 +225,7 @@ class TensorReads:
         if not seen(ids, out):
             return self.at_once(ids, out, dtype)
         numbers, of = host_tensor(ids, self._rows()), torch.ops.tensorcache
-        result: torch.Tensor = of.gather(numbers, self.key) if dtype is None else of.gather_as(numbers, self.key, element(dtype).name)
+        result: torch.Tensor = _traced(of.gather, numbers, self.key) if dtype is None else _traced(of.gather_as, numbers, self.key, element(dtype).name)
         return result if out is None else written(out, result)
 
     @unasked
@@ -335,6 +335,17 @@ class TensorReads:
     def _wrong_device(self, ids: torch.Tensor) -> NoReturn:
         where = " or ".join(["the CPU", *(str(device) for _, device in self._slots.values())])
         raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {where}, as the cache is on {self.device}")
+
+
+def _traced(operator: Any, *arguments: Any) -> Any:
+    """Calls an operator. One that fails ends what ``torch.jit.trace`` records, so the error notes that it did: afterwards nobody could tell."""
+    if _is_compiling() or not _is_tracing():
+        return operator(*arguments)
+    try:
+        return operator(*arguments)
+    except IndexError as e:
+        e.traced = True  # type: ignore[attr-defined]
+        raise
 
 
 def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
