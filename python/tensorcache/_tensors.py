@@ -22,12 +22,12 @@ from torch.utils._device import DeviceContext
 
 from . import _abi
 from ._bags import pooling, summed
-from ._checks import row_stride
+from ._checks import row_stride, text
 from ._elements import Element, element
 from ._extension import extension, functions, register, unregister
 from ._ids import host_ids
 from ._library import check, library
-from .errors import ArgumentError, Error, GradientError, UnsupportedError
+from .errors import ArgumentError, Error, GradientError, RowError, UnsupportedError
 
 if TYPE_CHECKING:
     from .ngram import RowFormat
@@ -234,6 +234,7 @@ class TensorReads:
         if dtype is not None:
             from ._bag_tensors import BagRequest, embedding_bags
 
+            ids = self._in_range(host_tensor(ids, self._rows()))
             result: Optional[torch.Tensor] = None
             if out is None and extension is not None:
                 result = self._add_up_at_once(ids, None, None, _abi.POOL_SUM, False, element(dtype).code, True, None)
@@ -258,6 +259,17 @@ class TensorReads:
             check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
         filled: torch.Tensor = out
         return filled
+
+    def _in_range(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns row numbers that the library gets on a GPU, after checking those that are in host memory: an error there would be a later read's."""
+        if not self._cuda or not ids.is_cpu:
+            return ids
+        ids, rows = self._integers(ids), self._rows()
+        if ids.numel():
+            low, high = (int(of) for of in ids.aminmax())
+            if low < 0 or high >= rows:
+                raise RowError(f"tensorcache: row number ({low if low < 0 else high}) must be 0 to {rows - 1} of table {self._name}")
+        return ids
 
     def values(self, ids: Any, row: RowFormat, dtype: torch.dtype, out: Any) -> torch.Tensor:
         """Returns rows of float8 values, ``ids`` of any shape, as that shape and ``row.elements`` of ``dtype``, converted where they are read."""
@@ -418,8 +430,9 @@ def _free_key(table: Table) -> str:
     """Returns the text by which programs name a table: its name, the type of its elements and the shape of its rows, as ``tensorcache_torch_register`` in C writes them.
     A second table of the same name and rows that is open at a time gets ``#2``, and so on."""
     rows = f"{table._element.name}[{','.join(map(str, table._row_shape))}]" + (f":{table._parts}" if table._parts else "")
+    name = (text(table.name) or b"").decode()
     for number in itertools.count(1):
-        key = f"{table.name}#{number}:{rows}" if number > 1 else f"{table.name}:{rows}"
+        key = f"{name}#{number}:{rows}" if number > 1 else f"{name}:{rows}"
         other = _by_key.get(key)
         if other is None or other.closed():
             break

@@ -18,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
+from tensorcache import _bag_tensors  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 HAS_CUDA = torch.cuda.is_available()
@@ -269,6 +270,16 @@ def test_names_of_programs(rows: Array) -> None:
         x.close()
 
 
+def test_name_that_is_no_text(rows: Array, tmp_path: Path) -> None:
+    """Names of files need not be UTF-8."""
+    file = os.fsdecode(os.fsencode(tmp_path) + b"/users\xff.npy")
+    np.save(file, rows)
+    ids = torch.arange(3)
+    with tensorcache.open(file, "25%", device="host") as x:
+        assert x._reads().key == "users?:float32[32]" and torch.equal(x[ids], torch.from_numpy(rows[:3]))
+        assert torch.equal(torch.ops.tensorcache.gather(ids, x._reads().key), x[ids])
+
+
 def test_registered_from_c(rows: Array) -> None:
     """What tensorcache_torch_register names a table is what Python names it."""
     from tensorcache._extension import extension
@@ -392,6 +403,28 @@ def test_read_only_ids(rows: Array, recwarn: Any) -> None:
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
         assert torch.equal(x.gather(ids, out=torch.empty(3, 32)), torch.from_numpy(rows)[:3])
     assert not [w for w in recwarn if "writable" in str(w.message)]
+
+
+def test_numbers_in_host_memory_are_checked_there(rows: Array, monkeypatch: Any) -> None:
+    """Of a cache on a GPU, rows of another type are read by a function that has the GPU check their numbers, later than the read: those in host memory are checked before."""
+    given: list[Any] = []
+
+    def read(ids: Any, *_: Any) -> Any:
+        given.append(ids.tolist())
+        return torch.zeros(0)
+
+    with tensorcache.open(rows, "25%", device="host") as x:
+        reads = x._reads()
+        monkeypatch.setattr(reads, "_cuda", True)
+        monkeypatch.setattr(_bag_tensors, "embedding_bags", lambda requests, outs: [read(requests[0].ids)])
+        monkeypatch.setattr(reads, "_add_up_at_once", read, raising=False)
+        for ids in (torch.tensor([-1, 2]), [-1, 2], -1, torch.tensor([4998], dtype=torch.int16)):
+            x.gather(ids, dtype=torch.bfloat16)
+        assert given == [[4999, 2], [4999, 2], 4999, [4998]]
+        for ids in (torch.tensor([5000]), [3, -5001]):
+            with pytest.raises(tensorcache.RowError, match="of table features"):
+                x.gather(ids, dtype=torch.bfloat16)
+    assert len(given) == 4
 
 
 def test_fake_rows_are_on_the_current_gpu(rows: Array, monkeypatch: Any) -> None:
