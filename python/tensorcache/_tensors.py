@@ -26,7 +26,7 @@ from ._checks import row_stride, text
 from ._elements import Element, element
 from ._extension import extension, functions, register, unregister
 from ._ids import host_ids
-from ._library import check, library
+from ._library import check, forked, library, log
 from .errors import ArgumentError, Error, GradientError, RowError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _INTEGERS = tuple(
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # types for the bits of elements, by their bytes
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
-_naming = threading.Lock()
+_naming = threading.RLock()  # of names and what the extension knows them for; taken by finalizers, which may run within it
 
 
 def _functions_seen() -> bool:
@@ -171,15 +171,29 @@ class TensorReads:
         with _naming:
             self.key = _free_key(table)
             _by_key[self.key] = self
-        if extension is not None:
-            register(self, gpus if self._slots else [])
-            weakref.finalize(self, unregister, self.key, self._handle, self._index).atexit = False
+            known = self._register(gpus if self._slots else [])
+        if extension is not None and not known:
+            nothing: Any = lambda *_: None  # noqa: E731
+            self._read = self._add_up = self._read_at_once = self._add_up_at_once = nothing
+        elif extension is not None:
             watchers = (_is_tracing, _function_modes, _dispatch_modes, _transform)
             self._read = functions(self.key, watchers)[0]
             self._add_up = functions(self.key, (*watchers, functools.partial(_is_included, _before_dispatch)))[1]
             self._read_at_once, self._add_up_at_once = functions(self.key, ())
         lib = library()
         self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
+
+    def _register(self, gpus: list[int]) -> bool:
+        """Lets the extension find the table, if there is one. It refuses names and rows of more axes than it has room for: Python reads those."""
+        if extension is None:
+            return False
+        try:
+            register(self, gpus)
+        except ArgumentError as e:
+            log.info("tensorcache: operators of programs cannot read table %s: %s", self._name, e)
+            return False
+        weakref.finalize(self, _forget, self.key, self._handle, self._index).atexit = False
+        return True
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids``. This is the path whose cost counts: row numbers on a GPU."""
@@ -195,7 +209,7 @@ class TensorReads:
         # seen(ids), without calls of Python functions.
         modes = _function_modes()
         if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or modes and _functions_seen() or _dispatch_modes() or _transform() is not None:
-            result: torch.Tensor = _traced(torch.ops.tensorcache.gather, ids, self.key)
+            result: torch.Tensor = _traced(torch.ops.tensorcache.gather, self._selected(ids), self.key)
             return result
         if modes:
             with _no_functions():  # see unasked
@@ -224,7 +238,7 @@ class TensorReads:
         """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
         if not seen(ids, out):
             return self.at_once(ids, out, dtype)
-        numbers, of = host_tensor(ids, self._rows()), torch.ops.tensorcache
+        numbers, of = self._selected(host_tensor(ids, self._rows())), torch.ops.tensorcache
         result: torch.Tensor = _traced(of.gather, numbers, self.key) if dtype is None else _traced(of.gather_as, numbers, self.key, element(dtype).name)
         return result if out is None else written(out, result)
 
@@ -320,6 +334,10 @@ class TensorReads:
             there = torch.cuda.Event()
             there.record()
         _prefetching().submit(_prefetch, there, host, self._handle, self._index)
+
+    def _selected(self, ids: Any) -> Any:
+        """Returns row numbers for booleans that select rows, which operators do not take, and else what is given."""
+        return self._integers(ids) if isinstance(ids, _Tensor) and ids.dtype is torch.bool else ids
 
     def _integers(self, ids: torch.Tensor) -> torch.Tensor:
         if ids.layout != torch.strided:
@@ -437,6 +455,15 @@ def _free_key(table: Table) -> str:
         if other is None or other.closed():
             break
     return key
+
+
+def _forget(key: str, handle: int, index: int) -> None:
+    """Has the extension forget a table, unless its name is by now that of another object of it."""
+    if forked():  # maybe while another thread of the parent had the lock
+        return
+    with _naming:
+        if _by_key.get(key) is None:
+            unregister(key, handle, index)
 
 
 def _of_key(key: str) -> TensorReads:

@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
-from tensorcache import _bag_tensors  # noqa: E402
+from tensorcache import _bag_tensors, _tensors  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 HAS_CUDA = torch.cuda.is_available()
@@ -280,6 +280,33 @@ def test_name_that_is_no_text(rows: Array, tmp_path: Path) -> None:
         assert torch.equal(torch.ops.tensorcache.gather(ids, x._reads().key), x[ids])
 
 
+@pytest.mark.parametrize(("name", "axes"), [("n" * 1100, 1), ("users", 17)])
+def test_beyond_the_room_of_the_extension(name: str, axes: int) -> None:
+    table = torch.arange(20.0).view(5, 4, *[1] * (axes - 1))
+    with tensorcache.open({name: table}, "1MB", device="host") as cache:
+        x, ids = cache[name], torch.tensor([3, -1])
+        assert torch.equal(x[ids], table[ids]) and torch.equal(x.gather(ids, dtype=torch.float16), table[ids].half())
+        assert torch.equal(x.embedding_bag(ids % 5, torch.tensor([0]), "sum"), table[ids].sum(0, keepdim=True))
+
+
+@pytest.mark.parametrize("padding", [5000, -5001, 2**63, -(2**64)])
+def test_padding_out_of_range(rows: Array, padding: int) -> None:
+    with tensorcache.open(rows, "25%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match=f"padding_idx .{padding}. must be a row of the table"):
+        x.embedding_bag(torch.tensor([1, 2]), torch.tensor([0]), padding_idx=padding)
+
+
+def test_names_outlive_earlier_reads(rows: Array) -> None:
+    """Reads that end when others of their table have been made, as by another thread meanwhile, take no name from those."""
+    with tensorcache.open({"users": rows}, "25%", device="host") as cache:
+        x, ids = cache["users"], torch.arange(3)
+        first, x._tensors = x._reads(), None
+        key = first.key
+        _tensors._by_key.pop(key)  # as when the first are being freed
+        assert x._reads().key == key
+        del first
+        assert torch.equal(torch.ops.tensorcache.gather(ids, key), torch.from_numpy(rows[:3]))
+
+
 def test_registered_from_c(rows: Array) -> None:
     """What tensorcache_torch_register names a table is what Python names it."""
     from tensorcache._extension import extension
@@ -429,8 +456,6 @@ def test_numbers_in_host_memory_are_checked_there(rows: Array, monkeypatch: Any)
 
 def test_fake_rows_are_on_the_current_gpu(rows: Array, monkeypatch: Any) -> None:
     """With several GPUs rows for row numbers on the CPU go to the current one, also in compiled programs."""
-    from tensorcache import _tensors
-
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
         reads = x._reads()
         gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]
