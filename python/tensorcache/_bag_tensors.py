@@ -159,9 +159,10 @@ def embedding_bag(
     reads: TensorReads, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
 ) -> torch.Tensor:
     """``Table.embedding_bag`` with tensors."""
-    if extension is not None and out is None and not _is_dynamo_compiling() and mode in _abi.POOL_MODE:
+    # A padding_idx that has no 64 bits is for pooling to refuse.
+    if extension is not None and out is None and not _is_dynamo_compiling() and mode in _abi.POOL_MODE and (padding is None or abs(integer(padding, "padding_idx")) < 1 << 63):
         found: Optional[torch.Tensor] = reads._add_up(
-            ids, offsets, weights, _abi.POOL_MODE[mode], last, 0 if dtype is None else element(dtype).code, False, None if padding is None else integer(padding, "padding_idx")
+            ids, offsets, weights, _abi.POOL_MODE[mode], last, 0 if dtype is None else element(dtype).code, False, None if padding is None else int(padding)
         )
         if found is not None:
             return found

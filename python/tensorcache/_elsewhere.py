@@ -7,18 +7,23 @@ worker of a loader that was started by spawn or forkserver, it attaches at its f
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import threading
 import weakref
 from typing import Any, Optional
 
+from ._checks import text
 from ._elements import Element
 from ._library import library
-from .cache import Cache, caches
-from .errors import Error
+from ._opening import tables_of
+from .cache import Cache, _close, _devices, caches
+from .errors import ArgumentError, Error
 from .table import Table
 
 _lock = threading.RLock()  # of an object that becomes an attached one
+_making = threading.Lock()  # of references in caches
 # What attached objects have, and others do not yet.
 _OF_CACHE = ("_handle", "_finalizer", "_devices")
 _OF_TABLE = ("_handle", "_parts", "_paged", "_gather_host", "_tensors")
@@ -26,14 +31,20 @@ _OF_TABLE = ("_handle", "_parts", "_paged", "_gather_host", "_tensors")
 Described = dict[str, tuple[Element, tuple[int, ...]]]
 
 
-def cache_of(key: tuple[int, int], address: Optional[tuple[str, dict[str, Any]]], described: Described) -> Cache:
-    """Returns the cache of a key: a process and a number in it."""
-    return caches.get(key) or CacheElsewhere(key, address, described)
+def cache_of(key: tuple[int, bytes], address: Optional[tuple[str, dict[str, Any]]], described: Described) -> Cache:
+    """Returns the cache of a key. In another process than its own, all references to it are one object, until that is closed."""
+    with _making:
+        found = caches.get(key)
+        if found is None or type(found) is Cache and key[0] != os.getpid() and found.closed:
+            found = caches[key] = CacheElsewhere(key, address, described)
+        return found
 
 
 def table_of(cache: Cache, name: str, rows: int, in_graph: bool) -> Table:
     """Returns a table of a cache, of which so many rows are known. ``in_graph`` is whether it is data of a PyG graph."""
-    table = TableElsewhere(cache, name, rows) if isinstance(cache, CacheElsewhere) else cache[name]
+    table = cache[name]
+    if isinstance(table, TableElsewhere):
+        table._rows = max(table._rows, rows)
     if in_graph:
         from ._graph_data import admitted
 
@@ -44,7 +55,7 @@ def table_of(cache: Cache, name: str, rows: int, in_graph: bool) -> Table:
 class CacheElsewhere(Cache):
     """The cache of another process, to which this one has not attached."""
 
-    def __init__(self, key: tuple[int, int], address: Optional[tuple[str, dict[str, Any]]], described: Described) -> None:
+    def __init__(self, key: tuple[int, bytes], address: Optional[tuple[str, dict[str, Any]]], described: Described) -> None:
         self._key, self._address, self._described = key, address, described
         self._sources, self._opening, self._lock = {}, {}, threading.RLock()
         self._tables = weakref.WeakValueDictionary()
@@ -76,9 +87,17 @@ class CacheElsewhere(Cache):
             if type(self) is Cache:  # by another thread
                 return
             address, options = self._address
-            key, tables = self._key, self._tables
-            Cache.__init__(self, attach(address, **options), self._described, [], {}, self._address)
-            self._key, self._tables = key, tables
+            handle = attach(address, **options)
+            try:
+                there = tables_of(handle)
+                if _layout(there) != _layout(self._described):
+                    raise ArgumentError(f"tensorcache: {what} cannot be read at {address}: it serves {_said(there)} now, and the reference is to {_said(self._described)}")
+                self._devices = _devices(handle)
+            except BaseException:
+                library().tc_close(handle)
+                raise
+            self._finalizer = weakref.finalize(self, _close, handle, [])
+            self._handle = handle
             self.__class__ = Cache  # type: ignore[assignment]
 
     def __repr__(self) -> str:
@@ -108,3 +127,12 @@ class TableElsewhere(Table):
 
     def _facts(self) -> list[str]:
         return [self._what(), f"of process {self._cache._key[0]}"]
+
+
+def _layout(tables: Described) -> list[tuple[Optional[bytes], str, int]]:
+    """Returns what reads rely on: the order of the tables, and the name, element type and bytes of a row of each, as the library has them."""
+    return [(text(name), of.served, math.prod(shape[1:]) * of.size) for name, (of, shape) in tables.items()]
+
+
+def _said(tables: Described) -> str:
+    return ", ".join(f"{name} {of.name}{list(shape)}" for name, (of, shape) in tables.items())

@@ -22,12 +22,12 @@ from torch.utils._device import DeviceContext
 
 from . import _abi
 from ._bags import pooling, summed
-from ._checks import row_stride
+from ._checks import row_stride, text
 from ._elements import Element, element
 from ._extension import extension, functions, register, unregister
 from ._ids import host_ids
-from ._library import check, library
-from .errors import ArgumentError, Error, GradientError, UnsupportedError
+from ._library import check, forked, library, log
+from .errors import ArgumentError, Error, GradientError, RowError, UnsupportedError
 
 if TYPE_CHECKING:
     from .ngram import RowFormat
@@ -50,7 +50,7 @@ _INTEGERS = tuple(
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # types for the bits of elements, by their bytes
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
-_naming = threading.Lock()
+_naming = threading.RLock()  # of names and what the extension knows them for; taken by finalizers, which may run within it
 
 
 def _functions_seen() -> bool:
@@ -171,15 +171,29 @@ class TensorReads:
         with _naming:
             self.key = _free_key(table)
             _by_key[self.key] = self
-        if extension is not None:
-            register(self, gpus if self._slots else [])
-            weakref.finalize(self, unregister, self.key, self._handle, self._index).atexit = False
+            known = self._register(gpus if self._slots else [])
+        if extension is not None and not known:
+            nothing: Any = lambda *_: None  # noqa: E731
+            self._read = self._add_up = self._read_at_once = self._add_up_at_once = nothing
+        elif extension is not None:
             watchers = (_is_tracing, _function_modes, _dispatch_modes, _transform)
             self._read = functions(self.key, watchers)[0]
             self._add_up = functions(self.key, (*watchers, functools.partial(_is_included, _before_dispatch)))[1]
             self._read_at_once, self._add_up_at_once = functions(self.key, ())
         lib = library()
         self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
+
+    def _register(self, gpus: list[int]) -> bool:
+        """Lets the extension find the table, if there is one. It refuses names and rows of more axes than it has room for: Python reads those."""
+        if extension is None:
+            return False
+        try:
+            register(self, gpus)
+        except ArgumentError as e:
+            log.info("tensorcache: operators of programs cannot read table %s: %s", self._name, e)
+            return False
+        weakref.finalize(self, _forget, self.key, self._handle, self._index).atexit = False
+        return True
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids``. This is the path whose cost counts: row numbers on a GPU."""
@@ -195,7 +209,7 @@ class TensorReads:
         # seen(ids), without calls of Python functions.
         modes = _function_modes()
         if _is_compiling() or type(ids) is not _Tensor or _is_tracing() or modes and _functions_seen() or _dispatch_modes() or _transform() is not None:
-            result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key)
+            result: torch.Tensor = _traced(torch.ops.tensorcache.gather, self._selected(ids), self.key)
             return result
         if modes:
             with _no_functions():  # see unasked
@@ -224,8 +238,8 @@ class TensorReads:
         """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
         if not seen(ids, out):
             return self.at_once(ids, out, dtype)
-        numbers, of = host_tensor(ids, self._rows()), torch.ops.tensorcache
-        result: torch.Tensor = of.gather(numbers, self.key) if dtype is None else of.gather_as(numbers, self.key, element(dtype).name)
+        numbers, of = self._selected(host_tensor(ids, self._rows())), torch.ops.tensorcache
+        result: torch.Tensor = _traced(of.gather, numbers, self.key) if dtype is None else _traced(of.gather_as, numbers, self.key, element(dtype).name)
         return result if out is None else written(out, result)
 
     @unasked
@@ -234,6 +248,7 @@ class TensorReads:
         if dtype is not None:
             from ._bag_tensors import BagRequest, embedding_bags
 
+            ids = self._in_range(host_tensor(ids, self._rows()))
             result: Optional[torch.Tensor] = None
             if out is None and extension is not None:
                 result = self._add_up_at_once(ids, None, None, _abi.POOL_SUM, False, element(dtype).code, True, None)
@@ -258,6 +273,17 @@ class TensorReads:
             check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
         filled: torch.Tensor = out
         return filled
+
+    def _in_range(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns row numbers that the library gets on a GPU, after checking those that are in host memory: an error there would be a later read's."""
+        if not self._cuda or not ids.is_cpu:
+            return ids
+        ids, rows = self._integers(ids), self._rows()
+        if ids.numel():
+            low, high = (int(of) for of in ids.aminmax())
+            if low < 0 or high >= rows:
+                raise RowError(f"tensorcache: row number ({low if low < 0 else high}) must be 0 to {rows - 1} of table {self._name}")
+        return ids
 
     def values(self, ids: Any, row: RowFormat, dtype: torch.dtype, out: Any) -> torch.Tensor:
         """Returns rows of float8 values, ``ids`` of any shape, as that shape and ``row.elements`` of ``dtype``, converted where they are read."""
@@ -309,6 +335,10 @@ class TensorReads:
             there.record()
         _prefetching().submit(_prefetch, there, host, self._handle, self._index)
 
+    def _selected(self, ids: Any) -> Any:
+        """Returns row numbers for booleans that select rows, which operators do not take, and else what is given."""
+        return self._integers(ids) if isinstance(ids, _Tensor) and ids.dtype is torch.bool else ids
+
     def _integers(self, ids: torch.Tensor) -> torch.Tensor:
         if ids.layout != torch.strided:
             raise TypeError(f"tensorcache: ids (layout {ids.layout}) must be a dense tensor")
@@ -335,6 +365,17 @@ class TensorReads:
     def _wrong_device(self, ids: torch.Tensor) -> NoReturn:
         where = " or ".join(["the CPU", *(str(device) for _, device in self._slots.values())])
         raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {where}, as the cache is on {self.device}")
+
+
+def _traced(operator: Any, *arguments: Any) -> Any:
+    """Calls an operator. One that fails ends what ``torch.jit.trace`` records, so the error notes that it did: afterwards nobody could tell."""
+    if _is_compiling() or not _is_tracing():
+        return operator(*arguments)
+    try:
+        return operator(*arguments)
+    except IndexError as e:
+        e.traced = True  # type: ignore[attr-defined]
+        raise
 
 
 def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
@@ -407,12 +448,22 @@ def _free_key(table: Table) -> str:
     """Returns the text by which programs name a table: its name, the type of its elements and the shape of its rows, as ``tensorcache_torch_register`` in C writes them.
     A second table of the same name and rows that is open at a time gets ``#2``, and so on."""
     rows = f"{table._element.name}[{','.join(map(str, table._row_shape))}]" + (f":{table._parts}" if table._parts else "")
+    name = (text(table.name) or b"").decode()
     for number in itertools.count(1):
-        key = f"{table.name}#{number}:{rows}" if number > 1 else f"{table.name}:{rows}"
+        key = f"{name}#{number}:{rows}" if number > 1 else f"{name}:{rows}"
         other = _by_key.get(key)
         if other is None or other.closed():
             break
     return key
+
+
+def _forget(key: str, handle: int, index: int) -> None:
+    """Has the extension forget a table, unless its name is by now that of another object of it."""
+    if forked():  # maybe while another thread of the parent had the lock
+        return
+    with _naming:
+        if _by_key.get(key) is None:
+            unregister(key, handle, index)
 
 
 def _of_key(key: str) -> TensorReads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import threading
 import weakref
@@ -21,9 +20,8 @@ from .errors import ArgumentError, ClosedError
 if TYPE_CHECKING:
     from .table import Table
 
-_numbers = itertools.count()
-# The caches of this process, by the process that opened them and a number in it: what pickled references refer to.
-caches: weakref.WeakValueDictionary[tuple[int, int], Cache] = weakref.WeakValueDictionary()
+# The caches of this process, by the process that opened them and random bytes: what pickled references refer to. Containers use process numbers again.
+caches: weakref.WeakValueDictionary[tuple[int, bytes], Cache] = weakref.WeakValueDictionary()
 
 
 class Cache(Mapping[str, "Table"]):
@@ -39,7 +37,7 @@ class Cache(Mapping[str, "Table"]):
         self._handle = handle
         # Where other processes can attach, and the options that they do it with.
         self._address = address
-        self._key = os.getpid(), next(_numbers)
+        self._key = os.getpid(), os.urandom(8)
         caches[self._key] = self
         self._described = tables
         self._sources = sources

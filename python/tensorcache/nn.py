@@ -167,8 +167,7 @@ class CachedEmbeddingBagCollection(_OfTables):
         self.tables, self.modes, self.dtype = dict(tables), modes, None if dtype is None else element(dtype).torch()
         if self.dtype is not None and not self.dtype.is_floating_point:
             raise TypeError(f"tensorcache: dtype ({self.dtype}) must be a type of floating-point numbers")
-        # What compiled programs may look at: names, and the operators' names of the tables; the features of each cache.
-        self._keys = {feature: table._reads().key for feature, table in tables.items()}
+        # What compiled programs may look at: the tables' columns, and the features of each cache.
         self._widths = {feature: table._reads().sums()[1][0] for feature, table in tables.items()}
         by_cache: dict[int, list[str]] = {}
         for feature, table in tables.items():
@@ -202,6 +201,10 @@ class CachedEmbeddingBagCollection(_OfTables):
     def _converted(self, found: torch.Tensor) -> torch.Tensor:
         return found if self.dtype is None or self.dtype in _ROUNDED else found.to(self.dtype)
 
+    def _keys(self, names: list[str]) -> list[str]:
+        """The operators' names of tables. They are not kept: in a process that a pickled module is sent to, they are others."""
+        return [self.tables[name]._reads().key for name in names]
+
     def _as_tensors(self, name: str, ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
         if not isinstance(ids, torch.Tensor):
             ids = host_tensor(ids, self.tables[name]._reads()._rows())
@@ -214,7 +217,7 @@ class CachedEmbeddingBagCollection(_OfTables):
     def _bags(self, names: list[str], ids: list[Any], offsets: list[Any], modes: list[str], weights: list[Any]) -> list[torch.Tensor]:
         """Reduces the bags of some features, of one cache."""
         if seen(*ids, *offsets, *weights):
-            keys, dtype = [self._keys[name] for name in names], self._read_dtype()
+            keys, dtype = self._keys(names), self._read_dtype()
             for i, name in enumerate(names):  # operators take tensors only
                 ids[i], offsets[i], weights[i] = self._as_tensors(name, ids[i], offsets[i], weights[i])
             if torch.jit.is_tracing():  # its programs have no lists of tensors that may be None
@@ -241,8 +244,7 @@ class CachedEmbeddingBagCollection(_OfTables):
         for names in self._groups:
             first, modes = [keys.index(name) * samples for name in names], [self.modes[name] for name in names]
             if seen(values, offsets, weights):
-                of = [self._keys[name] for name in names]
-                joined = torch.ops.tensorcache.keyed_bags(values, offsets, of, first, samples, modes, weights, self._read_dtype())
+                joined = torch.ops.tensorcache.keyed_bags(values, offsets, self._keys(names), first, samples, modes, weights, self._read_dtype())
             else:
                 joined = keyed_bags([self.tables[name]._reads() for name in names], first, samples, modes, values, offsets, weights, self._read_dtype())
             joined = self._converted(joined)

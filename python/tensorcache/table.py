@@ -169,8 +169,10 @@ class Table:
         return rows[(slice(None),) * (rows.ndim - len(self._row_shape)) + index[1:]]
 
     def _from_end(self, error: IndexError, ids: Any, read: Callable[[Any], Any]) -> Any:
-        """Reads again, with negative row numbers in host memory counted from the end, or raises what the first read did. Reads that succeed pay nothing for it."""
-        numbers = from_end(ids, self._rows)
+        """Reads again, with negative row numbers in host memory counted from the end, or raises what the first read did. Reads that succeed pay nothing for it.
+
+        Not in a program that torch records: the read that failed stays in it."""
+        numbers = None if getattr(error, "traced", False) or _recorded() else from_end(ids, self._rows)
         if numbers is None:
             raise error
         if self._uses_torch and isinstance(numbers, np.ndarray) and not isinstance(ids, np.ndarray):
@@ -185,7 +187,7 @@ class Table:
 
         ``ids`` are integers of any type and shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
         or an array of booleans, one for each row. Negative numbers in host memory count from the end, ``table[-1]`` is the last row. Numbers on a GPU are 0 to
-        ``len(table) - 1``, and a negative one is outside the table: ``table[ids % len(table)]``. So are they in programs that torch compiles.
+        ``len(table) - 1``, and a negative one is outside the table: ``table[ids % len(table)]``. So are they in programs that torch compiles or traces.
 
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.

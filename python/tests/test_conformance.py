@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed as dist  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import tensorcache  # noqa: E402
 from tensorcache import nn  # noqa: E402
@@ -189,13 +192,21 @@ def test_equals_torch(setting: str, read: str, x: tensorcache.Table, table: Any,
         torch.testing.assert_close(one, other, **({"rtol": 2e-2, "atol": 2e-1} if one.dtype.itemsize == 2 else {}))
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+TRACED: dict[str, Callable[[Any], Any]] = {
+    "compile": compiled,
+    "export": exported,
+    "jit.trace": lambda model: torch.jit.trace(lambda i: model.of[i - 2] * 1, IDS)(IDS),
+    "make_fx": lambda model: make_fx(lambda i: model.of[i - 2] * 1)(IDS)(IDS),
+}
+
+
+@pytest.mark.parametrize("setting", {**SETTINGS, **TRACED})
 def test_negative_numbers(setting: str, x: tensorcache.Table, table: Any, group: None, monkeypatch: Any) -> None:
-    """They count from the end, as torch has it, but not in compiled programs, which say so."""
+    """They count from the end, as torch has it, but not in programs that are compiled or traced, which say so."""
     monkeypatch.setitem(READS, "index", lambda of, i: of[i - 2])
-    if setting in ("compile", "export"):
+    if setting in TRACED:
         with pytest.raises(IndexError, match="-2"):
-            SETTINGS[setting](ours("index", x))
+            TRACED[setting](ours("index", x))
     else:
         torch.testing.assert_close(SETTINGS[setting](ours("index", x)), SETTINGS[setting](theirs("index", table)))
 
@@ -268,3 +279,25 @@ def test_workers_that_cannot_read(table: Any, tmp_path: Path) -> None:
             loaded([ours("index", x)], "fork")
         with pytest.raises(tensorcache.Error, match='open it there with listen="unix:PATH"'):
             loaded([ours("index", x)], "spawn")
+
+
+SENT = """
+import pickle, sys, torch
+from torch.fx.experimental.proxy_tensor import make_fx
+models = pickle.load(sys.stdin.buffer)
+ids = torch.tensor([[1, 2]])
+for model in reversed(models):  # the second attaches first
+    read = lambda i: model({"a": i})["a"]
+    print(*(float(of.flatten()[0]) for of in (read(ids), torch.vmap(read)(ids[None]), make_fx(read)(ids)(ids), torch.compile(model, backend="aot_eager", fullgraph=True)({"a": ids})["a"])))
+"""
+
+
+def test_modules_of_tables_of_one_name_sent_to_another_process(tmp_path: Path) -> None:
+    """Each reads its own table, under the name that operators have for it there."""
+    with (
+        tensorcache.open({"users": torch.full((50, 8), 1.0)}, "1MB", device="host", listen=f"unix:{tmp_path}/1") as one,
+        tensorcache.open({"users": torch.full((50, 8), 2.0)}, "1MB", device="host", listen=f"unix:{tmp_path}/2") as two,
+    ):
+        sent = pickle.dumps([nn.CachedEmbeddingBagCollection({"a": of["users"]}) for of in (one, two)])
+        done = subprocess.run([sys.executable, "-c", SENT], input=sent, capture_output=True, timeout=300)
+    assert done.stdout.decode().splitlines() == ["4.0 4.0 4.0 4.0", "2.0 2.0 2.0 2.0"], done.stderr.decode()

@@ -101,6 +101,24 @@ def test_cache_of_several_sent_to_another_process(rows: Array) -> None:
                 pool.apply(call, (cache,))
 
 
+OPENED = """
+import os, pickle, sys, numpy as np, tensorcache, tensorcache.cache
+os.getpid = lambda: 7  # as in containers
+x = tensorcache.open(np.full((9, 4), float(sys.argv[1]), np.float32), "1MB", device="host")
+if len(sys.argv) > 2:
+    try: print(pickle.loads(bytes.fromhex(sys.argv[2]))[1])
+    except tensorcache.Error as e: print("cannot be read in another" in str(e))
+else: print(pickle.dumps(x).hex())
+"""
+
+
+def test_sent_to_a_process_of_the_same_number(python: Any) -> None:
+    """It does not take a cache of its own for the other's."""
+    sent = python(OPENED, "1").stdout.strip()
+    done = python(OPENED, "2", sent)
+    assert done.stdout == "True\n", done.stdout + done.stderr
+
+
 def test_licences_of_modules_in_the_library() -> None:
     """The wheel has a licence text for Go, and for every module that the library says it is built of."""
     from importlib.metadata import files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -117,6 +118,31 @@ def test_attaches_by_itself_in_workers(tmp_path: Any, rows: np.ndarray[Any, Any]
         there = cache["a"]
     with multiprocessing.get_context(context).Pool(1) as pool, pytest.raises(tensorcache.OwnerError):
         pool.apply(read, (there, ids))
+
+
+THERE = """
+import pickle, sys, tensorcache
+tables = [pickle.load(sys.stdin.buffer)["b"] for _ in range(3)]
+try:
+    print([x[[1]].tolist() for x in tables] == [[[1.0] * 8]] * 3, tables[0] is tables[1], len({id(x.cache) for x in tables}))
+    tables[0].close()
+except tensorcache.ArgumentError as e:
+    print(e)
+"""
+
+
+@pytest.mark.parametrize("change", ["none", "more rows", "longer rows", "other elements", "other order", "other name"])
+def test_reference_to_what_is_no_longer_served(tmp_path: Any, change: str) -> None:
+    """A reference says what rows its address served. Another owner may serve other ones there, which are not read as if they were those."""
+    small, address = np.ones((50, 8), np.float32), f"unix:{tmp_path}/s"
+    other = {"more rows": np.ones((60, 8), np.float32), "longer rows": np.ones((50, 4096), np.float32), "other elements": np.ones((50, 8), np.int32)}.get(change, small)
+    tables = {"other order": {"b": small, "a": small}, "other name": {"a": small, "c": small}}.get(change, {"a": small, "b": other})
+    with tensorcache.open({"a": small, "b": small}, "1MB", device="host", listen=address) as cache:
+        sent = pickle.dumps(cache) * 3
+    with tensorcache.open(tables, "2MB", device="host", listen=address):
+        done = subprocess.run([sys.executable, "-c", THERE], input=sent, capture_output=True, timeout=300)
+    said = done.stdout.decode()
+    assert said == "True True 1\n" if change in ("none", "more rows") else f"cannot be read at {address}: it serves" in said, said + done.stderr.decode()
 
 
 def test_refusals(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:

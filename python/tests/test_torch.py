@@ -18,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
+from tensorcache import _bag_tensors, _tensors  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 HAS_CUDA = torch.cuda.is_available()
@@ -269,6 +270,43 @@ def test_names_of_programs(rows: Array) -> None:
         x.close()
 
 
+def test_name_that_is_no_text(rows: Array, tmp_path: Path) -> None:
+    """Names of files need not be UTF-8."""
+    file = os.fsdecode(os.fsencode(tmp_path) + b"/users\xff.npy")
+    np.save(file, rows)
+    ids = torch.arange(3)
+    with tensorcache.open(file, "25%", device="host") as x:
+        assert x._reads().key == "users?:float32[32]" and torch.equal(x[ids], torch.from_numpy(rows[:3]))
+        assert torch.equal(torch.ops.tensorcache.gather(ids, x._reads().key), x[ids])
+
+
+@pytest.mark.parametrize(("name", "axes"), [("n" * 1100, 1), ("users", 17)])
+def test_beyond_the_room_of_the_extension(name: str, axes: int) -> None:
+    table = torch.arange(20.0).view(5, 4, *[1] * (axes - 1))
+    with tensorcache.open({name: table}, "1MB", device="host") as cache:
+        x, ids = cache[name], torch.tensor([3, -1])
+        assert torch.equal(x[ids], table[ids]) and torch.equal(x.gather(ids, dtype=torch.float16), table[ids].half())
+        assert torch.equal(x.embedding_bag(ids % 5, torch.tensor([0]), "sum"), table[ids].sum(0, keepdim=True))
+
+
+@pytest.mark.parametrize("padding", [5000, -5001, 2**63, -(2**64)])
+def test_padding_out_of_range(rows: Array, padding: int) -> None:
+    with tensorcache.open(rows, "25%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match=f"padding_idx .{padding}. must be a row of the table"):
+        x.embedding_bag(torch.tensor([1, 2]), torch.tensor([0]), padding_idx=padding)
+
+
+def test_names_outlive_earlier_reads(rows: Array) -> None:
+    """Reads that end when others of their table have been made, as by another thread meanwhile, take no name from those."""
+    with tensorcache.open({"users": rows}, "25%", device="host") as cache:
+        x, ids = cache["users"], torch.arange(3)
+        first, x._tensors = x._reads(), None
+        key = first.key
+        _tensors._by_key.pop(key)  # as when the first are being freed
+        assert x._reads().key == key
+        del first
+        assert torch.equal(torch.ops.tensorcache.gather(ids, key), torch.from_numpy(rows[:3]))
+
+
 def test_registered_from_c(rows: Array) -> None:
     """What tensorcache_torch_register names a table is what Python names it."""
     from tensorcache._extension import extension
@@ -394,10 +432,30 @@ def test_read_only_ids(rows: Array, recwarn: Any) -> None:
     assert not [w for w in recwarn if "writable" in str(w.message)]
 
 
+def test_numbers_in_host_memory_are_checked_there(rows: Array, monkeypatch: Any) -> None:
+    """Of a cache on a GPU, rows of another type are read by a function that has the GPU check their numbers, later than the read: those in host memory are checked before."""
+    given: list[Any] = []
+
+    def read(ids: Any, *_: Any) -> Any:
+        given.append(ids.tolist())
+        return torch.zeros(0)
+
+    with tensorcache.open(rows, "25%", device="host") as x:
+        reads = x._reads()
+        monkeypatch.setattr(reads, "_cuda", True)
+        monkeypatch.setattr(_bag_tensors, "embedding_bags", lambda requests, outs: [read(requests[0].ids)])
+        monkeypatch.setattr(reads, "_add_up_at_once", read, raising=False)
+        for ids in (torch.tensor([-1, 2]), [-1, 2], -1, torch.tensor([4998], dtype=torch.int16)):
+            x.gather(ids, dtype=torch.bfloat16)
+        assert given == [[4999, 2], [4999, 2], 4999, [4998]]
+        for ids in (torch.tensor([5000]), [3, -5001]):
+            with pytest.raises(tensorcache.RowError, match="of table features"):
+                x.gather(ids, dtype=torch.bfloat16)
+    assert len(given) == 4
+
+
 def test_fake_rows_are_on_the_current_gpu(rows: Array, monkeypatch: Any) -> None:
     """With several GPUs rows for row numbers on the CPU go to the current one, also in compiled programs."""
-    from tensorcache import _tensors
-
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
         reads = x._reads()
         gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]

@@ -106,6 +106,14 @@ def test_traced_modules_read(table: Any, tracer: str) -> None:
         torch.testing.assert_close(TRACERS[tracer](both, first)(then), expected)
 
 
+@pytest.mark.parametrize("tracer", ["jit.trace", "make_fx"])
+def test_traced_programs_take_masks(table: Any, tracer: str) -> None:
+    mask = torch.arange(5000) % 9 == 0
+    with tensorcache.open(table, "25%", device="host") as x:
+        for read in (lambda i: x[i] * 1, lambda i: x.gather(i) * 1):
+            assert same(TRACERS[tracer](read, mask)(mask), table[mask])
+
+
 def test_symbolic_trace(table: Any) -> None:
     with tensorcache.open(table, "25%", device="host") as x:
         program = torch.fx.symbolic_trace(torch.nn.Sequential(nn.CachedEmbedding(x), torch.nn.Identity()))
