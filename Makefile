@@ -26,10 +26,10 @@ help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
 
 # Commands are built with the packages in third_party/ in place of the modules that these are of, which would be 75 MB of downloads.
-# Not in go.mod: `go install` of a module with replacements fails. Not in CI, whose tests need the modules, and reuse what is compiled.
+# Not in go.mod: `go install` of a module with replacements fails.
 COMMANDS_MOD := build/commands.mod
 THIRD_PARTY  := $(patsubst third_party/%/go.mod,%,$(shell find third_party -name go.mod))
-BUILD_COMMAND = $(CUDA_ENV) $(GO) build $(if $(CI),,-modfile=$(COMMANDS_MOD)) -ldflags="-X $(GPU_COMMIT)"
+BUILD_COMMAND = $(CUDA_ENV) $(GO) build -modfile=$(COMMANDS_MOD) -ldflags="-X $(GPU_COMMIT)"
 
 $(COMMANDS_MOD): go.mod go.sum $(THIRD_PARTY:%=third_party/%/go.mod)
 	@mkdir -p build
@@ -115,7 +115,7 @@ PLAIN_ONLY = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' '^//
 LINT = $(TEST_ENV) GOGC=300 $(CURDIR)/build/lint $(TEST_TAGS),long ./...
 
 lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
-	@test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard "*.go" ":!third_party") </dev/null | tee /dev/stderr)"
+	@test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard "*.go") </dev/null | tee /dev/stderr)"
 	$(VET),long ./...
 	$(TEST_ENV) $(GO) vet -tags invariants -buildtag ./...
 	$(TEST_ENV) $(GO) vet -tags invariants $(call PLAIN_ONLY,cuda)

@@ -23,15 +23,7 @@ func TestDraw(t *testing.T) {
 	if *received == "" {
 		t.Skip("-received names no file")
 	}
-	f, err := os.Open(*received)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := readFile(t, *received)
 	for name, draw := range map[string]func(*Received) string{"trace.svg": trace, "metrics.svg": metrics} {
 		if err := os.WriteFile(filepath.Join("../../../docs/dashboards", name), []byte(draw(r)), 0o644); err != nil {
 			t.Fatal(err)
@@ -236,4 +228,19 @@ func (p *picture) panel(x, y float64, title, unit string, all []*series) {
 		fmt.Fprint(p, `"/>`+"\n")
 		fmt.Fprintf(p, `<text x="%.0f" y="%.0f" font-size="11" fill="%s">%s</text>`+"\n", x+8+float64(i)*110, y+22+height+26, colours[i%len(colours)], html.EscapeString(s.name))
 	}
+}
+
+// readFile reads what a Collector has written.
+func readFile(t *testing.T, name string) *Received {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

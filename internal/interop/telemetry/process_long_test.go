@@ -113,17 +113,8 @@ func (c *process) Stop(t testing.TB) *Received {
 	if err := c.end(); err != nil {
 		t.Fatalf("the Collector: %v\n%s", err, &c.log)
 	}
-	f, err := os.Open(c.output)
-	if errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(c.output); errors.Is(err, os.ErrNotExist) {
 		return &Received{}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return readFile(t, c.output)
 }

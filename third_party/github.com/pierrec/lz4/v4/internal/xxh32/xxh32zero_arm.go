@@ -1,3 +1,4 @@
+//go:build !noasm
 // +build !noasm
 
 package xxh32
