@@ -231,7 +231,7 @@ func (p *picture) panel(x, y float64, title, unit string, all []*series) {
 }
 
 // readFile reads what a Collector has written.
-func readFile(t *testing.T, name string) *Received {
+func readFile(t testing.TB, name string) *Received {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
