@@ -114,18 +114,18 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	if err != nil {
 		return err
 	}
-	if len(ahead) > 0 { // what they say takes as long to find out as a table to be read
-		var beside sync.WaitGroup
-		loading, loaded := context.WithCancel(ctx)
-		beside.Go(func() {
+	if len(ahead) > 0 { // demands are counted while tables are read, which takes about as long
+		var counting sync.WaitGroup
+		loading, cancel := context.WithCancel(ctx)
+		counting.Go(func() {
 			for _, demand := range tiers.demands {
 				if loading.Err() == nil {
 					demand()
 				}
 			}
 		})
-		defer beside.Wait()
-		defer loaded()
+		defer counting.Wait()
+		defer cancel()
 	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()

@@ -129,7 +129,7 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 // of parts (dtype.RowOf), as have tensors of a .safetensors file that are joined by a plus between their names ("f.safetensors:values+scales"). Of a checkpoint of several .safetensors files, a folder with its index, the rows of
 // tensors that match a pattern follow each other ("folder:model.*.weight+model.*.scale"). Elements of .npy files
 // that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. The rows of several files follow each other: of paths one a
-// line, or of those that a pattern such as "part-*.npy" matches, in the order of the names, numbers in them in the order of numbers. New reads
+// line, or of those that a pattern such as "part-*.npy" matches, in natural order ("part-2" before "part-10"). New reads
 // and closes the table. A table that no New has succeeded with must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {

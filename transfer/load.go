@@ -122,11 +122,13 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	// meanwhile, too.
 	var p prepared
 	ctx, cancel := context.WithCancel(o.Context)
-	loaded := make(chan struct{})                                                  // closed when all rows are in their places
-	beside := o.Adopt == nil && isInMemory(src) && o.Terms.Link != registry.NoLink // then the processors are measured
+	loaded := make(chan struct{}) // closed when all rows are in their places
+	inMemory, _ := src.(*memory)
+	// With NoLink training measures the processors, which reading must leave idle.
+	beside := inMemory != nil && o.Adopt == nil && o.Terms.Link != registry.NoLink
 	preparing := inBackground(func() {
 		if p = t.prepare(o); p.err == nil && beside {
-			p.err = t.train(ctx, o, &p, rowsIn(src), loaded)
+			p.err = t.train(ctx, o, &p, inMemory.rowsAt, loaded)
 		}
 	})
 	defer func() {
@@ -357,19 +359,10 @@ func (t *Tier) rowReader() func(from, n int, read func(rows []byte) error) error
 	}
 }
 
-// isInMemory says whether rows of the source can be read in any order at no cost.
-func isInMemory(src Source) bool {
-	_, ok := src.(*memory)
-	return ok
-}
-
-// rowsIn returns a function that reads the given rows of a source in memory, back to back.
-func rowsIn(src Source) func(rows []int64) ([]byte, error) {
-	m := src.(*memory)
-	return func(rows []int64) (out []byte, err error) {
-		err = foreign.Read(func() { out = codec.Gather(m.data, rows, m.rowBytes, int64(m.rowBytes)) })
-		return out, err
-	}
+// rowsAt returns the given rows, back to back.
+func (m *memory) rowsAt(rows []int64) (out []byte, err error) {
+	err = foreign.Read(func() { out = codec.Gather(m.data, rows, m.rowBytes, int64(m.rowBytes)) })
+	return out, err
 }
 
 // rowsInPlace returns the given rows, back to back, once all rows have been read.

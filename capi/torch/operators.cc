@@ -298,9 +298,9 @@ bool prepare(Request &r, Place place, tc_pooled *to, Tensor *out, AtenTensorHand
 }
 
 /* Adds up the rows of several tables of one cache in one call, into tensors of their own, or into columns of joined side by side. */
-bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, Unlocked unlocked = nullptr, Locked locked = nullptr)
+bool add_up(Request *requests, size_t n, Tensor *outs, AtenTensorHandle joined, ReleaseGIL release_gil = nullptr, TakeGIL take_gil = nullptr)
 {
-	WithoutLock scope(unlocked, locked);
+	WithoutGIL scope(release_gil, take_gil);
 	Array<tc_pooled> batches(n);
 	Place place;
 	int slot;
@@ -552,9 +552,9 @@ __attribute__((constructor)) void define()
 
 }  // namespace
 
-bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked)
+bool add_up(Request *request, Tensor *out, ReleaseGIL release_gil, TakeGIL take_gil)
 {
-	return add_up(request, 1, out, nullptr, unlocked, locked);
+	return add_up(request, 1, out, nullptr, release_gil, take_gil);
 }
 
 }  // namespace tensorcache

@@ -276,7 +276,7 @@ bool Table::reading(Place *place, int *to) const
 	return true;
 }
 
-bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked)
+bool gather(const Table &table, const Numbers &ids, Tensor *out, ReleaseGIL release_gil, TakeGIL take_gil)
 {
 	Place place = ids.place;
 	int slot;
@@ -291,7 +291,7 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 	for (int32_t i = 0; i < table.axes; i++)
 		sizes[ids.axes + i] = table.row[i];
 	void *rows, *stream = nullptr;
-	WithoutLock scope(unlocked, locked);
+	WithoutGIL scope(release_gil, take_gil);
 	if (!empty(sizes, ids.axes + table.axes, table.dtype, place, out) || torch_get_mutable_data_ptr(out->handle, &rows))
 		return false;
 	if (slot >= 0 && aoti_torch_get_current_cuda_stream(place.index, &stream))
@@ -303,7 +303,7 @@ bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlock
 		status = library.gather_host_ids(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
 	else if ((status = library.check(table.cache, 0)) == 0) /* row numbers out of range of earlier reads that have finished */
 		status = library.gather(table.cache, slot, table.index, ids.data, ids.type, ids.n, rows, 0, stream, nullptr);
-	return status == 0 || failed_call(status); /* before the lock is taken: another thread's failure does not matter, but Python's may call the library */
+	return status == 0 || failed_call(status); /* before the GIL is taken: a finalizer that runs then could replace the error */
 }
 
 }  // namespace tensorcache

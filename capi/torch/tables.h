@@ -9,8 +9,8 @@ namespace tensorcache {
 
 const int maxAxes = 16, maxDevices = 8, maxKey = 1024;
 
-/* Functions of libtensorcache. The extension is not linked to it: it starts threads when it is loaded, and a program may load operators before it forks. Who
- * registers a table has loaded it. */
+/* Functions of libtensorcache, looked up in the process when the first table is registered. The extension is not linked to libtensorcache, which starts threads
+ * when it is loaded: a program may load the operators, and fork. */
 struct Library {
 	decltype(&tc_last_error) last_error;
 	decltype(&tc_table_get_info) table_get_info;
@@ -108,28 +108,28 @@ struct Numbers {
 /* Says whether a tensor of integers can be read as it is: int64 or int32, back to back. It fails with status 0 for what cannot. */
 bool as_numbers(AtenTensorHandle ids, Numbers *to);
 
-/* What Python has called before and after tensors are made and copied and the library is called, for which it gives its lock up. Both may be NULL. */
-typedef void *(*Unlocked)();
-typedef void (*Locked)(void *);
+/* Release Python's global interpreter lock (GIL), and take it back, given what the first returned. NULL in programs without Python. */
+typedef void *(*ReleaseGIL)();
+typedef void (*TakeGIL)(void *);
 
-/* Calls the two at the ends of a scope. */
-class WithoutLock {
+/* Code in its scope runs without the GIL. */
+class WithoutGIL {
 public:
-	WithoutLock(Unlocked unlocked, Locked locked) : state(unlocked == nullptr ? nullptr : unlocked()), locked(locked) {}
-	WithoutLock(const WithoutLock &) = delete;
-	~WithoutLock()
+	WithoutGIL(ReleaseGIL release_gil, TakeGIL take_gil) : state(release_gil == nullptr ? nullptr : release_gil()), take_gil(take_gil) {}
+	WithoutGIL(const WithoutGIL &) = delete;
+	~WithoutGIL()
 	{
-		if (locked != nullptr)
-			locked(state);
+		if (take_gil != nullptr)
+			take_gil(state);
 	}
 
 private:
 	void *const state;
-	const Locked locked;
+	const TakeGIL take_gil;
 };
 
 /* Reads rows into a new tensor, where Table::reading says. */
-bool gather(const Table &table, const Numbers &ids, Tensor *out, Unlocked unlocked, Locked locked);
+bool gather(const Table &table, const Numbers &ids, Tensor *out, ReleaseGIL release_gil, TakeGIL take_gil);
 
 /* One table's part of a call: the arguments of Table.embedding_bag in Python. */
 struct Request {
@@ -146,7 +146,7 @@ struct Request {
 };
 
 /* Adds up the rows of one table in bags, into a new tensor. */
-bool add_up(Request *request, Tensor *out, Unlocked unlocked, Locked locked);
+bool add_up(Request *request, Tensor *out, ReleaseGIL release_gil, TakeGIL take_gil);
 
 /* Whether this copy of the library has defined the operators: not if another one that is loaded has, which does not find what is registered here. */
 extern bool defined;

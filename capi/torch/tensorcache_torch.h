@@ -24,16 +24,16 @@
 extern "C" {
 #endif
 
-/* Has programs read table number table of the cache where they name it name. A table of the same name and rows is replaced: calls that have begun finish with
- * the one before. The cache stays the caller's, who unregisters the table before tc_close; reads of a closed cache are errors. Safe for use by any number of
- * threads. TC_ERROR_ARGUMENT: name is NULL or longer than 1,023 bytes with what is added, a row has more than 16 axes, the cache is on more than 8 GPUs,
+/* Registers table number table (from 0) of the cache under a name, by which operators of exported programs read it. A registered table of the same name, element
+ * type and row shape is replaced; calls that have begun finish on the old one. The cache stays the caller's, who unregisters the table before tc_close; reads of a
+ * closed cache are errors. Safe for concurrent use. TC_ERROR_ARGUMENT: name is NULL or longer than 1,023 bytes with what is added, a row has more than 16 axes, the cache is on more than 8 GPUs,
  * libtensorcache.so is not loaded, or another copy of this library has defined the operators. Other statuses are those of tc_table_get_info. */
 TC_API tc_status tensorcache_torch_register(const char *name, tc_cache *cache, int32_t table);
 
 /* Undoes tensorcache_torch_register. Calls that have begun are not affected. TC_ERROR_TABLE: nothing is registered for this table under this name. */
 TC_API tc_status tensorcache_torch_unregister(const char *name, tc_cache *cache, int32_t table);
 
-/* Why this thread's last call of the two functions above failed. */
+/* The text of this thread's last failed call of the two functions above, valid until the thread's next failed call of this library. */
 TC_API const char *tensorcache_torch_error(void);
 
 #ifdef __cplusplus

@@ -117,8 +117,8 @@ func List(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// ByNumbers compares names, runs of digits in them as numbers, so that "shard_2" comes before "shard_10".
-func ByNumbers(a, b string) int {
+// NaturalOrder compares names in natural order: runs of digits count as numbers, so that "shard_2" comes before "shard_10".
+func NaturalOrder(a, b string) int {
 	for a != "" && b != "" {
 		x, y := digits(a), digits(b)
 		if x == 0 || y == 0 {

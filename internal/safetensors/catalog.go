@@ -35,7 +35,7 @@ func catalog(file string) (*places, error) {
 		p.names = append(p.names, name)
 	}
 	slices.SortFunc(p.names, func(a, b string) int {
-		if order := datafile.ByNumbers(a, b); order != 0 {
+		if order := datafile.NaturalOrder(a, b); order != 0 {
 			return order
 		}
 		return strings.Compare(a, b)

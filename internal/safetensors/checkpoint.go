@@ -68,7 +68,7 @@ func isFile(path string) bool {
 }
 
 // OpenCheckpoint opens tensors of a checkpoint: "DIR:model.*.weight+model.*.scale". A plus joins lists. A list is names or patterns with commas between them; a star
-// stands for any text, and what a pattern matches is taken in the order of the names, numbers in them in the order of numbers, so that "shard_2" comes before "shard_10".
+// stands for any text, and what a pattern matches is taken in natural order, so that "shard_2" comes before "shard_10".
 // A tensor whose whole name is one of these texts is that tensor.
 //
 // OpenCheckpoint returns nil without an error if the path is none of SplitCheckpoint, or names one tensor of a file by its name. Tensors of a list must have one element

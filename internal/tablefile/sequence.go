@@ -28,7 +28,7 @@ type rangedSequence struct{ *sequence }
 // fileEnd is where the name of a file ends and that of an array begins.
 var fileEnd = regexp.MustCompile(`(?i)\.(npy|npz|safetensors)(:|$)`)
 
-// several returns the paths that a text stands for: one a line, or what a pattern matches, in the order of the names, numbers in them in the order of numbers. A star in
+// several returns the paths that a text stands for: one a line, or what a pattern matches, in natural order. A star in
 // the name of a file stands for any text but a separator. It returns nil for one path.
 func several(path string) ([]string, error) {
 	if lines := strings.Split(path, "\n"); len(lines) > 1 {
@@ -45,7 +45,7 @@ func several(path string) ([]string, error) {
 	if err != nil {
 		return nil, datafile.Named("tablefile", file, err)
 	}
-	slices.SortFunc(found, datafile.ByNumbers)
+	slices.SortFunc(found, datafile.NaturalOrder)
 	for i := range found {
 		found[i] += strings.TrimPrefix(path, file)
 	}

@@ -203,7 +203,7 @@ func (l *trainingLoop) headline() string {
 			others = append(others, way)
 		}
 	}
-	fmt.Fprintf(&b, ".\nThe other way: %s.\n", strings.Join(others, "; of the other table "))
+	fmt.Fprintf(&b, ".\nThe other method: %s.\n", strings.Join(others, "; of the other table "))
 	return b.String()
 }
 
@@ -307,7 +307,7 @@ func TestTrainingLoop_Reading(t *testing.T) {
 		}
 	}
 	l := sound()
-	if want := "On an Example GPU with 10 % of a table in GPU memory, fetching the features of a batch takes **0.90 ms instead of 2.70** (223,000 different rows of 512 B, float32).\nThe other way: the GPU reads all rows from page-locked host memory.\n"; l.headline() != want {
+	if want := "On an Example GPU with 10 % of a table in GPU memory, fetching the features of a batch takes **0.90 ms instead of 2.70** (223,000 different rows of 512 B, float32).\nThe other method: the GPU reads all rows from page-locked host memory.\n"; l.headline() != want {
 		t.Errorf("%q, want %q", l.headline(), want)
 	}
 	if want := "| method | fetch, 5 % | fetch, 10 % | hits, 10 % | host MB | iteration | iteration, pipelined | epoch | epoch, pipelined |\n|---|---|---|---|---|---|---|---|---|\n" +

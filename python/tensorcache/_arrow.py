@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -40,7 +41,7 @@ def read_parquet(path: str) -> tuple[Array, str]:
                 raise ArgumentError(f"tensorcache: source ({path}): column {name!r} must be one of {', '.join(map(repr, known))}")
         batches = (list(zip(batch.schema.names, batch.columns)) for batch in file.iter_batches(_BATCH, columns=names))
         rows = _side_by_side(batches, file.metadata.num_rows, path)
-    stem = re.split(r"[/\\]", path[:at])[-1][: -len(".parquet")]
+    stem = os.path.splitext(os.path.basename(path[:at]))[0]
     return rows, names[0] if names and len(names) == 1 else stem
 
 

@@ -30,7 +30,7 @@ def _load() -> Optional[Any]:
         return None
     path = os.path.join(os.path.dirname(library_path()), "libtensorcache_torch.so")
     try:
-        found = ctypes.PyDLL(path)  # reads give Python's lock up by themselves
+        found = ctypes.PyDLL(path)  # its functions release the GIL themselves
     except OSError as e:
         log.info("tensorcache: %s cannot be loaded, and operators run in Python: %s", path, e)
         return None

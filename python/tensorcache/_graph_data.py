@@ -8,6 +8,7 @@ for the rows, and becomes them when the batch arrives. PyG asks nothing of the v
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ class _Rows:
         self._table, self._ids = table, ids
 
     def __reduce__(self) -> Any:
-        return _read, (self._table, self._ids)
+        return operator.getitem, (self._table, self._ids)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -96,10 +97,6 @@ class _Rows:
             f"tensorcache: rows of table {self._table.name!r} are read in the process that opened it, when the batch has arrived there: make the loader with filter_per_worker=False "
             "if its transform needs them"
         )
-
-
-def _read(table: Table, ids: Any) -> Any:
-    return table[ids]
 
 
 class _AtImport(MetaPathFinder):

@@ -187,7 +187,8 @@ class Table:
 
         ``ids`` are integers of any type and shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
         or an array of booleans, one for each row. Negative numbers in host memory count from the end, ``table[-1]`` is the last row. Numbers on a GPU are 0 to
-        ``len(table) - 1``, and a negative one is outside the table: ``table[ids % len(table)]``. So are they in programs that torch compiles or traces.
+        ``len(table) - 1``, and a negative one is outside the table: ``table[ids % len(table)]``. Programs that torch compiles or
+        traces treat negative numbers as outside the table, too.
 
         ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
         result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
@@ -203,7 +204,7 @@ class Table:
         return self._call(lambda numbers: self._gather(numbers, out, dtype), ids)
 
     def _gather(self, ids: Any, out: Any = None, dtype: Any = None) -> Any:
-        """``gather`` of row numbers none of which may be negative, as of ``torch.index_select`` and embeddings."""
+        """``gather`` that refuses negative row numbers, as ``torch.index_select`` and embeddings do."""
         torch = sys.modules.get("torch")
         # Proxies of torch.fx are no tensors.
         if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor) or hasattr(type(ids), "__torch_function__")):
