@@ -280,6 +280,9 @@ func headline(r *Report) string {
 	hits := result(r, "hit-decode", 512, "ibp4")
 	text := fmt.Sprintf("On an %s, rows of 512 bytes compressed by `ibp4` are decoded out of GPU memory at **%s GB/s of output, %s × a plain gather** of the same rows uncompressed",
 		r.Device, figure(hits.Value), ifAny(hits.Ratio))
+	if whole := result(r, "gather-hits", 512, "ibp4"); whole.Ratio != 0 {
+		text += fmt.Sprintf(" (%s GB/s, %s ×, with the lookup of the rows)", figure(whole.Value), figure(whole.Ratio))
+	}
 	if pair := result(r, "pair-throughput", 512, "ibp4"); pair.Ratio != 0 {
 		text += fmt.Sprintf("; two GPUs that share their slabs over NVLink, and so hold twice as many rows, serve %s × what one does", figure(pair.Ratio))
 	}

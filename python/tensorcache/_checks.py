@@ -68,7 +68,7 @@ def parse_size(size: Size, whole: int, name: str = "gpu_memory") -> int:
             raise ArgumentError(f"tensorcache: {name} ({size!r}) must be a size such as '10GB', '512MiB' or '25%'")
         number = float(match[1]) * (whole / 100 if match[2] == "%" else _UNITS[match[2].lower().rstrip("b")])
     if not 1 <= number <= 2**59:
-        raise ArgumentError(f"tensorcache: {name} ({size!r}) must be between 1 byte and 2^59 bytes")
+        raise ArgumentError(f"tensorcache: {name} ({size!r}) must be between 1 byte and 2^59 bytes; a share of the table is '10%'")
     return int(number)
 
 

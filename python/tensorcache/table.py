@@ -301,6 +301,12 @@ class Table:
             self._tensors = TensorReads(self)
         return self._tensors
 
+    @property
+    def key(self) -> str:
+        """The text by which torch's operators name the table: its name, dtype and row shape, ``"users:float32[64]"``. Needs torch."""
+        key: str = self._reads().key
+        return key
+
     def __iter__(self) -> Iterator[Any]:
         """Yields the rows one by one, in order. They are read in blocks of 1 MiB: a row may be as it was when its block was read."""
         step = max(1, _BLOCK // max(1, self._row_elements() * self._element.size))

@@ -182,7 +182,7 @@ def test_gather_of_another_type(device: str, rows: Array, ids: Array, as_: str) 
         assert x.gather(ids[:600].reshape(20, 30), out=into, dtype=as_) is into and into.tobytes() == array.tobytes()
         compiled = torch.compile(lambda i: x.gather(i, dtype=dtype) * 2, fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(numbers).cpu(), want * 2)
-        torch.library.opcheck(torch.ops.tensorcache.gather_as, (numbers, x._reads().key, as_), test_utils=["test_schema", "test_faketensor"])
+        torch.library.opcheck(torch.ops.tensorcache.gather_as, (numbers, x.key, as_), test_utils=["test_schema", "test_faketensor"])
         with pytest.raises(TypeError, match="dtype .int8."):
             x.gather(numbers, dtype=torch.int8)
         with pytest.raises(TypeError, match="out .* must have dtype"):
@@ -237,7 +237,7 @@ def test_compiled_and_without_gradient(rows: Array, ids: Array) -> None:
             x.embedding_bag(numbers, offsets, "sum", weights)
         with torch.no_grad():
             assert x.embedding_bag(numbers, offsets, "sum", weights).shape == (4, 32)
-        torch.library.opcheck(torch.ops.tensorcache.embedding_bag, (numbers, offsets, x._reads().key), test_utils=["test_schema", "test_faketensor"])
+        torch.library.opcheck(torch.ops.tensorcache.embedding_bag, (numbers, offsets, x.key), test_utils=["test_schema", "test_faketensor"])
 
 
 class Jagged:
@@ -350,7 +350,7 @@ def test_collection_compiled() -> None:
     exported = torch.export.export(Doubled(), (f.parts,))
     assert "tensorcache.embedding_bags" in str(exported.graph)
     f.close({name: x / 2 for name, x in exported.module()(f.parts).items()})
-    keys = [t._reads().key for t in f.tables.values()]
+    keys = [t.key for t in f.tables.values()]
     ids, offsets = [x[0] for x in f.parts.values()], [x[1] for x in f.parts.values()]
     modes = ["sum", "mean", "sum"]
     for operator, arguments in (

@@ -26,7 +26,7 @@ def test_weights_have_the_shape_of_ids(rows: Array) -> None:
     ids, weights = torch.arange(6).view(2, 3), torch.ones(3, 2)
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
         with pytest.raises((ValueError, RuntimeError), match="must have the shape of ids"):
-            torch.ops.tensorcache.embedding_bag(ids, None, x._reads().key, "sum", weights)
+            torch.ops.tensorcache.embedding_bag(ids, None, x.key, "sum", weights)
         with pytest.raises(tensorcache.ArgumentError, match=r"per_sample_weights \(shape \(3, 2\)\) must have the shape of ids"):
             x.embedding_bag(ids, mode="sum", per_sample_weights=weights)
 
@@ -35,7 +35,7 @@ def test_lists_of_other_lengths_are_given_up(rows: Array) -> None:
     """A tensor of a list that is refused has no owner but the caller."""
     of = torch.ops.tensorcache
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
-        key, memory = x._reads().key, np.arange(4)
+        key, memory = x.key, np.arange(4)
         held = sys.getrefcount(memory)
         for call in (
             lambda ids: of.embedding_bags([ids], [], [key], ["sum"], [None]),

@@ -187,7 +187,7 @@ def test_compiled_whole(device: str, rows: Array, dynamic: bool) -> None:
 
 def test_operator(device: str, rows: Array) -> None:
     with tensorcache.open(torch.from_numpy(rows), "25%", device=device) as x:
-        key = x._reads().key
+        key = x.key
         ids = torch.arange(9, device=where(device))
         torch.library.opcheck(torch.ops.tensorcache.gather.default, (ids, key), test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
         exported = torch.export.export(Model(x), (ids,))
@@ -202,7 +202,7 @@ def test_operators_are_as_torch_wants_them(rows: Array, operator: str) -> None:
     table = torch.from_numpy(rows)
     with tensorcache.open({"a": table, "b": table[:, :8].contiguous()}, "25%", device="host") as cache:
         tables = list(cache.values())  # kept: programs have their names only
-        a, b = (x._reads().key for x in tables)
+        a, b = (x.key for x in tables)
         ids, offsets, factors = torch.arange(12), torch.tensor([0, 4, 4, 12]), torch.rand(12)
         given: dict[str, list[tuple[Any, ...]]] = {
             "gather": [(ids, a), (ids.view(3, 4).t(), a), (ids.to(torch.uint8), b), (ids[:0], a), (ids[3], a)],
@@ -218,7 +218,7 @@ def test_operators_are_as_torch_wants_them(rows: Array, operator: str) -> None:
 def test_update_operator(rows: Array) -> None:
     table = torch.from_numpy(rows)
     with tensorcache.open(table, "25%", device="host") as x:
-        ids, key = torch.tensor([3, 7], dtype=torch.int32), x._reads().key
+        ids, key = torch.tensor([3, 7], dtype=torch.int32), x.key
         torch.ops.tensorcache.update(ids, torch.ones(32, 2).t(), key)
         assert (x[ids] == 1).all() and torch.equal(x[torch.tensor([4])], table[4:5])
         for wrong in ((ids, torch.ones(2, 31), key), (ids, torch.ones(2, 32).double(), key), (ids, torch.ones(64), key)):
@@ -235,7 +235,7 @@ def test_operators_raise_what_torch_knows(rows: Array) -> None:
     """An operator's errors have the library's text, and are IndexError for row numbers. At once, outside programs, they are those of this package."""
     table = torch.from_numpy(rows)
     with tensorcache.open(table, "25%", device="host") as x:
-        beyond, offsets, key = torch.tensor([1, 5000]), torch.tensor([0]), x._reads().key
+        beyond, offsets, key = torch.tensor([1, 5000]), torch.tensor([0]), x.key
         of = torch.ops.tensorcache
         for call in (lambda: of.gather(beyond, key), lambda: of.gather_as(beyond, key, "float16"), lambda: of.embedding_bag(beyond, offsets, key)):
             with pytest.raises(IndexError, match="row number .5000."):
@@ -254,7 +254,7 @@ def test_names_of_programs(rows: Array) -> None:
     """A program has a table's name, type and row shape. A second table that is open gets another name; one that is opened later gets that of a closed one."""
     table = torch.from_numpy(rows)
     first, second, other = (tensorcache.open({"users": of}, "25%", device="host")["users"] for of in (table, table + 1, table.view(5000, 4, 8).half()))
-    keys = [x._reads().key for x in (first, second, other)]
+    keys = [x.key for x in (first, second, other)]
     assert keys == ["users:float32[32]", "users#2:float32[32]", "users:float16[4,8]"]
     ids = torch.arange(3)
     read = torch.compile(lambda i: torch.ops.tensorcache.gather(i, keys[0]), backend="aot_eager")
@@ -263,7 +263,7 @@ def test_names_of_programs(rows: Array) -> None:
     with pytest.raises((tensorcache.ClosedError, RuntimeError), match="closed"):
         read(ids)
     third = tensorcache.open({"users": table + 2}, "25%", device="host")["users"]
-    assert third._reads().key == keys[0] and torch.equal(read(ids), table[:3] + 2)
+    assert third.key == keys[0] and torch.equal(read(ids), table[:3] + 2)
     del first  # takes nothing from the third
     assert torch.equal(read(ids), table[:3] + 2) and torch.equal(torch.ops.tensorcache.gather(ids, keys[1]), table[:3] + 1)
     for x in (second, third, other):
@@ -276,8 +276,8 @@ def test_name_that_is_no_text(rows: Array, tmp_path: Path) -> None:
     np.save(file, rows)
     ids = torch.arange(3)
     with tensorcache.open(file, "25%", device="host") as x:
-        assert x._reads().key == "users?:float32[32]" and torch.equal(x[ids], torch.from_numpy(rows[:3]))
-        assert torch.equal(torch.ops.tensorcache.gather(ids, x._reads().key), x[ids])
+        assert x.key == "users?:float32[32]" and torch.equal(x[ids], torch.from_numpy(rows[:3]))
+        assert torch.equal(torch.ops.tensorcache.gather(ids, x.key), x[ids])
 
 
 @pytest.mark.parametrize(("name", "axes"), [("n" * 1100, 1), ("users", 17)])
@@ -302,7 +302,7 @@ def test_names_outlive_earlier_reads(rows: Array) -> None:
         first, x._tensors = x._reads(), None
         key = first.key
         _tensors._by_key.pop(key)  # as when the first are being freed
-        assert x._reads().key == key
+        assert x.key == key
         del first
         assert torch.equal(torch.ops.tensorcache.gather(ids, key), torch.from_numpy(rows[:3]))
 
@@ -316,7 +316,7 @@ def test_registered_from_c(rows: Array) -> None:
     parts = np.zeros((50, 66), np.uint8)
     with tensorcache.open(rows, "25%", device="host") as a, tensorcache.open(parts, "1MB", device="host", dtype="float8_e4m3fn*64,float8_e8m0fnu*2") as b:
         for table in (a, b):
-            key, ids = table._reads().key, torch.arange(5)
+            key, ids = table.key, torch.arange(5)
             mine = key.replace(f"{table.name}:", "mine:", 1)
             with pytest.raises(RuntimeError, match="must be open in this process"):
                 torch.ops.tensorcache.gather.default._op(ids, mine)

@@ -312,7 +312,7 @@ def test_compiled_ahead_of_time(table: Any, tmp_path: Path) -> None:
 
     with tensorcache.open({"a": table, "b": table.half()}, "25%", device="host") as cache, torch.no_grad():
         a, b = cache["a"], cache["b"]
-        bags, keys = nn.CachedEmbeddingBagCollection({"a": a, "b": b}), [x._reads().key for x in (a, b)]
+        bags, keys = nn.CachedEmbeddingBagCollection({"a": a, "b": b}), [x.key for x in (a, b)]
         model, offsets = Model(), torch.tensor([0, 2, 4])
         program = torch.export.export(model, (torch.tensor([1, 2, 7, 3]), offsets), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=64)}, None))
         package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
