@@ -50,6 +50,7 @@ type conn struct {
 	watched     []watchedRow
 	writes      bool // the connection holds server.writing
 	tracking    tracking
+	joined      *joint // that answers the connection's last GET
 	pushing     pushing
 
 	// Others read these.
@@ -107,24 +108,33 @@ type source struct{ c *conn }
 func (s source) Read(b []byte) (n int, err error) {
 	c := s.c
 	for again := true; again; {
-		c.settle()
-		if c.tracking.on {
+		if c.tracking.on || c.joined != nil {
+			c.apart()
 			c.pushed()
 		}
-		c.flush()
+		if !c.joins() {
+			c.settle()
+			c.flush()
+		}
 		if c.failed != nil {
 			return 0, c.failed
 		}
-		c.trim()
+		if c.joined == nil {
+			c.trim()
+		}
 		if idle := c.server.o.IdleTime; idle > 0 && c.user != nil {
 			c.deadline(time.Now().Add(idle))
 		}
-		if c.tracking.on {
+		if c.tracking.on || c.joined != nil {
 			n, err, again = c.readOrPushed(b)
 		} else {
 			n, err = c.net.Read(b)
 			again = false
 		}
+	}
+	c.apart()
+	if len(c.out) > 0 {
+		c.flush()
 	}
 	if c.renew(); c.failed != nil {
 		return 0, c.failed

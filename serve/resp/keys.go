@@ -34,6 +34,7 @@ type tables struct {
 	names    []string
 	byName   map[string]int
 	rowBytes []int
+	paged    []bool // rows may have to be read from a drive
 }
 
 func newTables(c *cache.Cache) (*tables, error) {
@@ -46,6 +47,7 @@ func newTables(c *cache.Cache) (*tables, error) {
 		t.names = append(t.names, s.Tables[i].Name)
 		t.rowBytes = append(t.rowBytes, c.RowBytes(i))
 		t.byName[s.Tables[i].Name] = i
+		t.paged = append(t.paged, s.Tables[i].Tiers.Paged)
 	}
 	return t, CheckNames(t.names)
 }

@@ -656,3 +656,37 @@ func TestServer_Idle(t *testing.T) {
 		t.Errorf("an idle connection holds %d bytes", held)
 	}
 }
+
+// TestServer_Together: GETs of several connections that arrive at once become fewer Gathers, and a client that takes no replies holds up no others.
+func TestServer_Together(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	s, addr := start(t, Options{Cache: c})
+	before, _ := c.Stats()
+	const clients, each = 20, 200
+	var all sync.WaitGroup
+	for i := range clients {
+		cl := dial(t, addr)
+		cl.expect("+PONG", "PING") // all are connected before the first GET
+		all.Go(func() {
+			for r := range each {
+				row := (i*each + 7*r) % 1000
+				want := quoted(row, 16)
+				if r%10 == 9 {
+					row, want = 1000, "null"
+				}
+				if got := cl.ask("GET", fmt.Sprintf("users:%d", row)); got != want {
+					t.Errorf("row %d: %s", row, got)
+				}
+			}
+		})
+	}
+	all.Wait()
+	after, _ := c.Stats()
+	if n := after.Tables[0].Lookups - before.Tables[0].Lookups; n != clients*each*9/10 {
+		t.Errorf("%d lookups", n)
+	}
+	if k := s.Counters().Commands["get"]; k.Calls != clients*each {
+		t.Errorf("%d GETs are counted", k.Calls)
+	}
+}
