@@ -42,8 +42,8 @@ type workload struct {
 func main() {
 	binary := flag.String("tensorcached", "build/tensorcached", "the program")
 	rounds := flag.Int("rounds", 5, "runs of each server for each workload")
-	budget := flag.String("budget", "20%", "of the cache")
-	codec := flag.String("codec", "none", "of the cache")
+	budget := flag.String("budget", "5%", "of the cache; by default tensorcached's own default")
+	codec := flag.String("codec", "auto", "of the cache; by default tensorcached's own default")
 	flag.Parse()
 	if err := run(*binary, *budget, *codec, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
@@ -82,27 +82,33 @@ func run(binary, budget, codec string, rounds int) error {
 	}
 	keys := slices.Repeat([]string{"users:__rand_int__"}, 100)
 	t := table.NewWriter()
-	t.AppendHeader(table.Row{"workload", "tensorcached rows/s", "redis-server rows/s", "ratio", "least", "most"})
+	t.AppendHeader(table.Row{"workload", "tensorcached rows/s", "redis-server rows/s", "ratio", "least", "most", "tensorcached p99 ms", "redis-server p99 ms", "p99 ratio"})
 	for _, w := range []workload{
 		{"MGET of 100, 1 client", append([]string{"-c", "1", "MGET"}, keys...), 100, 5000},
 		{"MGET of 100, 4 clients", append([]string{"-c", "4", "MGET"}, keys...), 100, 20_000},
 		{"GET, 50 clients", []string{"-c", "50", "GET", keys[0]}, 1, 100_000},
 		{"GET, 50 clients, pipelines of 16", []string{"-c", "50", "-P", "16", "GET", keys[0]}, 1, 400_000},
 	} {
-		var mine, other, ratios []float64
-		for range rounds {
-			a, err := w.measure(ours)
-			if err != nil {
-				return err
+		var all [2][]speed // of tensorcached and of redis-server
+		for round := range rounds {
+			for i := range 2 {
+				which := (round + i) % 2
+				s, err := w.measure([]string{ours, theirs}[which])
+				if err != nil {
+					return err
+				}
+				all[which] = append(all[which], s)
 			}
-			b, err := w.measure(theirs)
-			if err != nil {
-				return err
-			}
-			mine, other, ratios = append(mine, a), append(other, b), append(ratios, a/b)
+		}
+		var mine, other, ratios, mineLast, otherLast, lastRatios []float64
+		for i, a := range all[0] {
+			b := all[1][i]
+			mine, other, ratios = append(mine, a.rows), append(other, b.rows), append(ratios, a.rows/b.rows)
+			mineLast, otherLast, lastRatios = append(mineLast, a.p99), append(otherLast, b.p99), append(lastRatios, a.p99/b.p99)
 		}
 		t.AppendRow(table.Row{w.name, fmt.Sprintf("%.0f", median(mine)), fmt.Sprintf("%.0f", median(other)), fmt.Sprintf("%.2f", median(ratios)),
-			fmt.Sprintf("%.2f", slices.Min(ratios)), fmt.Sprintf("%.2f", slices.Max(ratios))})
+			fmt.Sprintf("%.2f", slices.Min(ratios)), fmt.Sprintf("%.2f", slices.Max(ratios)), fmt.Sprintf("%.2f", median(mineLast)), fmt.Sprintf("%.2f", median(otherLast)),
+			fmt.Sprintf("%.2f", median(lastRatios))})
 	}
 	fmt.Printf("rows of %d bytes, %d processors shared by server and client, medians of %d rounds, cache of %s, codec %s\n%s\n", 4*columns, runtime.NumCPU(), rounds, budget, codec, t.Render())
 	return nil
@@ -205,20 +211,23 @@ func check(port string, data []byte) error {
 	return nil
 }
 
-// measure returns the rows a second that redis-benchmark gets.
-func (w *workload) measure(port string) (float64, error) {
+// speed is what redis-benchmark measures: rows a second, and the time in ms that 99 % of the requests do not exceed.
+type speed struct{ rows, p99 float64 }
+
+func (w *workload) measure(port string) (s speed, err error) {
 	args := append([]string{"-p", port, "--csv", "-e", "-r", strconv.Itoa(rows), "-n", strconv.Itoa(w.requests)}, w.args...)
 	out, err := exec.Command("redis-benchmark", args...).Output()
 	if err != nil {
-		return 0, fmt.Errorf("redis-benchmark: %w\n%s", err, out)
+		return s, fmt.Errorf("redis-benchmark: %w\n%s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {
-		if fields := strings.Split(line, `","`); len(fields) > 2 && fields[0] != `"test` {
+		if fields := strings.Split(line, `","`); len(fields) > 6 && fields[0] != `"test` { // test, rps, avg, min, p50, p95, p99, max
 			rate, err := strconv.ParseFloat(fields[1], 64)
-			return rate * float64(w.rows), err
+			p99, err2 := strconv.ParseFloat(fields[6], 64)
+			return speed{rate * float64(w.rows), p99}, errors.Join(err, err2)
 		}
 	}
-	return 0, errors.New("redis-benchmark printed no rate:\n" + string(out))
+	return s, errors.New("redis-benchmark printed no rate:\n" + string(out))
 }
 
 func median(all []float64) float64 {
