@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // filesOf bounds the length of page files during a test.
@@ -260,6 +262,7 @@ func TestFiles_Incomplete(t *testing.T) {
 // TestFiles_IndexFromBehind: a directory whose index is missing or damaged is opened with a store of the same contents behind it, which has the index, and its
 // own pages are read. A store of another table does not help.
 func TestFiles_IndexFromBehind(t *testing.T) {
+	race.SkipSequential(t)
 	filesOf(t, 1<<20)
 	data := floats(5_000, 100, 3)
 	o := PackOptions{Name: "x", Codec: "ibp4", Stage: "none", PageBytes: 64 << 10}
@@ -302,6 +305,7 @@ func TestFiles_IndexFromBehind(t *testing.T) {
 
 // TestOpenFiles_Refuses: files of a generation that are missing or of another table.
 func TestOpenFiles_Refuses(t *testing.T) {
+	race.SkipSequential(t)
 	filesOf(t, 1<<20)
 	data, other := floats(10_000, 32, 4), floats(10_000, 32, 5)
 	o := PackOptions{Name: "x", Codec: "rank"}
