@@ -303,6 +303,9 @@ func TestFiles_IndexFromBehind(t *testing.T) {
 	}
 }
 
+// pipe puts a named pipe in the place of a file: opening it would wait for a writer.
+func pipe(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) }
+
 // TestOpenFiles_Refuses: files of a generation that are missing or of another table.
 func TestOpenFiles_Refuses(t *testing.T) {
 	race.SkipSequential(t)
@@ -324,10 +327,13 @@ func TestOpenFiles_Refuses(t *testing.T) {
 		"short manifest": {func(dir string) error { return os.Truncate(filepath.Join(dir, "manifest"), 100) }, "unexpected EOF"},
 		"short index":    {func(dir string) error { return os.Truncate(filepath.Join(dir, "g1", "index"), 8) }, "index (8 bytes) must have"},
 		"long metadata":  {func(dir string) error { return os.Truncate(filepath.Join(dir, "g1", "metadata"), 1<<20) }, "must be at most"},
-		"a pipe": {func(dir string) error {
+		"a folder": {func(dir string) error {
 			os.Remove(filepath.Join(dir, "manifest"))
 			return os.Mkdir(filepath.Join(dir, "manifest"), 0o755)
 		}, "must be a regular file"},
+		"a pipe as manifest": {func(dir string) error { return pipe(filepath.Join(dir, "manifest")) }, "must be a regular file"},
+		"a pipe as index":    {func(dir string) error { return pipe(filepath.Join(dir, "g1", "index")) }, "must be a regular file"},
+		"a pipe as pages":    {func(dir string) error { return pipe(filepath.Join(dir, "g1", "pages-00000")) }, "must be a regular file"},
 	} {
 		dir := t.TempDir()
 		packFiles(t, dir, data, 128, o)
