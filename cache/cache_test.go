@@ -471,7 +471,7 @@ func TestNew_BadOptions(t *testing.T) {
 	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
 	for want, o := range map[string]cache.Options{
 		"cache: Tables (0) must be 1 to 256":                                                     {Budget: 1},
-		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                   {Tables: good()},
+		"cache: GPUMemory (0 B) must be at least one slot (16 B) and its hashmap":                {Tables: good()},
 		"cache: Devices.Backend (\"gpu\") must be auto, host or cuda":                            {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Backend: "gpu"}},
 		"cache: Devices.Count (9) must be 1 to 8\ncache: Host.Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Count: 9}, Host: cache.HostOptions{Workers: -1}},
 		"codec: unknown codec (\"zip\") must be one of " + strings.Join(registry.Usage(), ", "):  {Tables: good(), Budget: 4096, Codec: "zip"},
@@ -484,10 +484,10 @@ func TestNew_BadOptions(t *testing.T) {
 		}
 	}
 	_, err := cache.New(cache.Options{Tables: good(), Budget: 96, Codec: "none"})
-	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 472 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
+	if want := "cache: budget too small: GPUMemory (96 B) must hold at least one slot (272 B) and its metadata: 472 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: Budget (576460752303423489 B) must be at most 2^59 B" {
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: GPUMemory (576460752303423489 B) must be at most 2^59 B" {
 		t.Errorf("huge budget: %v", err)
 	}
 	once := good()

@@ -354,7 +354,7 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 			t.Errorf("100 B: %v", err)
 		}
 		for _, huge := range []int64{1<<59 + 1, math.MaxInt64} {
-			if err := c.SetBudget(ctx, huge); !errors.Is(err, cache.ErrOptions) || err.Error() != fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", huge) {
+			if err := c.SetBudget(ctx, huge); !errors.Is(err, cache.ErrOptions) || err.Error() != fmt.Sprintf("cache: GPUMemory (%d B) must be at most 2^59 B", huge) {
 				t.Errorf("huge budget: %v", err)
 			}
 		}

@@ -461,7 +461,7 @@ func TestResident_RefusesWhatCannotBe(t *testing.T) {
 		err  error
 		want string
 	}{
-		"target that does not fit": {open(cache.ResidentOptions{Target: 128}, 100_000, nil), "resident with slots of 128 B, takes 136128 B of each device: Budget (100000 B) must be at least"},
+		"target that does not fit": {open(cache.ResidentOptions{Target: 128}, 100_000, nil), "resident with slots of 128 B, takes 136128 B of each device: GPUMemory (100000 B) must be at least"},
 		"target":                   {open(cache.ResidentOptions{Target: 20}, 1<<20, nil), "target (20 B) must be a multiple of 16"},
 		"negative target":          {open(cache.ResidentOptions{Target: -16}, 1<<20, nil), "target (-16 B)"},
 		"share":                    {open(cache.ResidentOptions{MaxOverflow: 1.5}, 1<<20, nil), "MaxOverflow (1.5) must be 0 to 1"},

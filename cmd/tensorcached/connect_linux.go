@@ -131,15 +131,19 @@ func remotes() []*cobra.Command {
 			},
 		},
 		{
-			use: "budget", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
-			example: "  tensorcached budget --bytes 8GiB",
+			use: "gpu-memory", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
+			example: "  tensorcached gpu-memory --bytes 8GiB",
 			flags: func(cmd *cobra.Command) {
+				cmd.Aliases = []string{"budget"}
 				cmd.Flags().StringVar(&budget, "bytes", "", "bytes of each device, such as 8GiB")
 				if err := cmd.MarkFlagRequired("bytes"); err != nil {
 					panic(err)
 				}
 			},
-			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error {
+			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) error {
+				if cmd.CalledAs() == "budget" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "tensorcached: budget is gpu-memory now; the old name goes with the next release")
+				}
 				n, err := setting.Bytes("--bytes", budget)
 				if err != nil {
 					return err

@@ -224,7 +224,7 @@ func (r *running) open(signals <-chan os.Signal) error {
 		select {
 		case <-loaded:
 			if err != nil && errors.Is(err, cache.ErrBudget) {
-				return fmt.Errorf("--budget (%s): %w", c.Budget, err)
+				return fmt.Errorf("--gpu-memory (%s): %w", c.Budget, err)
 			}
 			return err
 		case s := <-signals:
