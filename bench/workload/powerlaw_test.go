@@ -177,7 +177,7 @@ func TestPowerLaw_ReportsEveryFault(t *testing.T) {
 
 func TestGraphOptions_Defaults(t *testing.T) {
 	var o GraphOptions
-	if err := o.prepare("power law", 1, 15); err != nil || o != (GraphOptions{Vertices: 500_000, MeanDegree: 15}) {
+	if err := o.prepare(); err != nil || o != (GraphOptions{Vertices: 500_000, MeanDegree: 15}) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }
