@@ -55,7 +55,8 @@ type Config struct {
 	Telemetry                   telemetry.Settings
 	Force                       bool
 
-	set *pflag.FlagSet // that the fields are the values of
+	set         *pflag.FlagSet // that the fields are the values of
+	leastBudget int64          // bytes that Budget stands for at least, of a table that is added without one
 }
 
 // features is the flag --features: tables of which nothing but the file is said.
@@ -101,7 +102,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("tensorcached", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array], FILE.safetensors[:tensor], or a folder of cachebench pack, or several: A.npy,B.npy")
-	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`, and between commas name=N, codec=C, capacity=ROWS, resident=auto|BYTES, buddy=host|peer|auto; of pages also cold=redis://HOST:PORT[/TABLE], cold_cache=FOLDER, cold_cache_bytes=BYTES, log=FOLDER, durable=true, with file=redis://HOST:PORT/TABLE for those of a cluster alone; to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
+	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`, and between commas name=N, codec=C, capacity=ROWS, budget=BYTES for a cache of its own, resident=auto|BYTES, buddy=host|peer|auto; of pages also cold=redis://HOST:PORT[/TABLE], cold_cache=FOLDER, cold_cache_bytes=BYTES, log=FOLDER, durable=true, with file=redis://HOST:PORT/TABLE for those of a cluster alone; to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
 	f.StringVar(&c.Budget, "budget", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured); none: pick for this machine's processors, as --device host does by default")

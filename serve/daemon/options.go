@@ -35,11 +35,7 @@ func (c *Config) reachable() error {
 func (c *Config) values() error {
 	var f faults.List
 	f.If(len(c.Tables) == 0, "--features or --table must name at least one table")
-	var names []string
-	for i := range c.Tables {
-		names = append(names, c.Tables[i].name())
-	}
-	if err := resp.CheckNames(names); err != nil {
+	if err := resp.CheckNames(c.names()); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			f.Addf("--table: %s; name=… gives another", strings.TrimPrefix(line, "resp: "))
 		}
@@ -222,7 +218,7 @@ func (c *Config) budgets(raw int64) (all []int64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, n)
+		all = append(all, max(n, c.leastBudget))
 	}
 	if len(all) > 1 && len(all) != c.devices() {
 		return nil, fmt.Errorf("--budget (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 // reload reads the configuration again and changes what can change. If the new one is wrong, nothing changes.
@@ -35,6 +38,7 @@ func (r *running) reload() {
 		flags []string
 		do    func(*Config) error
 	}{
+		{[]string{"table"}, r.reloadTables},
 		{[]string{"log-level"}, r.setLevel},
 		{[]string{"drain-timeout"}, func(c *Config) error { r.config.DrainTimeout = c.DrainTimeout; return nil }},
 		{[]string{"snapshot-interval"}, r.setSnapshots},
@@ -51,7 +55,9 @@ func (r *running) reload() {
 			continue
 		}
 		for _, name := range of { // what the next reload compares with
-			r.config.set.Set(name, value(next, name))
+			if name != "table" {
+				r.config.set.Set(name, value(next, name))
+			}
 		}
 		done = append(done, of...)
 	}
@@ -83,7 +89,7 @@ func (c *Config) differences(next *Config) (changed, fixed []string) {
 		}
 	})
 	if !slices.Equal(c.Tables, next.Tables) {
-		fixed = append(fixed, "table")
+		changed = append(changed, "table")
 	}
 	return changed, fixed
 }
@@ -111,28 +117,45 @@ func (r *running) setRefresh(c *Config) error {
 		return err
 	}
 	o.Accesses, o.Misses, o.Keys = 0, 0, 0 // they stay
-	return r.cache.SetRefresh(o)
+	return r.everyCache(func(c *cache.Cache) error { return c.SetRefresh(o) })
+}
+
+// everyCache calls f for all caches.
+func (r *running) everyCache(f func(*cache.Cache) error) error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	var errs []error
+	for _, c := range r.caches {
+		errs = append(errs, f(c))
+	}
+	return errors.Join(errs...)
 }
 
 func (r *running) setPolicy(c *Config) error {
-	p, err := c.policy()
-	if err != nil {
-		return err
-	}
-	return r.cache.SetPolicy(p)
+	return r.everyCache(func(one *cache.Cache) error {
+		p, err := c.policy()
+		if err != nil {
+			return err
+		}
+		return one.SetPolicy(p)
+	})
 }
 
 // changeTime bounds how long a reload waits for rows to give way to a smaller budget.
 const changeTime = time.Minute
 
+// setBudget sets the budget of the tables that share it: those of the first cache.
 func (r *running) setBudget(c *Config) error {
-	s, err := r.cache.Stats()
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	first := r.tables.View().Caches[0]
+	s, err := first.Stats()
 	if err != nil {
 		return err
 	}
 	raw := int64(0)
 	for i, t := range s.Tables {
-		raw += max(t.Rows, r.config.Tables[i].Capacity) * int64(t.RowBytes)
+		raw += max(t.Rows, r.configs[first].Tables[i].Capacity) * int64(t.RowBytes)
 	}
 	budgets, err := c.budgets(raw)
 	if err == nil && len(budgets) > 1 {
@@ -143,7 +166,7 @@ func (r *running) setBudget(c *Config) error {
 	}
 	ctx, cancel := context.WithTimeout(r.life, changeTime)
 	defer cancel()
-	return r.cache.SetBudget(ctx, budgets[0])
+	return first.SetBudget(ctx, budgets[0])
 }
 
 // reloadSecrets reads the files of passwords, token and certificate again. Their names stay.

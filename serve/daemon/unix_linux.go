@@ -10,7 +10,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
-	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 )
@@ -62,9 +61,11 @@ func (a *attachments) listen(r *running) (err error) {
 	if err != nil {
 		return err
 	}
-	a.server, err = serve.Listen(r.cache, serve.Options{
+	a.server, err = serve.Listen(nil, serve.Options{
+		Tables: r.tables,
+
 		Address: c.Listen, MaxClients: c.MaxAttached, MaxLanes: c.MaxLanes, MaxScratch: scratch, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log,
-		Commands: serve.Commands{Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand},
+		Commands: serve.Commands{Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand, ChangeTable: r.changeTable},
 	})
 	return err
 }
@@ -83,6 +84,27 @@ func (a *attachments) finish(ctx context.Context) error {
 	return a.server.Finish(ctx)
 }
 
+// readers names the processes that read a cache.
+func (a *attachments) readers(c *cache.Cache) []string {
+	if a.server == nil {
+		return nil
+	}
+	return a.server.Readers(c)
+}
+
+// retire ends attachments to a cache that is no longer served. With follow it waits until the processes are attached to the cache that has taken its place.
+func (a *attachments) retire(ctx context.Context, c *cache.Cache, follow bool) error {
+	if a.server == nil {
+		return nil
+	}
+	defer a.server.Forget(c)
+	a.server.Detach(c)
+	if !follow {
+		return nil
+	}
+	return a.server.Left(ctx, c)
+}
+
 func (a *attachments) close() error {
 	if a.server == nil {
 		return nil
@@ -99,7 +121,7 @@ func (r *running) status() (any, error) {
 	if r.unix.server != nil {
 		return r.unix.server.Status()
 	}
-	s, err := statjson.Of(c)
+	s, err := c.Stats()
 	if err != nil {
 		return nil, err
 	}

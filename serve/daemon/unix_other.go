@@ -8,7 +8,6 @@ import (
 	"maps"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
 // attachments are what --listen serves. Other systems than Linux cannot share memory as it needs.
@@ -25,13 +24,16 @@ func (*attachments) listen(*running) error { return nil }
 func (*attachments) finish(context.Context) error { return nil }
 func (*attachments) close() error                 { return nil }
 
+func (*attachments) readers(*cache.Cache) []string                    { return nil }
+func (*attachments) retire(context.Context, *cache.Cache, bool) error { return nil }
+
 // status returns what TC.STATS and /stats tell.
 func (r *running) status() (any, error) {
 	c := r.opened.Load()
 	if c == nil {
 		return nil, errLoading
 	}
-	s, err := statjson.Of(c)
+	s, err := c.Stats()
 	if err == nil {
 		maps.Copy(s.Errors, r.errors())
 	}

@@ -46,7 +46,7 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	h := &holder{memory: s.memory, cut: func() { nc.Close() }}
-	c := &conn{server: s, id: s.ids.Add(1), ahead: newAhead(nc, h, s.writeTime), holder: h, gather: newGatherer(s.life, s.tables)}
+	c := &conn{server: s, id: s.ids.Add(1), ahead: newAhead(nc, h, s.writeTime), holder: h, gather: newGatherer(s.life, newTables(s.tables))}
 	if c.net = c.ahead; s.o.TLS != nil {
 		c.net = tls.Server(c.ahead, s.o.TLS)
 	}
@@ -147,6 +147,7 @@ func (c *conn) serve() {
 		}
 		if err == nil {
 			c.server.counts.commands.Add(1)
+			c.follow()
 			c.run(args)
 		}
 	}
@@ -160,6 +161,13 @@ func (c *conn) serve() {
 		err = errLate
 	}
 	c.server.ended(c, err)
+}
+
+// follow has later commands name the tables that the catalog lists now. GETs that wait name those of before.
+func (c *conn) follow() {
+	if len(c.waiting) == 0 && c.gather.cache.view != c.server.tables.View() {
+		c.gather = newGatherer(c.server.life, newTables(c.server.tables))
+	}
 }
 
 // isHTTP reports whether a command is a line of an HTTP request. Web pages can send those to any port, with commands in the body, so redis-server

@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
 // info is INFO: sections of lines "name:value". keyspace_hits and keyspace_misses count rows, as in Redis. Clients that took no replies are
@@ -22,7 +20,7 @@ func (c *conn) info(args [][]byte) error {
 		section = strings.ToLower(cut(args[0]))
 	}
 	s := c.server
-	stats, err := statjson.Of(s.o.Cache)
+	stats, err := s.tables.Stats()
 	if err != nil {
 		return fmt.Errorf("ERR %w", err)
 	}
@@ -52,8 +50,8 @@ func (c *conn) info(args [][]byte) error {
 	part("Replication", "role", "master", "connected_slaves", 0)
 	part("Keyspace", "db0", fmt.Sprintf("keys=%d,expires=0,avg_ttl=0", stats.Rows))
 	var lines []any
-	for i, t := range stats.Tables {
-		lines = append(lines, fmt.Sprintf("table%d", i), fmt.Sprintf("name=%s,rows=%d,row_bytes=%d,dtype=%s,codec=%v,rows_cached=%d,lookups=%d,hits=%d",
+	for _, t := range stats.Tables {
+		lines = append(lines, fmt.Sprintf("table%d", t.Number), fmt.Sprintf("name=%s,rows=%d,row_bytes=%d,dtype=%s,codec=%v,rows_cached=%d,lookups=%d,hits=%d",
 			t.Name, t.Rows, t.RowBytes, t.DType, t.Codec, t.CachedRows, t.Lookups, t.Hits))
 	}
 	part("Tables", lines...)
@@ -65,7 +63,7 @@ func (c *conn) info(args [][]byte) error {
 func (c *conn) stats([][]byte) error {
 	tell := c.server.o.Stats
 	if tell == nil {
-		tell = func() (any, error) { return statjson.Of(c.server.o.Cache) }
+		tell = func() (any, error) { return c.server.tables.Stats() }
 	}
 	return c.json(tell())
 }
@@ -79,7 +77,7 @@ func (c *conn) explain(args [][]byte) error {
 	if len(rows) > maxExplained {
 		return fmt.Errorf("ERR rows (%d) must be at most %d", len(rows), maxExplained)
 	}
-	return c.json(statjson.Explain(c.server.o.Cache, table, rows))
+	return c.json(c.gather.cache.explain(table, rows))
 }
 
 // maxExplained is the most rows that one TC.EXPLAIN explains: changes of the cache wait for it.

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 
-	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // CheckNames returns an error unless clients can tell tables of these names apart: none is empty, made of digits only, or given twice.
@@ -29,24 +30,21 @@ func CheckNames(names []string) error {
 
 // tables finds tables by name or number.
 type tables struct {
-	cache    *cache.Cache
+	cache    *served
 	names    []string
 	byName   map[string]int
 	rowBytes []int
 }
 
-func newTables(c *cache.Cache) (*tables, error) {
-	s, err := c.Stats()
-	if err != nil {
-		return nil, err
+func newTables(c *catalog.Catalog) *tables {
+	v := c.View()
+	t := &tables{cache: &served{c, v}, names: v.Names(), byName: map[string]int{}}
+	for i, one := range v.Tables {
+		t.rowBytes = append(t.rowBytes, one.RowBytes)
+		t.byName[one.Name] = i
+		t.byName[strconv.Itoa(one.Number)] = i // no name is a number
 	}
-	t := &tables{cache: c, byName: map[string]int{}}
-	for i := range s.Tables {
-		t.names = append(t.names, s.Tables[i].Name)
-		t.rowBytes = append(t.rowBytes, c.RowBytes(i))
-		t.byName[s.Tables[i].Name] = i
-	}
-	return t, CheckNames(t.names)
+	return t
 }
 
 // find returns the table of a name or number.
@@ -54,10 +52,8 @@ func (t *tables) find(name []byte) (int, error) {
 	if i, ok := t.byName[string(name)]; ok {
 		return i, nil
 	}
-	if n, ok := number(name); ok && n < int64(len(t.names)) {
-		return int(n), nil
-	}
-	return 0, fmt.Errorf("ERR table (%q) must be one of %d: a name, or 0 to %d", cut(name), len(t.names), len(t.names)-1)
+	_, err := t.cache.view.Find(string(name))
+	return 0, fmt.Errorf("ERR %w", err)
 }
 
 // entry is a row that a client asked for. row is -1 if the table has none of that number.

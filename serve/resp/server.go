@@ -16,12 +16,15 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // Options configure a Server. The zero value of a field is its default.
 type Options struct {
-	// Cache is the cache to serve. It has no default.
+	// Cache is the cache to serve. It has no default, unless Tables is set.
 	Cache *cache.Cache
+	// Tables are those to serve of a program that has several caches. Default: those of Cache.
+	Tables *catalog.Catalog
 	// Users are the passwords.
 	Users Users
 	// TLS, if not nil, encrypts all connections. It needs a certificate.
@@ -43,7 +46,7 @@ type Options struct {
 // Server serves connections.
 type Server struct {
 	o       Options
-	tables  *tables
+	tables  *catalog.Catalog
 	users   atomic.Pointer[users]
 	started time.Time
 	ids     atomic.Int64
@@ -73,8 +76,8 @@ type Server struct {
 
 // New returns a server of a cache whose tables have names that CheckNames accepts.
 func New(o Options) (*Server, error) {
-	if o.Cache == nil {
-		return nil, errors.New("resp: Options.Cache must be set")
+	if o.Cache == nil && o.Tables == nil {
+		return nil, errors.New("resp: Options.Cache or Tables must be set")
 	}
 	if o.MaxClients == 0 {
 		o.MaxClients = 1000
@@ -91,8 +94,14 @@ func New(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t, err := newTables(o.Cache)
-	if err != nil {
+	t := o.Tables
+	if t == nil {
+		var err error
+		if t, err = catalog.New(o.Cache); err != nil {
+			return nil, err
+		}
+	}
+	if err := CheckNames(t.View().Names()); err != nil {
 		return nil, err
 	}
 	s := &Server{o: o, tables: t, started: time.Now(), memory: newMemory(o.MaxMemory), writeTime: writeTime}

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 const (
@@ -36,7 +36,7 @@ type history struct {
 	}
 }
 
-func newHistory(of func() (*cache.Cache, error)) *history {
+func newHistory(of func() (*catalog.Catalog, error)) *history {
 	h := &history{end: make(chan struct{})}
 	h.ended.Go(func() { h.keep(of, historyStep) })
 	return h
@@ -48,14 +48,14 @@ func (h *history) close() {
 }
 
 // keep adds a point each step.
-func (h *history) keep(of func() (*cache.Cache, error), step time.Duration) {
+func (h *history) keep(of func() (*catalog.Catalog, error), step time.Duration) {
 	tick := time.NewTicker(step)
 	defer tick.Stop()
 	var last *statjson.Stats
 	var at time.Time
 	for {
 		if c, err := of(); err == nil {
-			if now, err := statjson.Of(c); err == nil {
+			if now, err := c.Stats(); err == nil {
 				if t := time.Now(); last != nil {
 					h.add(pointOf(last, now, at, t))
 					at = t

@@ -38,12 +38,15 @@ import (
 	"github.com/tensorcache/tensorcache/internal/metrics"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // Options configure a Handler.
 type Options struct {
-	// Cache returns the cache, or why it does not serve, such as that it is being loaded. It has no default.
-	Cache func() (*cache.Cache, error)
+	// Tables returns the tables, or why they are not served, such as that they are being loaded. It has no default.
+	Tables func() (*catalog.Catalog, error)
+	// Ready says why /readyz is to answer 503 although tables are served. Default: it does not.
+	Ready func() error
 	// Stats returns what /stats tells as JSON. Default: the cache's statistics.
 	Stats func() (any, error)
 	// Metrics answers /metrics. Default: none.
@@ -74,16 +77,16 @@ var page embed.FS
 
 // New returns a handler.
 func New(o Options) (*Handler, error) {
-	if o.Cache == nil {
-		return nil, errors.New("web: Options.Cache must be set")
+	if o.Tables == nil {
+		return nil, errors.New("web: Options.Tables must be set")
 	}
 	if o.Stats == nil {
 		o.Stats = func() (any, error) {
-			c, err := o.Cache()
+			c, err := o.Tables()
 			if err != nil {
 				return nil, err
 			}
-			return statjson.Of(c)
+			return c.Stats()
 		}
 	}
 	if o.Logger == nil {
@@ -93,7 +96,7 @@ func New(o Options) (*Handler, error) {
 	if err := h.measure(otel.GetMeterProvider()); err != nil {
 		return nil, err
 	}
-	h.history = newHistory(o.Cache)
+	h.history = newHistory(o.Tables)
 	h.SetToken(o.Token)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	h.mux.HandleFunc("GET /readyz", h.ready)
@@ -210,13 +213,20 @@ func (h *Handler) login(r *http.Request, want *[sha256.Size]byte) bool {
 }
 
 func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
-	c, err := h.o.Cache()
-	var s cache.Stats
+	c, err := h.o.Tables()
+	var s *statjson.Stats
 	if err == nil {
 		s, err = c.Stats()
 	}
-	if err == nil && s.ChangeError != "" {
-		err = errors.New(s.ChangeError)
+	if err == nil && h.o.Ready != nil {
+		err = h.o.Ready()
+	}
+	if err == nil {
+		for what, text := range s.Errors {
+			if what == "change" || strings.HasSuffix(what, ": change") {
+				err = errors.New(text)
+			}
+		}
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -229,7 +239,7 @@ func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
 const maxExplained = 10_000
 
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
-	c, err := h.o.Cache()
+	c, err := h.o.Tables()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -237,20 +247,10 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 	bad := func(format string, args ...any) {
 		http.Error(w, fmt.Sprintf("web: "+format, args...), http.StatusBadRequest)
 	}
-	s, err := c.Stats()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
 	q := r.URL.Query()
-	table, name := -1, q.Get("table")
-	for i := range s.Tables {
-		if s.Tables[i].Name == name || strconv.Itoa(i) == name && table < 0 {
-			table = i
-		}
-	}
-	if table < 0 {
-		bad("table (%q) must be one of %d: a name, or 0 to %d", name, len(s.Tables), len(s.Tables)-1)
+	table, err := c.View().Find(q.Get("table"))
+	if err != nil {
+		bad("%v", err)
 		return
 	}
 	if n := len(q["row"]); n < 1 || n > maxExplained {
@@ -266,8 +266,12 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	all, err := statjson.Explain(c, table, rows)
-	if errors.Is(err, cache.ErrRows) {
+	var all []statjson.Explanation
+	err = c.Do(table, func(t *catalog.Table) (err error) {
+		all, err = statjson.Explain(t.Cache, t.Index, rows)
+		return err
+	})
+	if errors.Is(err, cache.ErrRows) || errors.Is(err, cache.ErrTable) {
 		bad("%v", err)
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/browsertest"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // hostile is a name that a page must show, not obey.
@@ -42,6 +43,16 @@ func open(t testing.TB) *cache.Cache {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// tablesOf returns Options.Tables of a cache.
+func tablesOf(t testing.TB, c *cache.Cache) func() (*catalog.Catalog, error) {
+	t.Helper()
+	tables, err := catalog.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (*catalog.Catalog, error) { return tables, nil }
 }
 
 // serve answers about a cache until the test ends.
@@ -83,10 +94,10 @@ func use(t testing.TB, c *cache.Cache, rows ...int64) {
 func TestHandler_Explain(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	_, url := serve(t, Options{Tables: tablesOf(t, c)})
 	for query, want := range map[string]string{
-		"":                      `web: table ("") must be one of 2: a name, or 0 to 1`,
-		"?table=8":              `web: table ("8") must be one of 2: a name, or 0 to 1`,
+		"":                      `web: table ("") must be one of 2: ` + hostile + `, 7`,
+		"?table=8":              `web: table ("8") must be one of 2: ` + hostile + `, 7`,
 		"?table=0":              `web: rows (0) must be 1 to 10000: ?table=NAME&row=1&row=7`,
 		"?table=0&row=x":        `web: row ("x") must be a number`,
 		"?table=0&row=1&row=-1": `web: cache: row numbers out of range: `,
@@ -112,7 +123,7 @@ func TestHandler_Explain(t *testing.T) {
 func TestHandler_Host(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	h, url := serve(t, Options{Tables: tablesOf(t, c)})
 	ask := func(host string) int {
 		t.Helper()
 		r, err := http.NewRequest("GET", url+"/stats", nil)
@@ -143,7 +154,7 @@ func TestHandler_WrongToken(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	var log bytes.Buffer
-	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }, Token: "right", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	h, url := serve(t, Options{Tables: tablesOf(t, c), Token: "right", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	ask := func(authorization string) int {
 		t.Helper()
 		r, err := http.NewRequest("GET", url+"/stats", nil)
@@ -192,7 +203,7 @@ func TestHandler_WrongToken(t *testing.T) {
 // TestHandler_LongTrace: a trace may take longer than the time that a server has for requests and answers.
 func TestHandler_LongTrace(t *testing.T) {
 	c := open(t)
-	h, err := New(Options{Cache: func() (*cache.Cache, error) { return c, nil }, Profiles: true})
+	h, err := New(Options{Tables: tablesOf(t, c), Profiles: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,11 +223,11 @@ func TestHandler_NotReady(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	var why error = errors.New("loading")
-	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) {
+	_, url := serve(t, Options{Tables: func() (*catalog.Catalog, error) {
 		if why != nil {
 			return nil, why
 		}
-		return c, nil
+		return tablesOf(t, c)()
 	}})
 	for _, path := range []string{"/readyz", "/stats", "/explain?table=0&row=0"} {
 		if status, body := get(t, url+path); status != http.StatusServiceUnavailable || body != "loading\n" {
@@ -265,7 +276,7 @@ func TestHandler_NotReadyAfterPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	_, url := serve(t, Options{Tables: tablesOf(t, c)})
 	if status, body := get(t, url+"/readyz"); status != http.StatusOK {
 		t.Fatalf("%d %q", status, body)
 	}
@@ -299,7 +310,7 @@ func TestHistory_Points(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	h := &history{end: make(chan struct{})}
-	of := func() (*cache.Cache, error) { return c, nil }
+	of := tablesOf(t, c)
 	h.ended.Go(func() { h.keep(of, 20*time.Millisecond) })
 	until := func(what string, true func() bool) {
 		t.Helper()
@@ -347,7 +358,7 @@ func TestHistory_Points(t *testing.T) {
 func TestPage_InBrowser(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	h, url := serve(t, Options{Tables: tablesOf(t, c)})
 	for range 20 {
 		use(t, c, 1, 2, 3, 4, 5, 600, 700, 800)
 	}
