@@ -210,7 +210,7 @@ func (s *Server) Status() (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	status := &Status{Attached: s.clients(), Process: s.reception().Process, Stats: *stats}
+	status := &Status{Attached: s.Clients(), Process: s.reception().Process, Stats: *stats}
 	status.Clients = len(status.Attached)
 	if s.o.Commands.Errors != nil {
 		maps.Copy(status.Errors, s.o.Commands.Errors())
@@ -221,8 +221,8 @@ func (s *Server) Status() (*Status, error) {
 	return status, nil
 }
 
-// clients describes the attached processes.
-func (s *Server) clients() []Client {
+// Clients describes the attached processes, the oldest first.
+func (s *Server) Clients() []Client {
 	all, counted := []Client{}, map[uint64]sharing.Description{}
 	for _, owner := range s.owners() {
 		for _, d := range owner.Describe() {

@@ -15,7 +15,7 @@ import (
 type Table struct {
 	Name             string           `json:"name,omitempty"`
 	Number           int              `json:"number,omitempty"` // of a table of a service, which may have dropped others
-	Codec            any              `json:"codec"` // a name; of all tables a list
+	Codec            any              `json:"codec"`            // a name; of all tables a list
 	DType            string           `json:"dtype,omitempty"`
 	Rows             int64            `json:"rows"`
 	RowBytes         int              `json:"row_bytes,omitempty"`

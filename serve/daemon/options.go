@@ -52,6 +52,9 @@ func (c *Config) values() error {
 		f.Add(c.fields(&o))
 	}
 	f.If(c.SnapshotInterval < 0, "--snapshot-interval (%v) must not be negative", c.SnapshotInterval)
+	f.If(c.LameDuck < 0, "--lame-duck (%v) must not be negative", c.LameDuck)
+	f.If(!(c.MaxPressure >= 0 && c.MaxPressure <= 1), "--max-memory-pressure (%v) must be 0 to 1", c.MaxPressure)
+	f.If(c.LogFormat != "text" && c.LogFormat != "json", "--log-format (%q) must be text or json", c.LogFormat)
 	f.If(c.DrainTimeout < 0, "--drain-timeout (%v) must not be negative", c.DrainTimeout)
 	if c.Snapshot != "" {
 		if info, err := os.Stat(filepath.Dir(c.Snapshot)); err != nil || !info.IsDir() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +41,8 @@ func (r *running) reload() {
 	}{
 		{[]string{"table"}, r.reloadTables},
 		{[]string{"log-level"}, r.setLevel},
-		{[]string{"drain-timeout"}, func(c *Config) error { r.config.DrainTimeout = c.DrainTimeout; return nil }},
+		{[]string{"drain-timeout", "lame-duck"}, func(*Config) error { return nil }},
+		{[]string{"max-memory-pressure"}, r.setMaxPressure},
 		{[]string{"snapshot-interval"}, r.setSnapshots},
 		{[]string{"refresh-interval", "refresh-churn", "refresh-bytes"}, r.setRefresh},
 		{[]string{"policy"}, r.setPolicy},
@@ -54,11 +56,13 @@ func (r *running) reload() {
 			r.log.Error("not reloaded", slog.String("flags", strings.Join(of, ", ")), slog.Any("error", err))
 			continue
 		}
-		for _, name := range of { // what the next reload compares with
+		r.changing.Lock() // commands that change tables read the config
+		for _, name := range of {
 			if name != "table" {
 				r.config.set.Set(name, value(next, name))
 			}
 		}
+		r.changing.Unlock()
 		done = append(done, of...)
 	}
 	r.reloadSecrets(next)
@@ -100,6 +104,11 @@ func (r *running) setLevel(c *Config) error {
 		r.level.Set(level)
 	}
 	return err
+}
+
+func (r *running) setMaxPressure(c *Config) error {
+	r.maxPressure.Store(math.Float64bits(c.MaxPressure))
+	return nil
 }
 
 func (r *running) setSnapshots(c *Config) error {

@@ -39,7 +39,7 @@ type Program struct {
 // running is the program under way.
 type running struct {
 	Program
-	config *Config // of the start, with what SIGHUP has changed; used by one goroutine
+	config *Config // of the start, with what SIGHUP has changed: by the goroutine of Run, while it holds changing
 	log    *slog.Logger
 	level  slog.LevelVar
 
@@ -52,6 +52,12 @@ type running struct {
 	opened, serving atomic.Pointer[catalog.Catalog]
 	why             atomic.Pointer[string]
 
+	// leaving is why /readyz answers 503 although the program serves, nil unless that is so.
+	leaving                    atomic.Pointer[string]
+	maxPressure                atomic.Uint64 // --max-memory-pressure, as math.Float64bits
+	snapshots                  snapshotResults
+	changesMade, changesFailed atomic.Int64 // of tables
+
 	started          time.Time
 	snapshotInterval atomic.Int64 // nanoseconds
 	snapshotChanged  chan struct{}
@@ -61,6 +67,7 @@ type running struct {
 	certificate keptCertificate
 	web         *web.Handler
 	http        *http.Server
+	httpConns   *httpConns
 	unix        attachments
 
 	life  context.Context // ends with the program
@@ -107,8 +114,12 @@ func Run(c *Config, p Program) (err error) {
 		return err
 	}
 	r.level.Set(level)
-	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
+	logged := &slog.HandlerOptions{Level: &r.level}
+	if r.log = slog.New(slog.NewTextHandler(p.Stderr, logged)); c.LogFormat == "json" {
+		r.log = slog.New(slog.NewJSONHandler(p.Stderr, logged))
+	}
 	r.unready("loading the tables")
+	r.setMaxPressure(c)
 	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Logger: r.log, Console: p.Stderr})
 	if err != nil {
 		return err
@@ -138,6 +149,11 @@ func Run(c *Config, p Program) (err error) {
 		defer r.web.Close()
 		defer r.http.Close()
 	}
+	measured, err := r.measure()
+	if err != nil {
+		return errors.Join(err, closed(onRESP))
+	}
+	defer measured.Unregister()
 	if err := r.open(signals); err != nil {
 		err = errors.Join(err, closed(onRESP))
 		if errors.Is(err, errEnded) {
@@ -248,11 +264,11 @@ func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.web, err = web.New(web.Options{Tables: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
+	r.web, err = web.New(web.Options{Tables: r.current, Ready: r.ready, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	r.http = newHTTPServer(r.web, r.log)
+	r.http, r.httpConns = newHTTPServer(r.web, r.log)
 	go r.http.Serve(l) // it ends by Close
 	return nil
 }
@@ -338,6 +354,9 @@ func (r *running) snapshot(path string) error {
 		}
 	}
 	err := errors.Join(errs...)
+	if path == r.config.Snapshot {
+		r.snapshots.note(err)
+	}
 	if err != nil {
 		r.log.Error("snapshot failed", slog.Any("error", err))
 	}
@@ -347,24 +366,30 @@ func (r *running) snapshot(path string) error {
 // drain ends the program.
 func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error {
 	r.log.Info("ending", slog.String("signal", s.String()))
-	r.unready("ending")
+	r.leave("ending")
 	r.notify(daemon.SdNotifyStopping, "STATUS=ending")
 	ended := make(chan error, 1)
 	go func() {
+		if r.http != nil { // somebody may look at /readyz
+			time.Sleep(r.config.LameDuck)
+		}
+		r.unready("ending")
 		ctx, cancel := context.WithTimeout(r.life, r.config.DrainTimeout)
 		defer cancel()
 		var wg sync.WaitGroup
-		wg.Go(func() { r.leave("changes by attached processes", r.unix.finish(ctx)) })
+		wg.Go(func() { r.cutOff("changes by attached processes", r.unix.finish(ctx)) })
 		if r.resp != nil {
-			wg.Go(func() { r.leave("clients of --resp", r.resp.Close(ctx)) })
-		}
-		if r.http != nil {
-			wg.Go(func() { r.leave("requests of --http", r.http.Shutdown(ctx)) })
+			wg.Go(func() { r.cutOff("clients of --resp", r.resp.Close(ctx)) })
 		}
 		wg.Wait()
 		var err error
 		if r.config.Snapshot != "" {
 			err = r.snapshot("")
+		}
+		if r.http != nil { // /healthz answers until the end
+			ctx, cancel := context.WithTimeout(r.life, max(time.Second, r.config.DrainTimeout))
+			r.cutOff("requests of --http", r.http.Shutdown(ctx))
+			cancel()
 		}
 		end()
 		r.tasks.Wait()
@@ -394,8 +419,8 @@ func (r *running) errors() map[string]string {
 	return nil
 }
 
-// leave logs what did not end in time.
-func (r *running) leave(who string, err error) {
+// cutOff logs what did not end in time.
+func (r *running) cutOff(who string, err error) {
 	if err != nil {
 		r.log.Warn("cut off", slog.String("what", who), slog.Any("error", err))
 	}

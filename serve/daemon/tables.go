@@ -190,6 +190,11 @@ type prepared struct {
 func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said string, err error) {
 	var all []*prepared
 	defer func() {
+		if err == nil {
+			r.changesMade.Add(int64(len(all)))
+		} else {
+			r.changesFailed.Add(1)
+		}
 		for _, p := range all {
 			if p.rows != nil {
 				p.rows.Close()

@@ -72,7 +72,7 @@ func (a *attachments) listen(r *running) (err error) {
 
 // drainCommand is the command drain: the program says that it is not ready, and waits for the processes that are attached. It ends by a signal.
 func (r *running) drainCommand(ctx context.Context) error {
-	r.unready("draining")
+	r.leave("draining")
 	return r.unix.server.Drain(ctx)
 }
 
@@ -90,6 +90,16 @@ func (a *attachments) readers(c *cache.Cache) []string {
 		return nil
 	}
 	return a.server.Readers(c)
+}
+
+// holding returns how long each attached process has held back changes, in seconds; 0 unless that is too long.
+func (a *attachments) holding() (all []float64) {
+	if a.server != nil {
+		for _, c := range a.server.Clients() {
+			all = append(all, c.HoldsSeconds)
+		}
+	}
+	return all
 }
 
 // retire ends attachments to a cache that is no longer served. With follow it waits until the processes are attached to the cache that has taken its place.

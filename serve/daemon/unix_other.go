@@ -25,6 +25,7 @@ func (*attachments) finish(context.Context) error { return nil }
 func (*attachments) close() error                 { return nil }
 
 func (*attachments) readers(*cache.Cache) []string                    { return nil }
+func (*attachments) holding() []float64                               { return nil }
 func (*attachments) retire(context.Context, *cache.Cache, bool) error { return nil }
 
 // status returns what TC.STATS and /stats tell.

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -68,6 +69,7 @@ type Handler struct {
 	logins  throttle.Logins
 	failed  throttle.Log // logins
 	metrics metric.Registration
+	timed   timed
 	mux     *http.ServeMux
 	history *history
 }
@@ -126,11 +128,18 @@ type counted struct {
 	Failed int64 `kind:"counter" metric:"tensorcache.http.logins.failed" unit:"{login}" help:"Requests with a wrong token."`
 }
 
-// measure registers the handler's metric.
+type timed struct {
+	Duration metric.Float64Histogram `kind:"histogram" metric:"tensorcache.http.duration" unit:"s" help:"Time of HTTP requests, until the answer was written."`
+}
+
+// measure registers the handler's metrics.
 func (h *Handler) measure(p metric.MeterProvider) (err error) {
-	h.metrics, err = metrics.Register(p.Meter("github.com/tensorcache/tensorcache/serve/web"), []any{counted{}}, func(tell metrics.Observe) {
-		tell(&counted{h.logins.Failed()})
-	})
+	meter := p.Meter("github.com/tensorcache/tensorcache/serve/web")
+	if err = metrics.Histograms(meter, &h.timed, .001, .005, .02, .1, .5, 2, 10, 60); err == nil {
+		h.metrics, err = metrics.Register(meter, []any{counted{}}, func(tell metrics.Observe) {
+			tell(&counted{h.logins.Failed()})
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("web: metrics: %w", err)
 	}
@@ -165,6 +174,27 @@ func (h *Handler) SetToken(token string) {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun, answered := time.Now(), &answered{ResponseWriter: w, status: http.StatusOK}
+	h.serve(answered, r)
+	_, route, _ := strings.Cut(r.Pattern, " ")
+	h.timed.Duration.Record(r.Context(), time.Since(begun).Seconds(), metric.WithAttributes(attribute.String("http.route", route), attribute.Int("http.response.status_code", answered.status)))
+}
+
+// answered keeps the status of an answer.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach what it controls.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
