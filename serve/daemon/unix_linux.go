@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"maps"
-	"os"
 	"strings"
 	"time"
 
@@ -122,19 +120,11 @@ func (a *attachments) close() error {
 	return a.server.Close()
 }
 
-// status returns what `tensorcached status`, TC.STATS and /stats tell.
-func (r *running) status() (any, error) {
-	c := r.opened.Load()
-	if c == nil {
-		return nil, errLoading
+// status returns what the server says of the tables and its clients. It is false if there is no server.
+func (a *attachments) status() (s *serve.Status, any bool, err error) {
+	if a.server == nil {
+		return nil, false, nil
 	}
-	if r.unix.server != nil {
-		return r.unix.server.Status()
-	}
-	s, err := c.Stats()
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(s.Errors, r.errors())
-	return &serve.Status{Attached: []serve.Client{}, Process: os.Getpid(), Stats: *s}, nil
+	s, err = a.server.Status()
+	return s, true, err
 }

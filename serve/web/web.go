@@ -5,7 +5,7 @@
 //	/readyz      200 while the cache serves and can be changed, else 503 with the reason
 //	/metrics     for Prometheus
 //	/stats       statistics, as JSON
-//	/history     hits and misses by reason over the last hour, as JSON
+//	/history     hits, misses by reason and latency over the last hour, as JSON
 //	/explain     where rows are, or why they are not cached, as JSON: ?table=NAME&row=1&row=7
 //	/debug/pprof profiles of the process, if Options.Profiles
 //
@@ -48,6 +48,8 @@ type Options struct {
 	Tables func() (*catalog.Catalog, error)
 	// Ready says why /readyz is to answer 503 although tables are served. Default: it does not.
 	Ready func() error
+	// Latency returns how many requests of clients took at most 1, 2, 4 µs and so on, and longer than the bound before. Default: that is not known.
+	Latency func() []int64
 	// Stats returns what /stats tells as JSON. Default: the cache's statistics.
 	Stats func() (any, error)
 	// Metrics answers /metrics. Default: none.
@@ -98,7 +100,7 @@ func New(o Options) (*Handler, error) {
 	if err := h.measure(otel.GetMeterProvider()); err != nil {
 		return nil, err
 	}
-	h.history = newHistory(o.Tables)
+	h.history = newHistory(o.Tables, o.Latency)
 	h.SetToken(o.Token)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	h.mux.HandleFunc("GET /readyz", h.ready)

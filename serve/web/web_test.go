@@ -366,7 +366,11 @@ func TestPage_InBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 30 { // a history of half an hour
-		h.history.add(Point{Time: 1.8e9 + 60*float64(i), Seconds: 60, Lookups: 1000, Hits: int64(300 + 20*i)})
+		p := Point{Time: 1.8e9 + 60*float64(i), Seconds: 60, Lookups: 1000, Hits: int64(300 + 20*i), Requests: 10, Half: 64e-6, Most: float64(i+1) * 1e-4, MissesByReason: map[string]int64{"rejected": 5}}
+		if i >= 10 && i < 15 { // nothing was asked
+			p = Point{Time: p.Time, Seconds: 60}
+		}
+		h.history.add(p)
 	}
 	b := browsertest.New(t)
 	b.Open(url)
@@ -391,13 +395,24 @@ func TestPage_InBrowser(t *testing.T) {
 	if browsertest.Eval[bool](b, `"harmed" in window`) || browsertest.Eval[int](b, `document.querySelectorAll("img, iframe").length`) != 0 {
 		t.Error("a name of a table became a part of the page")
 	}
-	if n := browsertest.Eval[int](b, `document.querySelector("#hits polyline").points.length`); n < 30 {
-		t.Errorf("the chart has %d points", n)
+	for id, want := range map[string]string{"hits": "10 15", "rates": "10 15", "times": "10 15 10 15"} {
+		lengths := browsertest.Eval[string](b, `[...document.querySelectorAll("#`+id+` polyline")].map((p) => p.points.length).join(" ")`)
+		if lengths != want && lengths != want[:len(want)-1]+string(want[len(want)-1]+1) { // a point of the last seconds may have come
+			t.Errorf("lines of %s have %s points, want %s", id, lengths, want)
+		}
 	}
 	if wide := browsertest.Eval[bool](b, `document.documentElement.scrollWidth > window.innerWidth`); wide {
 		t.Error("the page is wider than the window")
 	}
 	b.Screenshot("service.png")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 3200, "deviceScaleFactor": 2, "mobile": true}, nil)
+	if wide := browsertest.Eval[int](b, `document.documentElement.scrollWidth`); wide > 390 {
+		t.Errorf("the page is %d pixels wide on a telephone of 390", wide)
+	}
+	b.Screenshot("service-phone.png")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1200, "height": 2600, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.Screenshot("service-whole.png")
+	b.Call("Emulation.clearDeviceMetricsOverride", map[string]any{}, nil)
 	if all := b.EventsOf("Log.entryAdded"); len(all) > 0 {
 		t.Errorf("the browser complains: %s", all)
 	}

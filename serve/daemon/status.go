@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"maps"
+	"os"
+	"time"
+
+	"github.com/tensorcache/tensorcache/internal/version"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+// status is what TC.STATS, /stats and the page tell: what `tensorcached status` tells, and what the program knows besides.
+type status struct {
+	*serve.Status
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_s"`
+	// RESPClients is the number of connections of --resp.
+	RESPClients int `json:"resp_clients_connected"`
+}
+
+func (r *running) status() (any, error) {
+	tables := r.opened.Load()
+	if tables == nil {
+		return nil, errLoading
+	}
+	of, attached, err := r.unix.status()
+	if !attached {
+		of = &serve.Status{Attached: []serve.Client{}, Process: os.Getpid()}
+		all, bad := tables.Stats()
+		if err = bad; err == nil {
+			of.Stats = *all
+			maps.Copy(of.Errors, r.errors())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	of.Draining = of.Draining || r.leaving.Load() != nil
+	s := &status{Status: of, Version: version.String(), UptimeSeconds: time.Since(r.started).Seconds()}
+	if r.resp != nil {
+		s.RESPClients = r.resp.Clients()
+	}
+	return s, nil
+}
