@@ -406,11 +406,13 @@ func TestPage_InBrowser(t *testing.T) {
 	}
 	b.Screenshot("service.png")
 	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 3200, "deviceScaleFactor": 2, "mobile": true}, nil)
+	browsertest.Eval[any](b, `update()`)
 	if wide := browsertest.Eval[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 		t.Errorf("the page is %d pixels wide on a telephone of 390", wide)
 	}
 	b.Screenshot("service-phone.png")
 	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1200, "height": 2600, "deviceScaleFactor": 1, "mobile": false}, nil)
+	browsertest.Eval[any](b, `update()`)
 	b.Screenshot("service-whole.png")
 	b.Call("Emulation.clearDeviceMetricsOverride", map[string]any{}, nil)
 	if all := b.EventsOf("Log.entryAdded"); len(all) > 0 {

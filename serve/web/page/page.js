@@ -90,7 +90,7 @@ function above(n) {
 
 // chart draws lines of values over time, none where a value is null. top is the end of the axis; null: above the largest value.
 function chart(id, points, label, lines, top, text) {
-  const w = 900, h = 200, left = 70, bottom = 26, over = 12;
+  const w = $(id).clientWidth || 900, h = 200, left = 60, bottom = 26, over = 12;
   const root = svg("svg", { viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": label });
   const drawn = lines.map((value) => runs(points, value)), values = drawn.flat(2).map((v) => v[1]);
   if (values.length === 0) {
