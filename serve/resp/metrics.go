@@ -20,13 +20,13 @@ type counted struct {
 
 // countedCuts is how often a server has refused or ended a connection, for one reason.
 type countedCuts struct {
-	Connections int64 `kind:"counter" metric:"tensorcache.resp.connections.cut" unit:"{connection}" help:"Connections that the server refused or ended: too many clients, most memory, no reply taken (unread), http, protocol errors, no login in time, a reply that failed (incomplete)."`
+	Connections int64 `kind:"counter" metric:"tensorcache.resp.connections.cut" unit:"{connection}" help:"Connections that the server refused or ended: too many clients, most memory, no reply taken (unread), http, protocol errors, no login in time, a reply that failed (incomplete), idle, killed, user revoked."`
 }
 
 // measure registers the server's metrics, which are read when they are collected.
 func (s *Server) measure(p metric.MeterProvider) (err error) {
 	s.metrics, err = metrics.Register(p.Meter("github.com/tensorcache/tensorcache/serve/resp"), []any{counted{}, countedCuts{}}, func(tell metrics.Observe) {
-		tell(&counted{s.counts.connections.Load(), s.counts.commands.Load(), s.logins.Failed(), s.counts.connected.Load(), s.memory.held()})
+		tell(&counted{s.counters.connections.Load(), s.counters.commands(), s.logins.Failed(), s.counters.connected.Load(), s.memory.held()})
 		for r, name := range reasonNames {
 			tell(&countedCuts{s.endings.of(reason(r))}, attribute.String("reason", name))
 		}
