@@ -36,7 +36,7 @@ var tables = []struct {
 		{"cache.pagesDerived", ""}, {"cache.TierStats", ""}, {"cache.StoreStats", "tensorcache.tier tensorcache.store.name"},
 		{"cache.readTime", "tensorcache.tier tensorcache.store.name"},
 	}},
-	{"tracing.md", "listeners", []measured{{"serve/resp.counted", ""}, {"serve/resp.countedCuts", "reason"}, {"serve/web.counted", ""}, {"serve/web.timed", "http.route http.response.status_code"}}},
+	{"tracing.md", "listeners", []measured{{"serve/resp.counted", ""}, {"serve/resp.countedCuts", "reason"}, {"serve/resp.countedCalls", "command"}, {"serve/resp.countedLatency", "command le"}, {"serve/web.counted", ""}, {"serve/web.timed", "http.route http.response.status_code"}}},
 	{"tracing.md", "service", []measured{
 		{"serve/daemon.build", "version commit go cuda"}, {"serve/daemon.service", ""}, {"serve/daemon.changes", ""}, {"serve/daemon.snapshots", ""},
 		{"serve/daemon.process", ""}, {"internal/telemetry.spanCounts", ""},

@@ -133,15 +133,19 @@ func remotes() []*cobra.Command {
 			},
 		},
 		{
-			use: "budget", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
-			example: "  tensorcached budget --bytes 8GiB",
+			use: "gpu-memory", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
+			example: "  tensorcached gpu-memory --bytes 8GiB",
 			flags: func(cmd *cobra.Command) {
+				cmd.Aliases = []string{"budget"}
 				cmd.Flags().StringVar(&budget, "bytes", "", "bytes of each device, such as 8GiB")
 				if err := cmd.MarkFlagRequired("bytes"); err != nil {
 					panic(err)
 				}
 			},
-			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error {
+			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) error {
+				if cmd.CalledAs() == "budget" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "tensorcached: budget is gpu-memory now; the old name goes with the next release")
+				}
 				n, err := setting.Bytes("--bytes", budget)
 				if err != nil {
 					return err
@@ -165,7 +169,7 @@ func remotes() []*cobra.Command {
 func tableCommand() *cobra.Command {
 	parent := &cobra.Command{Use: "table", Short: "Add, replace or drop a table of a running tensorcached"}
 	for _, r := range []struct{ change, short, example string }{
-		{"add", "Open a further table, in a cache of its own", "  tensorcached table add --table file=items.npy,name=items,budget=1GiB"},
+		{"add", "Open a further table, in a cache of its own", "  tensorcached table add --table file=items.npy,name=items,gpu_memory=1GiB"},
 		{"replace", "Replace the contents of a table while it is served", "  tensorcached table replace --table users --file users-2.npy"},
 		{"drop", "Serve a table no longer", "  tensorcached table drop --table items"},
 	} {
@@ -179,7 +183,7 @@ func tableCommand() *cobra.Command {
 				f.BoolVar(&change.Force, "force", false, "go on where attached processes lose the table, or memory is estimated not to suffice")
 				f.BoolVar(&asJSON, "json", false, "print JSON")
 				if r.change != "drop" {
-					f.Lookup("table").Usage = "the table's name, or its description as --table has it at the start: `file=FILE`,name=N,budget=BYTES,…"
+					f.Lookup("table").Usage = "the table's name, or its description as --table has it at the start: `file=FILE`,name=N,gpu_memory=BYTES,…"
 					f.StringVar(&file, "file", "", "FILE of its rows, instead of file= in --table")
 				}
 				if r.change == "replace" {

@@ -13,7 +13,7 @@ import (
 // TestRun_LameDuck: after SIGTERM /readyz says so while everything else is served, until the time is over or a second signal comes.
 func TestRun_LameDuck(t *testing.T) {
 	t.Parallel()
-	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "64KiB", "--lame-duck", "1h", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "64KiB", "--lame-duck", "1h", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")
 	p.signal(syscall.SIGTERM)
 	p.until("readiness ends", func() bool {
 		status, body := p.get("readyz")
@@ -58,7 +58,7 @@ func TestRun_SnapshotFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := "unix:" + filepath.Join(t.TempDir(), "s")
-	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "64KiB", "--http", "127.0.0.1:0", "--listen", socket, "--snapshot", filepath.Join(folder, "f.snapshot"), "--snapshot-interval", "0")
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "64KiB", "--http", "127.0.0.1:0", "--listen", socket, "--snapshot", filepath.Join(folder, "f.snapshot"), "--snapshot-interval", "0")
 	snapshot := func() string {
 		_, stderr, _ := runs(t, "snapshot", "--connect", socket)
 		return stderr

@@ -137,7 +137,7 @@ func (p *process) table(args ...string) (out, failed string) {
 func TestTable_Swap(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "s")
-	p := start(t, "--table", "name=t,file="+versioned(t, "v1.npy", 1000, 1), "--codec", "none", "--budget", "64KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
+	p := start(t, "--table", "name=t,file="+versioned(t, "v1.npy", 1000, 1), "--codec", "none", "--gpu-memory", "64KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	attached, err := cache.Attach(context.Background(), socket, cache.AttachOptions{Name: "trainer"})
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestTable_Swap(t *testing.T) {
 func TestTable_Shared(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "s")
-	p := start(t, "--table", "name=a,file="+versioned(t, "a.npy", 1000, 1), "--table", "name=b,capacity=1200,file="+versioned(t, "b.npy", 1000, 1), "--codec", "none", "--budget", "64KiB",
+	p := start(t, "--table", "name=a,file="+versioned(t, "a.npy", 1000, 1), "--table", "name=b,capacity=1200,file="+versioned(t, "b.npy", 1000, 1), "--codec", "none", "--gpu-memory", "64KiB",
 		"--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	attached, err := cache.Attach(context.Background(), socket, cache.AttachOptions{})
 	if err != nil {
@@ -225,7 +225,7 @@ func TestTable_Shared(t *testing.T) {
 	}
 	r.end(t)
 	// A further table.
-	if out, failed := p.table("add", "--table", "name=c,budget=16KiB,file="+versioned(t, "c.npy", 100, 7)); out != "c added: 100 rows of 64 B\n" {
+	if out, failed := p.table("add", "--table", "name=c,gpu_memory=16KiB,file="+versioned(t, "c.npy", 100, 7)); out != "c added: 100 rows of 64 B\n" {
 		t.Errorf("%q, %q", out, failed)
 	}
 	out := make([]byte, versionRow)
@@ -258,7 +258,7 @@ func TestTable_Shared(t *testing.T) {
 	if out, failed := p.table("drop", "--table", "a"); !strings.HasPrefix(out, "a dropped; its rows in host memory are kept until") {
 		t.Errorf("%q, %q", out, failed)
 	}
-	if got := p.inline("EXISTS a:1", "EXISTS 0:1", "EXISTS b:1", "EXISTS 1:1"); got != "-ERR table (\"a\") must be one of 2: b, c\r\n-ERR table (\"0\") must be one of 2: b, c\r\n:1\r\n:1\r\n+OK\r\n" {
+	if got := p.inline("GET a:1", "GET 0:1", "EXISTS b:1", "EXISTS 1:1"); got != "-ERR table (\"a\") must be one of 2: b, c\r\n-ERR table (\"0\") must be one of 2: b, c\r\n:1\r\n:1\r\n+OK\r\n" {
 		t.Errorf("%q", got)
 	}
 	if status, body := p.get("explain?table=a&row=1"); status != 400 || body != "web: table (\"a\") must be one of 2: b, c\n" {

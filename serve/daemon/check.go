@@ -235,7 +235,7 @@ func (c *Config) compareMemory(p *Plan) {
 			continue
 		}
 		if needs := p.Budgets[i] + rest; needs > g.FreeBytes {
-			p.Problems = append(p.Problems, fmt.Sprintf("GPU %d (%s) has %s of its memory free, and would need %s: lower --budget, or go on with --force", g.Index, g.Name,
+			p.Problems = append(p.Problems, fmt.Sprintf("GPU %d (%s) has %s of its memory free, and would need %s: lower --gpu-memory, or go on with --force", g.Index, g.Name,
 				humanize.IBytes(uint64(g.FreeBytes)), humanize.IBytes(uint64(needs))))
 		}
 	}

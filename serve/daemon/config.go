@@ -95,7 +95,7 @@ func (r *records) Set(text string) error {
 
 // reloadable are the flags whose values SIGHUP changes.
 var reloadable = map[string]bool{
-	"budget": true, "policy": true, "refresh-interval": true, "refresh-churn": true, "refresh-bytes": true, "snapshot-interval": true, "log-level": true,
+	"gpu-memory": true, "policy": true, "refresh-interval": true, "refresh-churn": true, "refresh-bytes": true, "snapshot-interval": true, "log-level": true,
 	"drain-timeout": true, "lame-duck": true, "max-memory-pressure": true,
 }
 
@@ -104,8 +104,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("tensorcached", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array], FILE.safetensors[:tensor], or a folder of cachebench pack, or several: A.npy,B.npy")
-	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`, and between commas name=N, codec=C, capacity=ROWS, budget=BYTES for a cache of its own, resident=auto|BYTES, buddy=host|peer|auto; of pages also cold=redis://HOST:PORT[/TABLE], cold_cache=FOLDER, cold_cache_bytes=BYTES, log=FOLDER, durable=true, with file=redis://HOST:PORT/TABLE for those of a cluster alone; to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
-	f.StringVar(&c.Budget, "budget", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
+	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`, and between commas name=N, codec=C, capacity=ROWS, gpu_memory=BYTES for a cache of its own, resident=auto|BYTES, buddy=host|peer|auto; of pages also cold=redis://HOST:PORT[/TABLE], cold_cache=FOLDER, cold_cache_bytes=BYTES, log=FOLDER, durable=true, with file=redis://HOST:PORT/TABLE for those of a cluster alone; to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
+	f.StringVar(&c.Budget, "gpu-memory", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured); none: pick for this machine's processors, as --device host does by default")
 	f.StringVar(&c.HostTier, "host-tier", "inplace", "layout of the rows in host memory: inplace or packed")
@@ -159,6 +159,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of those which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
 	f.StringVar(&c.Name, "name", "tensorcached", "name of the cache in metrics and traces")
 	f.BoolVar(&c.Force, "force", false, "go on where the memory is estimated not to suffice")
+	flagfile.Rename(f, "tensorcached", "budget", "gpu-memory")
 	c.set = f
 	return f
 }

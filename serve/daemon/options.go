@@ -224,7 +224,7 @@ func (c *Config) budgets(raw int64) (all []int64, err error) {
 		all = append(all, max(n, c.leastBudget))
 	}
 	if len(all) > 1 && len(all) != c.devices() {
-		return nil, fmt.Errorf("--budget (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
+		return nil, fmt.Errorf("--gpu-memory (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
 	}
 	return all, nil
 }

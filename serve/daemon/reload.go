@@ -46,7 +46,7 @@ func (r *running) reload() {
 		{[]string{"snapshot-interval"}, r.setSnapshots},
 		{[]string{"refresh-interval", "refresh-churn", "refresh-bytes"}, r.setRefresh},
 		{[]string{"policy"}, r.setPolicy},
-		{[]string{"budget"}, r.setBudget},
+		{[]string{"gpu-memory"}, r.setBudget},
 	} {
 		of := slices.DeleteFunc(slices.Clone(change.flags), func(name string) bool { return !slices.Contains(changed, name) })
 		if len(of) == 0 {
@@ -85,7 +85,7 @@ func value(c *Config, name string) string {
 func (c *Config) differences(next *Config) (changed, fixed []string) {
 	next.set.VisitAll(func(f *pflag.Flag) {
 		switch {
-		case f.Name == "features" || f.Name == "table" || c.set.Lookup(f.Name) == nil || value(c, f.Name) == f.Value.String():
+		case f.Name == "features" || f.Name == "table" || f.Hidden || c.set.Lookup(f.Name) == nil || value(c, f.Name) == f.Value.String():
 		case reloadable[f.Name]:
 			changed = append(changed, f.Name)
 		default:
@@ -168,7 +168,7 @@ func (r *running) setBudget(c *Config) error {
 	}
 	budgets, err := c.budgets(raw)
 	if err == nil && len(budgets) > 1 {
-		err = fmt.Errorf("--budget (%s): a budget for each device takes a restart", c.Budget)
+		err = fmt.Errorf("--gpu-memory (%s): a budget for each device takes a restart", c.Budget)
 	}
 	if err != nil {
 		return err

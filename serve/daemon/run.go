@@ -264,7 +264,7 @@ func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.web, err = web.New(web.Options{Tables: r.current, Ready: r.ready, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
+	r.web, err = web.New(web.Options{Tables: r.current, Ready: r.ready, Latency: r.latency, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve"
+	"github.com/tensorcache/tensorcache/serve/resp"
 )
 
 // status is what TC.STATS, /stats and the page tell: what `tensorcached status` tells, and what the program knows besides.
@@ -41,4 +42,18 @@ func (r *running) status() (any, error) {
 		s.RESPClients = r.resp.Clients()
 	}
 	return s, nil
+}
+
+// latency is web.Options.Latency: of all commands by Redis clients.
+func (r *running) latency() []int64 {
+	if r.serving.Load() == nil || r.resp == nil {
+		return nil
+	}
+	all := make([]int64, resp.LatencyBuckets)
+	for _, one := range r.resp.Counters().Commands {
+		for i, n := range one.Latency {
+			all[i] += n
+		}
+	}
+	return all
 }

@@ -33,7 +33,7 @@ type TableSpec struct {
 	Slots    cache.ResidentOptions
 	// Place says more of a File that is a directory of pages, or the address of a cluster.
 	Place pagetable.Place
-	// Budget is that of a cache of its own, as --budget has it; "": it shares a cache with other tables.
+	// Budget is that of a cache of its own, as --gpu-memory has it; "": it shares a cache with other tables.
 	Budget string
 }
 
@@ -73,9 +73,9 @@ func parseTable(text string) (t TableSpec, err error) {
 			if t.Capacity, err = strconv.ParseInt(value, 10, 64); err != nil || t.Capacity < 1 {
 				return t, fmt.Errorf("capacity (%q) must be a number of rows", value)
 			}
-		case "budget":
+		case "gpu_memory":
 			if _, err := setting.Budget(value, 1<<40); err != nil || strings.Contains(value, ",") {
-				return t, fmt.Errorf("budget (%q) must be a size such as 64MiB, or a positive percentage of the table", value)
+				return t, fmt.Errorf("gpu_memory (%q) must be a size such as 64MiB, or a positive percentage of the table", value)
 			}
 			t.Budget = value
 		case "dtype":
@@ -96,7 +96,7 @@ func parseTable(text string) (t TableSpec, err error) {
 				return t, err
 			}
 		default:
-			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, budget, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy", key)
+			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, gpu_memory, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy", key)
 		}
 	}
 	if !t.Resident && t.Slots != (cache.ResidentOptions{}) {
@@ -127,7 +127,7 @@ func (t *TableSpec) String() string {
 	add(t.Name != "", "name", t.Name)
 	add(t.Codec != "", "codec", t.Codec)
 	add(t.Capacity != 0, "capacity", t.Capacity)
-	add(t.Budget != "", "budget", t.Budget)
+	add(t.Budget != "", "gpu_memory", t.Budget)
 	add(t.DType != "", "dtype", t.DType)
 	add(t.Columns != 0, "columns", t.Columns)
 	add(t.Place.Durable, "durable", true)

@@ -24,10 +24,10 @@ import (
 	"github.com/tensorcache/tensorcache/serve/resp"
 )
 
-// The service has a set of caches, each with tables of its own: one with the tables that share --budget, and one for each table that has a budget of its own, or
+// The service has a set of caches, each with tables of its own: one with the tables that share --gpu-memory, and one for each table that has a budget of its own, or
 // that has come while the program runs. The catalog says which cache has the table of a name.
 
-// defaultShare is the budget of a table that is added without one where --budget is a size, which the tables of the start have. leastShare is the least in bytes.
+// defaultShare is the budget of a table that is added without one where --gpu-memory is a size, which the tables of the start have. leastShare is the least in bytes.
 const (
 	defaultShare = "5%"
 	leastShare   = 1 << 20
@@ -104,7 +104,7 @@ func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache
 	}
 	loaded, err := newCache(ctx, o)
 	if errors.Is(err, cache.ErrBudget) {
-		err = fmt.Errorf("--budget (%s): %w", c.Budget, err)
+		err = fmt.Errorf("--gpu-memory (%s): %w", c.Budget, err)
 	}
 	return loaded, err
 }
@@ -363,7 +363,7 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 	return err
 }
 
-// budgetsOf returns the budgets of a cache's devices as --budget has them.
+// budgetsOf returns the budgets of a cache's devices as --gpu-memory has them.
 func budgetsOf(s *cache.Stats) string {
 	var all []string
 	for i := range s.Devices {
