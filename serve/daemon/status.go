@@ -15,9 +15,13 @@ type status struct {
 	*serve.Status
 	Version       string  `json:"version"`
 	UptimeSeconds float64 `json:"uptime_s"`
-	// RESPClients is the number of connections of --resp.
-	RESPClients int `json:"resp_clients_connected"`
+	// RESPClients are the oldest of the RESPConnected connections of --resp.
+	RESPClients   []resp.Connection `json:"resp_clients"`
+	RESPConnected int               `json:"resp_clients_connected"`
 }
+
+// mostClients is how many clients of Redis a status lists.
+const mostClients = 50
 
 func (r *running) status() (any, error) {
 	tables := r.opened.Load()
@@ -37,9 +41,9 @@ func (r *running) status() (any, error) {
 		return nil, err
 	}
 	of.Draining = of.Draining || r.leaving.Load() != nil
-	s := &status{Status: of, Version: version.String(), UptimeSeconds: time.Since(r.started).Seconds()}
+	s := &status{Status: of, Version: version.String(), UptimeSeconds: time.Since(r.started).Seconds(), RESPClients: []resp.Connection{}}
 	if r.resp != nil {
-		s.RESPClients = r.resp.Clients()
+		s.RESPClients, s.RESPConnected = r.resp.Connections(mostClients), r.resp.Clients()
 	}
 	return s, nil
 }
