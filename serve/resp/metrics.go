@@ -21,7 +21,7 @@ type counted struct {
 
 // countedCuts is how often a server has refused or ended a connection, for one reason.
 type countedCuts struct {
-	Connections int64 `kind:"counter" metric:"tensorcache.resp.connections.cut" unit:"{connection}" help:"Connections that the server refused or ended: too many clients, most memory, no reply taken (unread), http, protocol errors, no login in time, a reply that failed (incomplete), idle, killed, user revoked."`
+	Connections int64 `kind:"counter" metric:"tensorcache.resp.connections.cut" unit:"{connection}" help:"Connections that the server refused or ended: too many clients, most memory, no reply taken (unread), http, protocol errors, no login, incomplete replies, idle, killed, user revoked."`
 }
 
 // countedCalls are those of one command.
