@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,6 +48,32 @@ func TestRun_LameDuck(t *testing.T) {
 	for _, want := range []string{"loaded", "ending", "ended at once"} {
 		if !messages[want] {
 			t.Errorf("the log lacks %q", want)
+		}
+	}
+}
+
+// TestRun_Exemplars: a scraper that asks for OpenMetrics gets traces of reads that fell into the buckets of the histograms.
+func TestRun_Exemplars(t *testing.T) {
+	t.Parallel()
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "64KiB", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--traces-exporter", "console")
+	p.inline("GET f:1")
+	r, err := http.NewRequest("GET", p.http+"metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"gather", "stage"} {
+		if !regexp.MustCompile(`tensorcache_` + name + `_duration_seconds_bucket\{[^}]*\} \d+ # \{trace_id="[0-9a-f]{32}",span_id="[0-9a-f]{16}"\}`).Match(body) {
+			t.Errorf("no exemplar of %s", name)
 		}
 	}
 }
