@@ -301,3 +301,28 @@ func (m *Model) sums(ctx context.Context, progress func(bytes int64)) ([]Hash, e
 	group.Wait()
 	return sums, errors.Join(faults...)
 }
+
+// Place says where a tensor lies whose rows can be read from its table: first byte in the rows of the table. Table is -1 for one of no bytes.
+type Place struct {
+	Table    int   `json:"table"`
+	At       int64 `json:"at"`
+	RowBytes int   `json:"row_bytes"`
+}
+
+// Places returns the folders of the tables of a packed model, and where each tensor lies in them; nothing if the model is not packed or has a base.
+func (m *Model) Places() (folders []string, places []Place) {
+	if m.packed == nil || m.base != nil {
+		return nil, nil
+	}
+	for i := range m.tables {
+		folders = append(folders, m.tableFolder(i))
+	}
+	for _, t := range m.tensors {
+		p := Place{Table: -1}
+		if t.Bytes() > 0 {
+			p = Place{t.table, t.at, m.packed.Tables[t.table].RowBytes}
+		}
+		places = append(places, p)
+	}
+	return folders, places
+}
