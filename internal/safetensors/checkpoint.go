@@ -110,8 +110,8 @@ func isFile(path string) bool {
 // A tensor whose whole name is one of these texts is that tensor.
 //
 // OpenCheckpoint returns nil without an error if the path is none of SplitCheckpoint, or names one tensor of a file by its name. Tensors of a list must have one element
-// type and as many elements a row, and rows as the others' tensors at the same place. Alone they must have 2 axes or more. The error of a missing file is fs.ErrNotExist.
-func OpenCheckpoint(path string) (c *Checkpoint, err error) {
+// type and as many elements a row, and rows as the others' tensors at the same place. Alone they must have at least minRank axes. The error of a missing file is fs.ErrNotExist.
+func OpenCheckpoint(path string, minRank int) (c *Checkpoint, err error) {
 	file, names := SplitCheckpoint(path)
 	if names == "" {
 		if IsCheckpoint(path) {
@@ -126,7 +126,7 @@ func OpenCheckpoint(path string) (c *Checkpoint, err error) {
 	if where.of[names] != "" && path == file+":"+names && where.single {
 		return nil, nil
 	}
-	return openLists(path, file, names, where, 2)
+	return openLists(path, file, names, where, minRank)
 }
 
 // openLists opens tensors of a file or source. Alone they must have so many axes.

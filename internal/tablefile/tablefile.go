@@ -59,7 +59,7 @@ func openOne(path string, rank int) (File, error) {
 		}
 		return c, nil
 	}
-	if c, err := safetensors.OpenCheckpoint(path); c != nil || err != nil {
+	if c, err := safetensors.OpenCheckpoint(path, rank); c != nil || err != nil {
 		if err != nil {
 			return nil, err
 		}

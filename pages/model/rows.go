@@ -7,17 +7,23 @@ import (
 	"github.com/tensorcache/tensorcache/internal/safetensors"
 )
 
-// Split splits "M.tc:NAMES" into the directory of a packed model and names of tensors, which may be missing. ok says whether the path is one of a packed model.
+// Split splits "M.tc:NAMES" into the directory of a packed model and names of tensors, which may be missing. ok says whether the path is one of a packed model, or of a folder whose
+// .safetensors files package safetensors does not know as a checkpoint.
 func Split(path string) (dir, names string, ok bool) {
 	if IsPacked(path) {
 		return path, "", true
 	}
 	for i, c := range path {
-		if c == ':' && i+1 < len(path) && IsPacked(path[:i]) {
+		if c == ':' && i+1 < len(path) && (IsPacked(path[:i]) || isFolder(path[:i])) {
 			return path[:i], path[i+1:], true
 		}
 	}
 	return "", "", false
+}
+
+func isFolder(path string) bool {
+	files, err := filesOf(path)
+	return err == nil && len(files) > 0 && !safetensors.IsCheckpoint(path)
 }
 
 // OpenRows opens the rows of tensors of a packed model, or of any other that Open takes: of the names and patterns of safetensors.OpenCheckpoint, or of the tensor that is chosen if there are none.
