@@ -63,6 +63,9 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 	return src, err
 }
 
+// aloneSaving is the share of the rows, one in so many, that the second stage must save more than codec and stage together for Smallest to leave the rows raw.
+const aloneSaving = 50
+
 // stageSample is how many pages' worth of rows StageAuto tries the stages on.
 const stageSample = 16
 
@@ -104,7 +107,8 @@ func (p *packing) pickStage(src Source) error {
 		return nil
 	}
 	raw, stage, err := p.bestStage(rows, nil)
-	if err == nil && raw < best { // the second stage alone saves more
+	// The second stage alone, which no GPU undoes, must save something for that.
+	if err == nil && raw < best-int64(len(rows)/aloneSaving) {
 		p.codec, p.codecName, p.metadata, p.stage = nil, registry.None, nil, stage
 	}
 	return err
@@ -113,7 +117,7 @@ func (p *packing) pickStage(src Source) error {
 // bestStage returns the stage that is best for rows by a codec, and the bytes of their pages.
 func (p *packing) bestStage(rows []byte, by codec.Codec) (best int64, picked Stage, err error) {
 	for s := StageNone; s.valid(); s++ {
-		stage, err := newStager(s)
+		stage, err := newStager(s, p.o.DType)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -208,7 +208,7 @@ func (p *packing) run(ctx context.Context, src Source) error {
 	defer wg.Wait()
 	defer stop()
 	for range workers {
-		stage, err := newStager(p.stage)
+		stage, err := newStager(p.stage, p.o.DType)
 		if err != nil {
 			return err
 		}

@@ -180,7 +180,7 @@ func TestPack_BadInput(t *testing.T) {
 		{"pack: the table must be given: pack FILE, or --features FILE", []string{"pack", "--out", out}},
 		{"pages: " + full + ": must be a new or empty directory, or one of page files (it has thesis.tex)", []string{"pack", good, "--out", full}},
 		{`--page ("1KiB") must be 4KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "1KiB"}},
-		{`pages: stage ("gzip") must be one of none, zstd, lz4, or auto`, []string{"pack", good, "--out", out, "--stage", "gzip"}},
+		{`pages: stage ("gzip") must be one of none, zstd, lz4, planes, or auto`, []string{"pack", good, "--out", out, "--stage", "gzip"}},
 		{`--order ("") must not be empty: leave it out`, []string{"pack", good, "--out", out, "--order", ""}},
 		{`--scratch ("") must not be empty: leave it out`, []string{"pack", good, "--out", out, "--scratch", ""}},
 		{"--scratch (" + dir + ") must be a folder that there is, and be given with --order", []string{"pack", good, "--out", out, "--scratch", dir}},
