@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/cluster"
+	"github.com/tensorcache/tensorcache/pages/model"
 )
 
 // PackConfig says what to pack into pages, and how.
@@ -177,6 +178,11 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	m, err := pages.Pack(ctx, func() (pages.Source, error) { return tablefile.Open(cfg.Features) }, w, o)
 	if err != nil {
 		return nil, goesOn(err)
+	}
+	if !cluster.IsAddress(cfg.Out) && model.IsOneTable(cfg.Features) && cfg.Order == "" {
+		if err := model.OfTable(ctx, cfg.Features, cfg.Out); err != nil {
+			return nil, err
+		}
 	}
 	p := packed(cfg.Out, m, start)
 	p.ResumedRows, p.Choice = max(0, resumed), choice

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/tensorcache/tensorcache/internal/setting"
@@ -13,8 +14,27 @@ import (
 	"github.com/tensorcache/tensorcache/pages/model"
 )
 
-// IsModel says whether a path is that of a model as a whole: a packed one, a .safetensors file, or a folder with such files, without names of tensors.
-func IsModel(path string) bool { return !cluster.IsAddress(path) && model.Is(path) }
+// PacksModel says whether a model is packed as a whole: a folder of .safetensors files, or such a file, without names of tensors. A file of one tensor is a table of its rows,
+// which opens as a model, too, unless there is a base.
+func (c *PackConfig) PacksModel() bool {
+	if cluster.IsAddress(c.Features) || !model.Is(c.Features) || model.IsTable(c.Features) {
+		return false
+	}
+	return c.Base != "" || !model.IsOneTable(c.Features)
+}
+
+// IsPackedModel says whether a path is the directory of a packed model that is no table.
+func IsPackedModel(path string) bool {
+	return !cluster.IsAddress(path) && model.IsPacked(path) && !model.IsTable(path)
+}
+
+// UnpacksModel says whether the directory of a table is unpacked as the model that it is, too: to a folder.
+func UnpacksModel(path, out string) bool {
+	if info, err := os.Stat(out); err == nil && !info.IsDir() {
+		return false
+	}
+	return IsPackedModel(path) || filepath.Ext(out) == "" && !cluster.IsAddress(path) && model.IsPacked(path)
+}
 
 // PackModel packs the tensors of a model into a directory. If it fails for lack of space or is interrupted, the same call goes on where it was.
 func PackModel(ctx context.Context, cfg PackConfig, progress Progress) (*model.Packed, error) {

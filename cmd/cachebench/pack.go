@@ -54,7 +54,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 				hint = "the cluster has the table that it had before"
 			}
 			resume.Store(&hint)
-			if experiment.IsModel(cfg.Features) {
+			if cfg.PacksModel() {
 				_, err := present(cmd, asJSON, func(bar *progress) (*model.Packed, error) {
 					return experiment.PackModel(cmd.Context(), cfg, bar)
 				}, report.PackedModel)
@@ -100,7 +100,7 @@ func newVerify() *cobra.Command {
   cachebench pack verify redis://10.0.0.1:6379/features`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if experiment.IsModel(args[0]) {
+			if experiment.IsPackedModel(args[0]) {
 				_, err := present(cmd, asJSON, func(bar *progress) (*experiment.ModelInfo, error) {
 					return experiment.VerifyModel(cmd.Context(), args[0], bar)
 				}, report.VerifiedModel)
@@ -127,7 +127,7 @@ func newUnpack() *cobra.Command {
   cachebench pack unpack redis://10.0.0.1:6379/features --out features.npy`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if experiment.IsModel(args[0]) {
+			if experiment.UnpacksModel(args[0], out) {
 				_, err := present(cmd, asJSON, func(bar *progress) (*experiment.ModelInfo, error) {
 					return experiment.UnpackModel(cmd.Context(), args[0], out, force, bar)
 				}, report.UnpackedModel)

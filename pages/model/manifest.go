@@ -59,7 +59,7 @@ type manifest struct {
 	Version int    `json:"version"`
 	// Hash is that of the contents.
 	Hash Hash `json:"hash"`
-	// Generation says in which folder the tables lie.
+	// Generation says in which folder the tables lie. 0: the directory itself is the only table.
 	Generation int       `json:"generation"`
 	Base       *Base     `json:"base,omitempty"`
 	Tables     []table   `json:"tables"`
@@ -83,6 +83,8 @@ type table struct {
 	Rows     int64  `json:"rows"`
 	// Delta says that it holds differences from the base.
 	Delta bool `json:"delta,omitempty"`
+	// Generation is that of the table, where it can change: of a model that is a table.
+	Generation uint64 `json:"generation,omitempty"`
 }
 
 // fileOf is one file. Text is the header of a .safetensors file, or all of another file.
@@ -151,8 +153,8 @@ func parseManifest(b []byte) (*manifest, error) {
 	if m.Format != format || m.Version != version {
 		return nil, fmt.Errorf("format (%q, version %d) must be %q, version %d", datafile.Clip(m.Format), m.Version, format, version)
 	}
-	if m.Generation < 1 {
-		return nil, fmt.Errorf("generation (%d) must be at least 1", m.Generation)
+	if m.Generation < 0 || m.Generation == 0 && (len(m.Tables) != 1 || m.Base != nil) {
+		return nil, fmt.Errorf("generation (%d) must be at least 1, or 0 of one table without a base", m.Generation)
 	}
 	if m.Base != nil && (m.Base.Depth < 1 || m.Base.Depth > maxDepth) {
 		return nil, fmt.Errorf("depth (%d) must be 1 to %d", m.Base.Depth, maxDepth)

@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/safetensors"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // Model has the tensors of .safetensors files, packed or as they are.
@@ -69,10 +70,38 @@ func (t *Tensor) element() dtype.Type {
 // indexEnd is what the name of an index ends in.
 const indexEnd = ".safetensors.index.json"
 
-// IsPacked says whether a path is the directory of a packed model.
+// IsPacked says whether a path is the directory of a packed model, also of one whose packing was interrupted, which does not open.
 func IsPacked(path string) bool {
-	_, err := os.Stat(filepath.Join(path, manifestFile))
+	for _, name := range []string{manifestFile, packingFile} {
+		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// IsTable says whether a path is the directory of a table of pages, which may be a packed model of one tensor besides: see OfTable.
+func IsTable(path string) bool {
+	_, err := pages.ReadManifest(path)
 	return err == nil
+}
+
+// IsOneTable says whether a .safetensors file has one tensor, whose last axis can be the row of a table. Pack takes such files, too, but a table serves its rows.
+func IsOneTable(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() {
+		return false
+	}
+	h, f, err := safetensors.List(path)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	if len(h.Entries) != 1 {
+		return false
+	}
+	t := Tensor{Entry: h.Entries[0]}
+	return t.DType != dtype.Invalid && t.Bytes() > 0 && rowOf(&t) > 0 && rowOf(&t) <= slab.MaxRowBytes
 }
 
 // Is says whether a path is one that Open takes: a packed model, a .safetensors file, or a folder with such files.
@@ -135,10 +164,6 @@ func Open(path string) (*Model, error) {
 func (m *Model) open(chain []Hash) error {
 	if IsPacked(m.path) {
 		return m.openPacked(chain)
-	}
-	if _, err := os.Stat(filepath.Join(m.path, packingFile)); err == nil {
-		_, err := readManifest(m.path)
-		return err
 	}
 	dir, names := filepath.Dir(m.path), []string{filepath.Base(m.path)}
 	info, err := os.Stat(m.path)
@@ -273,6 +298,9 @@ func (m *Model) openTables() error {
 		if of := p.Manifest(); of.Rows != t.Rows || of.RowBytes != t.RowBytes || of.DType.String() != t.DType {
 			return fmt.Errorf("model: %s: table %d (%d rows of %d bytes of %v) must have %d rows of %d bytes of %s", m.path, i, of.Rows, of.RowBytes, of.DType, t.Rows, t.RowBytes, t.DType)
 		}
+		if t.Generation != 0 && p.Manifest().Generation != t.Generation {
+			return fmt.Errorf("model: %s: the table has changed since it was packed (generation %d, now %d): its rows can be read, and no file", m.path, t.Generation, p.Manifest().Generation)
+		}
 	}
 	return nil
 }
@@ -280,6 +308,9 @@ func (m *Model) openTables() error {
 func (m *Model) tableFolder(i int) string { return tableFolder(m.path, m.packed.Generation, i) }
 
 func tableFolder(dir string, generation, i int) string {
+	if generation == 0 {
+		return dir
+	}
 	return filepath.Join(dir, fmt.Sprintf("%s%d", folderPrefix, generation), fmt.Sprint(i))
 }
 

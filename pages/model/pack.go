@@ -108,6 +108,27 @@ func Save(ctx context.Context, name string, header []byte, data io.ReaderAt, out
 	return pack(ctx, src, out, o, func() error { return nil })
 }
 
+// OfTable has a directory with the table of a file's only tensor opened as a packed model, too, as long as the table is not packed anew.
+func OfTable(ctx context.Context, file, dir string) error {
+	src, err := Open(file)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	t, err := pages.ReadManifest(dir)
+	if err != nil {
+		return err
+	}
+	sums, err := src.sums(ctx, nil)
+	if err != nil {
+		return err
+	}
+	p := &packing{src: src, out: dir, lay: &layout{of: []tensorOf{{SHA256: sums[0]}}}}
+	p.m = manifest{Format: format, Version: version, Tables: []table{{DType: t.DType.String(), RowBytes: t.RowBytes, Rows: t.Rows, Generation: t.Generation}}}
+	p.fill()
+	return p.write()
+}
+
 // stamp returns what tells the files from others of the same names.
 func (m *Model) stamp() (string, error) {
 	var b strings.Builder
@@ -415,8 +436,8 @@ func (p *packing) packTable(ctx context.Context, i int, folder string, progress 
 	})
 }
 
-// commit makes the generation the one that readers open, and removes the one before.
-func (p *packing) commit() error {
+// write writes the manifest.
+func (p *packing) write() error {
 	b, err := json.Marshal(&p.m)
 	if err != nil {
 		return err
@@ -427,7 +448,12 @@ func (p *packing) commit() error {
 	if _, err := parseManifest(b); err != nil {
 		return fmt.Errorf("model: %s: %w", p.out, err)
 	}
-	if err := atomicfile.Write(filepath.Join(p.out, manifestFile), append(b, '\n')); err != nil {
+	return atomicfile.Write(filepath.Join(p.out, manifestFile), append(b, '\n'))
+}
+
+// commit makes the generation the one that readers open, and removes the one before.
+func (p *packing) commit() error {
+	if err := p.write(); err != nil {
 		return err
 	}
 	os.Remove(filepath.Join(p.out, packingFile))
