@@ -74,7 +74,7 @@ func TestPack_ModelOfOneTensor(t *testing.T) {
 	if p := decode[experiment.Packed](t, succeed(t, "pack", file, "--out", out, "--json")); p.Rows != 400 || p.RowBytes != 16 {
 		t.Errorf("%+v", p)
 	}
-	if r := run(t, "--features", out, "--batches", "3", "--train-batches", "2", "--batch-size", "8", "--verify"); r.Table.Rows != 400 || r.Mismatches != 0 || r.Tiers == nil {
+	if r := decode[experiment.Result](t, succeed(t, "run", "--features", out, "--batches", "3", "--train-batches", "2", "--batch-size", "8", "--verify", "--json")); r.Table.Rows != 400 || r.Mismatches != 0 || r.Tiers == nil {
 		t.Errorf("%+v", r.Table)
 	}
 	back := filepath.Join(t.TempDir(), "back")
