@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_models import llama, logits, mixtral, same, tokens
+from llm_models import llama, logits, mixtral, one_thread, same, tokens  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -118,7 +118,7 @@ def offload(
         raise TypeError(f"tensorcache: model ({type(model).__name__}) must be a torch.nn.Module")
     if any(isinstance(module, Offloaded) for module in model.modules()):
         raise ArgumentError(f"tensorcache: model ({type(model).__name__}) must not be offloaded already")
-    where = _device(device)
+    where = torch_device(device)
     source = None if checkpoint is None else Checkpoint(checkpoint)
     places = _uses(model)
     if not places:
@@ -304,7 +304,7 @@ def _move(model: torch.nn.Module, where: torch.device, weights: set[int], source
     return size
 
 
-def _device(device: Any) -> torch.device:
+def torch_device(device: Any) -> torch.device:
     """The torch.device that a ``device`` argument means."""
     if device == "auto":
         return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
