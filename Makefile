@@ -89,25 +89,9 @@ test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of t
 # made; they read rows by unsafe pointers, which checkptr looks at, as the race detector does.
 CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./transfer ./bench/workload
 UNSAFE     = ./codec/...
-# Tests that hold figures, or files, of one goroutine after the other, and take long under the race detector.
-ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBothHold Open_EveryFormat Refresh_LearnsAsWellAsCounting \
-	Refresh_EqualRows SetBudget_GrowsBeyondTheFirst Adopt_NoSecondCopy Load_KeepsMeasurements Load_GroupsOfFewRows Load_FrequentContents Pack_EqualRows \
-	Refresh_AdmitsInSlices New_EqualRowsTakeNoMemoryEach New_ArchiveCRC New_LongestAndShortestRows Stats_Estimate Open_DamagedPage Gather_PooledFloat8 \
-	Refresh_FragmentationIsBounded Resident_ReadsInRanges Refresh_SettlesDown SetBudget_OversizeRows Gather_PooledEqualsDefinition Gather_PooledOneBag \
-	Adopt_RowsAndRestore Gather_EveryDeviceGivesTheSameBytes New_OversizeRows Parts_EveryPath FromPages_Pooled FromReader Table_WithDType \
-	Gather_EqualsMap Gather_SteadyStateAllocatesNothing FromPages_PooledFloat8 Resident_FitsInRanges Gather_SeveralPooled Gather_Rows32 \
-	Explain_SinceWhen Resident_BesideACachedTable Gather_AsRounds MergeUpdates_StoreReplaced Frequency_MemoryBound Frequency_Untracked Frequency_Resize \
-	Policy_Lifetime Policy_Reproducible Recency_ReferenceMissRatios Rewrite_WritesWhatChanges Files_ManifestNotRestored OpenFiles_Refuses \
-	Pack_AutoKnowsTheTable Pack_EveryFault Files_IndexFromBehind Rewrite Misses_AddUp Server_LongAnswer Gather_Strided Snapshot_KilledProcess \
-	Snapshot_DamageIsFound Snapshot_RestoresWhatWasCached Update_RowsThatGrowShrinkAndTurnRaw Update_OversizeRows New_FailedLeavesTables \
-	Map_ChurnDoesNotWearItOut Load_DeviceEqualsHost Load_EveryRowReadsBack Measuring_MeasuresEveryCodec Load_NotMeasured Load_KeptPickStands \
-	Probes_MissesAreOfEncodedRows Tier_Groups Zipf_Probabilities Features_ColumnsAreScaledNormals PowerLaw_OutDegreesArePoisson \
-	VisitTargets_EqualsInDegrees Permutation_IsBijection LoadGraph_RealInputs
-empty     :=
-NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
 race: $(CUDA_STUB) ## the concurrent packages under the race detector
-	$(CUDA_ENV) $(GO) test -vet=off -race -buildmode=default -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
+	$(CUDA_ENV) $(GO) test -vet=off -race -buildmode=default -short -timeout 20m $(CONCURRENT)
 	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
 # FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage. FUZZ_SHARE=3 takes one of three targets.

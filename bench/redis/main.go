@@ -62,7 +62,7 @@ func run(binary, budget, codec string, rounds int) error {
 	if err := os.WriteFile(file, append(header(), data...), 0o600); err != nil {
 		return err
 	}
-	ours, end, err := serve(binary, "--features", file, "--budget", budget, "--codec", codec, "--device", "host", "--resp", "127.0.0.1:@", "--log-level", "warn")
+	ours, end, err := serve(binary, "--features", file, "--gpu-memory", budget, "--codec", codec, "--device", "host", "--resp", "127.0.0.1:@", "--log-level", "warn")
 	if err != nil {
 		return err
 	}

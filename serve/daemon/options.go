@@ -35,11 +35,7 @@ func (c *Config) reachable() error {
 func (c *Config) values() error {
 	var f faults.List
 	f.If(len(c.Tables) == 0, "--features or --table must name at least one table")
-	var names []string
-	for i := range c.Tables {
-		names = append(names, c.Tables[i].name())
-	}
-	if err := resp.CheckNames(names); err != nil {
+	if err := resp.CheckNames(c.names()); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			f.Addf("--table: %s; name=… gives another", strings.TrimPrefix(line, "resp: "))
 		}
@@ -56,6 +52,9 @@ func (c *Config) values() error {
 		f.Add(c.fields(&o))
 	}
 	f.If(c.SnapshotInterval < 0, "--snapshot-interval (%v) must not be negative", c.SnapshotInterval)
+	f.If(c.LameDuck < 0, "--lame-duck (%v) must not be negative", c.LameDuck)
+	f.If(!(c.MaxPressure >= 0 && c.MaxPressure <= 1), "--max-memory-pressure (%v) must be 0 to 1", c.MaxPressure)
+	f.If(c.LogFormat != "text" && c.LogFormat != "json", "--log-format (%q) must be text or json", c.LogFormat)
 	f.If(c.DrainTimeout < 0, "--drain-timeout (%v) must not be negative", c.DrainTimeout)
 	if c.Snapshot != "" {
 		if info, err := os.Stat(filepath.Dir(c.Snapshot)); err != nil || !info.IsDir() {
@@ -223,10 +222,10 @@ func (c *Config) budgets(raw int64) (all []int64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, n)
+		all = append(all, max(n, c.leastBudget))
 	}
 	if len(all) > 1 && len(all) != c.devices() {
-		return nil, fmt.Errorf("--budget (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
+		return nil, fmt.Errorf("--gpu-memory (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
 	}
 	return all, nil
 }

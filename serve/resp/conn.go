@@ -78,7 +78,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 // setUser changes who the connection is.
 func (c *conn) setUser(u *user) {
 	c.user, c.users = u, c.server.users.Load()
-	c.gather.use(c.server.tables, u)
+	c.gather.use(c.server.listed(), u)
 	c.identify(func(i *identity) { i.user = u.name() })
 	if u == nil {
 		c.ahead.limit.Store(strangerAhead)
@@ -207,6 +207,7 @@ func (c *conn) serve() {
 			err = errHTTP
 		}
 		if err == nil {
+			c.follow()
 			c.run(args)
 		}
 	}
@@ -225,6 +226,13 @@ func (c *conn) serve() {
 		err = errIdle
 	}
 	c.server.ended(c, err)
+}
+
+// follow has later commands name the tables that the catalog lists now. GETs that wait name those of before.
+func (c *conn) follow() {
+	if t := c.server.listed(); len(c.waiting) == 0 && t != c.gather.tables {
+		c.gather.use(t, c.user)
+	}
 }
 
 // isHTTP reports whether a command is a line of an HTTP request. Web pages can send those to any port, with commands in the body, so redis-server

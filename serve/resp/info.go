@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
 // info is INFO: sections of lines "name:value". keyspace_hits and keyspace_misses count rows, as in Redis. Clients that took no replies are
@@ -26,7 +24,7 @@ func (c *conn) info(args [][]byte) error {
 	}
 	all, usual := some("all", "everything"), len(asked) == 0 || some("default")
 	s := c.server
-	stats, err := statjson.Of(s.o.Cache)
+	stats, err := s.tables.Stats()
 	if err != nil {
 		return fmt.Errorf("ERR %w", err)
 	}
@@ -69,8 +67,8 @@ func (c *conn) info(args [][]byte) error {
 	section("Cluster", usual, "cluster_enabled", 0)
 	section("Keyspace", usual, "db0", fmt.Sprintf("keys=%d,expires=0,avg_ttl=0", stats.Rows))
 	var lines []any
-	for i, t := range stats.Tables {
-		lines = append(lines, fmt.Sprintf("table%d", i), fmt.Sprintf("name=%s,rows=%d,row_bytes=%d,dtype=%s,codec=%v,rows_cached=%d,lookups=%d,hits=%d",
+	for _, t := range stats.Tables {
+		lines = append(lines, fmt.Sprintf("table%d", t.Number), fmt.Sprintf("name=%s,rows=%d,row_bytes=%d,dtype=%s,codec=%v,rows_cached=%d,lookups=%d,hits=%d",
 			t.Name, t.Rows, t.RowBytes, t.DType, t.Codec, t.CachedRows, t.Lookups, t.Hits))
 	}
 	section("Tables", usual, lines...)
@@ -82,7 +80,7 @@ func (c *conn) info(args [][]byte) error {
 func (c *conn) stats([][]byte) error {
 	tell := c.server.o.Stats
 	if tell == nil {
-		tell = func() (any, error) { return statjson.Of(c.server.o.Cache) }
+		tell = func() (any, error) { return c.server.tables.Stats() }
 	}
 	return c.json(tell())
 }
@@ -96,7 +94,7 @@ func (c *conn) explain(args [][]byte) error {
 	if len(rows) > maxExplained {
 		return fmt.Errorf("ERR rows (%d) must be at most %d", len(rows), maxExplained)
 	}
-	return c.json(statjson.Explain(c.server.o.Cache, table, rows))
+	return c.json(c.gather.cache.explain(table, rows))
 }
 
 // maxExplained is the most rows that one TC.EXPLAIN explains: changes of the cache wait for it.

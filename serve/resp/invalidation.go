@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // invalidation tells connections with CLIENT TRACKING that rows have changed, so that clients empty their own caches of rows.
@@ -59,11 +61,16 @@ func (v *invalidation) tell() {
 
 // watch looks for changes that did not come by this server, until no connection tracks.
 func (v *invalidation) watch() {
-	changed := func() int64 {
-		if s, err := v.server.o.Cache.Stats(); err == nil {
-			return s.Changes.UpdatedRows + s.Changes.InvalidatedRows
+	type state struct {
+		tables *catalog.View // another one: a table has been replaced
+		rows   int64
+	}
+	changed := func() state {
+		now := state{v.server.tables.View(), -1}
+		if s, err := v.server.tables.Stats(); err == nil {
+			now.rows = s.Updates.UpdatedRows + s.Updates.InvalidatedRows
 		}
-		return -1
+		return now
 	}
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
-	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // CheckNames returns an error unless clients can tell tables of these names apart: none is empty, made of digits only, or given twice.
@@ -30,35 +31,28 @@ func CheckNames(names []string) error {
 
 // tables finds tables by name or number. It does not change once it is made.
 type tables struct {
-	cache    *cache.Cache
+	cache    *served
 	names    []string
 	byName   map[string]int
 	rowBytes []int
 	paged    []bool // rows may have to be read from a drive
 }
 
-func newTables(c *cache.Cache) (*tables, error) {
-	s, err := c.Stats()
-	if err != nil {
-		return nil, err
+func newTables(c *catalog.Catalog) *tables {
+	v := c.View()
+	t := &tables{cache: &served{c, v}, names: v.Names(), byName: map[string]int{}}
+	for i, one := range v.Tables {
+		t.rowBytes, t.paged = append(t.rowBytes, one.RowBytes), append(t.paged, one.Paged)
+		t.byName[one.Name] = i
+		t.byName[strconv.Itoa(one.Number)] = i // no name is a number
 	}
-	t := &tables{cache: c, byName: map[string]int{}}
-	for i := range s.Tables {
-		t.names = append(t.names, s.Tables[i].Name)
-		t.rowBytes = append(t.rowBytes, c.RowBytes(i))
-		t.byName[s.Tables[i].Name] = i
-		t.paged = append(t.paged, s.Tables[i].Tiers.Paged)
-	}
-	return t, CheckNames(t.names)
+	return t
 }
 
 // find returns the table of a name or number.
 func (t *tables) find(name []byte) (int, bool) {
 	if i, ok := t.byName[string(name)]; ok {
 		return i, true
-	}
-	if n, ok := number(name); ok && n < int64(len(t.names)) {
-		return int(n), true
 	}
 	return 0, false
 }
@@ -89,7 +83,7 @@ func (g *gatherer) errNoTable(name []byte) error {
 	if n > most {
 		known = append(known[:most], "…")
 	}
-	return fmt.Errorf("ERR table (%q) must be one of %d: %s; or a number, 0 to %d", cut(name), n, strings.Join(known, ", "), len(g.names)-1)
+	return fmt.Errorf("ERR table (%q) must be one of %d: %s", cut(name), n, strings.Join(known, ", "))
 }
 
 // find returns the table of a name or number, if the connection's user has the right to it.

@@ -16,12 +16,15 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // Options configure a Server. The zero value of a field is its default.
 type Options struct {
-	// Cache is the cache to serve. It has no default.
+	// Cache is the cache to serve. It has no default, unless Tables is set.
 	Cache *cache.Cache
+	// Tables are those to serve of a program that has several caches. Default: those of Cache.
+	Tables *catalog.Catalog
 	// Users are who may log in.
 	Users Users
 	// TLS, if not nil, encrypts all connections. It needs a certificate.
@@ -47,7 +50,8 @@ type Options struct {
 // Server serves connections.
 type Server struct {
 	o            Options
-	tables       *tables
+	tables       *catalog.Catalog
+	listing      atomic.Pointer[tables] // of the last view of them that a connection has seen
 	users        atomic.Pointer[users]
 	started      time.Time
 	ids          atomic.Int64
@@ -81,8 +85,8 @@ type Server struct {
 
 // New returns a server of a cache whose tables have names that CheckNames accepts.
 func New(o Options) (*Server, error) {
-	if o.Cache == nil {
-		return nil, errors.New("resp: Options.Cache must be set")
+	if o.Cache == nil && o.Tables == nil {
+		return nil, errors.New("resp: Options.Cache or Tables must be set")
 	}
 	if o.MaxClients == 0 {
 		o.MaxClients = 1000
@@ -105,8 +109,14 @@ func New(o Options) (*Server, error) {
 	if o.IdleTime < 0 {
 		return nil, fmt.Errorf("resp: Options.IdleTime (%v) must not be negative", o.IdleTime)
 	}
-	t, err := newTables(o.Cache)
-	if err != nil {
+	t := o.Tables
+	if t == nil {
+		var err error
+		if t, err = catalog.New(o.Cache); err != nil {
+			return nil, err
+		}
+	}
+	if err := CheckNames(t.View().Names()); err != nil {
 		return nil, err
 	}
 	s := &Server{o: o, tables: t, started: time.Now(), memory: newMemory(o.MaxMemory), writeTime: writeTime}
@@ -125,6 +135,16 @@ func New(o Options) (*Server, error) {
 // SetUsers changes who may log in. Connections that are logged in stay so, with the rights that their user has then; they are cut off, with their next
 // command, if there is no such user any more.
 func (s *Server) SetUsers(u Users) { s.users.Store(newUsers(u)) }
+
+// listed returns the tables that are listed now.
+func (s *Server) listed() *tables {
+	t := s.listing.Load()
+	if t == nil || t.cache.view != s.tables.View() {
+		t = newTables(s.tables)
+		s.listing.Store(t)
+	}
+	return t
+}
 
 // Clients returns the number of connections.
 func (s *Server) Clients() int {

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // together puts single GETs of several connections into one Gather. The first one is the leader: it lets connections run whose commands have arrived,
@@ -18,6 +20,7 @@ type together struct {
 
 // joint is the GETs of one Gather.
 type joint struct {
+	view    *catalog.View // that entries are of
 	members []*conn
 	entries []entry
 	done    chan struct{} // closed when the members' replies are sent, or left to their connections
@@ -44,8 +47,11 @@ func (c *conn) joins() bool {
 	t.mu.Lock()
 	j, leads := t.next, t.next == nil
 	if leads {
-		j = &joint{done: make(chan struct{})}
+		j = &joint{view: c.gather.cache.view, done: make(chan struct{})}
 		t.next = j
+	} else if j.view != c.gather.cache.view {
+		t.mu.Unlock()
+		return false
 	}
 	j.members, j.entries = append(j.members, c), append(j.entries, e)
 	if len(j.members) == mostTogether {
@@ -80,8 +86,10 @@ func (c *conn) lead(j *joint) {
 			m.bulk(row)
 		}
 	})
+	end := time.Now()
+	c.server.counters.add(cmdGet, int64(len(j.members)), end.Sub(begun))
 	for _, m := range j.members {
-		m.took(cmdGet, 1, begun, [][]byte{[]byte("get")})
+		m.did(cmdGet, end)
 		n, err := m.ahead.now.write(m.out)
 		if m.out = append(m.out[:0], m.out[n:]...); len(m.out) > 0 && err == nil { // the connection sends the rest
 			m.push()
