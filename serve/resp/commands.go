@@ -70,7 +70,7 @@ func (c *conn) call(cmd *command, names int, args [][]byte) {
 	if cmd != cmdGet {
 		err = cmd.run(c, args[names:])
 	}
-	c.took(cmd, 1, begun, args)
+	c.took(cmd, begun, args)
 	if err != nil {
 		if no, ok := err.(errNoRight); ok {
 			err = c.refusal(cmd, no)

@@ -81,16 +81,29 @@ func (c *conn) did(cmd *command, end time.Time) {
 	}
 }
 
-// took counts n calls of a command that began together and end now. args are what the slow log keeps.
-func (c *conn) took(cmd *command, n int64, begun time.Time, args [][]byte) {
+// tookGets counts GETs that began together and end now, and returns when that is.
+func (c *conn) tookGets(begun time.Time, entries []entry) (end time.Time) {
+	end = time.Now()
+	took := end.Sub(begun)
+	c.server.counters.add(cmdGet, int64(len(entries)), took)
+	c.did(cmdGet, end)
+	if took >= slowTime {
+		args := [][]byte{[]byte("get")}
+		for _, e := range entries {
+			args = append(args, fmt.Appendf(nil, "%s:%d", c.gather.names[e.table], e.row))
+		}
+		c.server.slow.add(c, begun, took, args)
+	}
+	return end
+}
+
+// took counts a command that ends now. args are what the slow log keeps.
+func (c *conn) took(cmd *command, begun time.Time, args [][]byte) {
 	end := time.Now()
 	took := end.Sub(begun)
-	c.server.counters.add(cmd, n, took)
+	c.server.counters.add(cmd, 1, took)
 	c.did(cmd, end)
 	if took >= slowTime && cmd.right != anybody { // those have passwords
-		if args == nil {
-			args = c.waitingArgs()
-		}
 		c.server.slow.add(c, begun, took, args)
 	}
 }

@@ -657,16 +657,33 @@ func TestServer_Idle(t *testing.T) {
 	}
 }
 
-// TestServer_Together: GETs of several connections that arrive at once become fewer Gathers, and a client that takes no replies holds up no others.
+// hidden is a listener of connections whose sockets take nothing without waiting.
+type hidden struct{ net.Listener }
+
+func (h hidden) Accept() (net.Conn, error) {
+	c, err := h.Listener.Accept()
+	return struct{ net.Conn }{c}, err
+}
+
+// TestServer_Together: GETs of several connections that arrive at once become fewer Gathers. What a socket does not take at once is sent by its own connection.
 func TestServer_Together(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	s, addr := start(t, Options{Cache: c})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(hidden{l}) // ends with the server
 	before, _ := c.Stats()
 	const clients, each = 20, 200
 	var all sync.WaitGroup
 	for i := range clients {
-		cl := dial(t, addr)
+		at := addr
+		if i%4 == 0 {
+			at = l.Addr().String()
+		}
+		cl := dial(t, at)
 		cl.expect("+PONG", "PING") // all are connected before the first GET
 		all.Go(func() {
 			for r := range each {

@@ -75,7 +75,15 @@ func (c *conn) joins() bool {
 
 // lead answers the GETs of all members. Until done is closed, what they would reply with is the leader's.
 func (c *conn) lead(j *joint) {
-	defer close(j.done)
+	ended := false
+	defer func() {
+		for _, m := range j.members {
+			if !ended { // a panic: they will have no reply
+				m.ahead.Conn.Close()
+			}
+		}
+		close(j.done)
+	}()
 	begun, at := time.Now(), 0
 	c.gather.part = 1 << 30
 	c.gather.read(j.entries, func(row []byte, err error) {
@@ -86,8 +94,7 @@ func (c *conn) lead(j *joint) {
 			m.bulk(row)
 		}
 	})
-	end := time.Now()
-	c.server.counters.add(cmdGet, int64(len(j.members)), end.Sub(begun))
+	end := c.tookGets(begun, j.entries)
 	for _, m := range j.members {
 		m.did(cmdGet, end)
 		n, err := m.ahead.now.write(m.out)
@@ -95,6 +102,7 @@ func (c *conn) lead(j *joint) {
 			m.push()
 		}
 	}
+	ended = true
 }
 
 // apart waits until nobody else answers the connection's commands.
