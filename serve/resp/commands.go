@@ -68,6 +68,7 @@ func (c *conn) call(cmd *command, names int, args [][]byte) {
 	c.settle() // a GET that is wrong comes after those that wait, too
 	begun := time.Now()
 	if cmd != cmdGet {
+		c.last.Store(cmd)
 		err = cmd.run(c, args[names:])
 	}
 	c.took(cmd, begun, args)
