@@ -29,8 +29,6 @@ type Table struct {
 	// Index is the table's number in Cache.
 	Index    int
 	RowBytes int
-	// Paged says that rows may have to be read from a drive or a cluster.
-	Paged bool
 
 	reads   sync.RWMutex // held for reading by calls of Do
 	retired bool
@@ -92,7 +90,7 @@ func (c *Catalog) Publish(add []*cache.Cache, drop []string) (unused []*cache.Ca
 		}
 		place := len(next.Caches)
 		for i := range s.Tables {
-			t := &Table{Name: s.Tables[i].Name, Number: number, Cache: one, Index: i, RowBytes: s.Tables[i].RowBytes, Paged: s.Tables[i].Tiers.Paged}
+			t := &Table{Name: s.Tables[i].Name, Number: number, Cache: one, Index: i, RowBytes: s.Tables[i].RowBytes}
 			at := slices.IndexFunc(next.Tables, func(o *Table) bool { return o.Name == t.Name && o.Cache != one })
 			if at < 0 {
 				next.Tables = append(next.Tables, t)

@@ -50,7 +50,6 @@ type conn struct {
 	watched     []watchedRow
 	writes      bool // the connection holds server.writing
 	tracking    tracking
-	joined      *joint // that answers the connection's last GET
 	pushing     pushing
 
 	// Others read these.
@@ -108,33 +107,24 @@ type source struct{ c *conn }
 func (s source) Read(b []byte) (n int, err error) {
 	c := s.c
 	for again := true; again; {
-		if c.tracking.on || c.joined != nil {
-			c.apart()
+		c.settle()
+		if c.tracking.on {
 			c.pushed()
 		}
-		if !c.joins() {
-			c.settle()
-			c.flush()
-		}
+		c.flush()
 		if c.failed != nil {
 			return 0, c.failed
 		}
-		if c.joined == nil {
-			c.trim()
-		}
+		c.trim()
 		if idle := c.server.o.IdleTime; idle > 0 && c.user != nil {
 			c.deadline(time.Now().Add(idle))
 		}
-		if c.tracking.on || c.joined != nil {
+		if c.tracking.on {
 			n, err, again = c.readOrPushed(b)
 		} else {
 			n, err = c.net.Read(b)
 			again = false
 		}
-	}
-	c.apart()
-	if len(c.out) > 0 {
-		c.flush()
 	}
 	if c.renew(); c.failed != nil {
 		return 0, c.failed

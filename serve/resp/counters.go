@@ -81,9 +81,9 @@ func (c *conn) did(cmd *command, end time.Time) {
 	}
 }
 
-// tookGets counts GETs that began together and end now, and returns when that is.
-func (c *conn) tookGets(begun time.Time, entries []entry) (end time.Time) {
-	end = time.Now()
+// tookGets counts GETs that began together and end now.
+func (c *conn) tookGets(begun time.Time, entries []entry) {
+	end := time.Now()
 	took := end.Sub(begun)
 	c.server.counters.add(cmdGet, int64(len(entries)), took)
 	c.did(cmdGet, end)
@@ -94,7 +94,6 @@ func (c *conn) tookGets(begun time.Time, entries []entry) (end time.Time) {
 		}
 		c.server.slow.add(c, begun, took, args)
 	}
-	return end
 }
 
 // took counts a command that ends now. args are what the slow log keeps.

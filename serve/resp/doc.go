@@ -5,9 +5,8 @@
 // docs/resp.md follow. A key that names no table is an error, not a null: it is a mistake of the client's, which a null would hide. Only commands of several
 // keys take it, and malformed ones, for rows that do not exist.
 //
-// A connection has a goroutine, which reads commands, and replies before it waits for the client. The keys of an MGET, GETs that a client has pipelined,
-// and single GETs of connections whose commands have arrived at the same time (together.go) become one Gather for each table. Rows of one
-// table are gathered straight to where the replies are.
+// A connection has a goroutine, which reads commands, and replies before it waits for the client. The keys of an MGET, and GETs that a client has pipelined,
+// become one Gather for each table. Rows of one table are gathered straight to where the replies are.
 //
 // Users have rights by table; see [Users]. Without a password for user default, connections begin as default.
 //

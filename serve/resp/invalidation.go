@@ -113,7 +113,7 @@ func (c *conn) push() {
 func (c *conn) pushed() {
 	c.pushing.mu.Lock()
 	defer c.pushing.mu.Unlock()
-	if c.pushing.due && c.tracking.on { // or the rest of a reply
+	if c.pushing.due && c.tracking.on {
 		c.out = append(c.out, ">2\r\n$10\r\ninvalidate\r\n_\r\n"...)
 	}
 	c.pushing.due = false

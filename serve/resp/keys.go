@@ -35,14 +35,13 @@ type tables struct {
 	names    []string
 	byName   map[string]int
 	rowBytes []int
-	paged    []bool // rows may have to be read from a drive
 }
 
 func newTables(c *catalog.Catalog) *tables {
 	v := c.View()
 	t := &tables{cache: &served{c, v}, names: v.Names(), byName: map[string]int{}}
 	for i, one := range v.Tables {
-		t.rowBytes, t.paged = append(t.rowBytes, one.RowBytes), append(t.paged, one.Paged)
+		t.rowBytes = append(t.rowBytes, one.RowBytes)
 		t.byName[one.Name] = i
 		t.byName[strconv.Itoa(one.Number)] = i // no name is a number
 	}

@@ -57,7 +57,6 @@ type Server struct {
 	ids          atomic.Int64
 	counters     counters
 	slow         slowLog
-	together     together
 	invalidation invalidation
 	writing      sync.RWMutex // TC.SETs share it; an EXEC that changes rows after WATCH has it alone
 	endings      endings
