@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 // encodedAll returns commands, of words between spaces, one after the other.
@@ -230,9 +233,27 @@ func TestServer_Users(t *testing.T) {
 // TestServer_Tracking: clients that keep rows hear of changes, also while they wait and by TLS, and of changes that did not come by the server.
 func TestServer_Tracking(t *testing.T) {
 	t.Parallel()
-	c := open(t)
-	s, addr := start(t, Options{Cache: c, Users: Users{Admin: "a"}})
-	cl, writer := dial(t, addr), dial(t, addr)
+	cert, pool := certificate(t)
+	for name, security := range map[string]*tls.Config{"plain": nil, "TLS": {Certificates: []tls.Certificate{cert}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := open(t)
+			s, addr := start(t, Options{Cache: c, Users: Users{Admin: "a"}, TLS: security})
+			connect := func() *client {
+				cl := dial(t, addr)
+				if security != nil {
+					cl.Conn = tls.Client(cl.Conn, &tls.Config{RootCAs: pool, ServerName: "localhost"})
+					cl.from = newReader(cl.Conn)
+				}
+				return cl
+			}
+			tracks(t, c, s, connect(), connect())
+		})
+	}
+}
+
+// tracks is TestServer_Tracking by two connections.
+func tracks(t *testing.T, c *cache.Cache, s *Server, cl, writer *client) {
 	writer.expect("+OK", "AUTH", "admin", "a")
 	cl.expect("-ERR Client tracking can be switched on only in RESP3 mode…", "CLIENT", "TRACKING", "ON")
 	cl.ask("HELLO", "3")
