@@ -173,17 +173,18 @@ const (
 	maxScan = 100_000
 	// maxKeys is the most keys that KEYS looks at: other commands of the connection wait for it, and it holds what it lists.
 	maxKeys = 1 << 20
-	// scanTable is where the table lies in a cursor, above the row.
+	// scanTable is where the table's number lies in a cursor, above the row.
 	scanTable = 44
 )
 
-// scan is SCAN. A cursor is the next table and row, so rows that are appended meanwhile are found, and nothing is kept between calls.
+// scan is SCAN. A cursor is the next table and row, so rows that are appended meanwhile are found, and nothing is kept between calls. Tables are in the order of their
+// numbers, which they keep while others are dropped.
 func (c *conn) scan(args [][]byte) error {
 	cursor, ok := number(args[0])
 	if !ok {
 		return failure("ERR invalid cursor")
 	}
-	pattern, count, strings_ := globOf([]byte("*")), int64(10), true
+	pattern, count, wanted := globOf([]byte("*")), int64(10), true
 	for rest := args[1:]; len(rest) > 0; rest = rest[2:] {
 		if len(rest) < 2 {
 			return errSyntax
@@ -199,14 +200,20 @@ func (c *conn) scan(args [][]byte) error {
 				return errSyntax
 			}
 		case "TYPE":
-			strings_ = strings.EqualFold(cut(rest[1]), "string")
+			wanted = strings.EqualFold(cut(rest[1]), "string")
 		default:
 			return errSyntax
 		}
 	}
 	var found []string
-	table, row, left := int(cursor>>scanTable), cursor&(1<<scanTable-1), min(count, maxScan)
-	for ; table < len(c.gather.names) && left > 0 && strings_; table, row = table+1, 0 {
+	tables := c.gather.cache.view.Tables
+	table, row, left := 0, cursor&(1<<scanTable-1), min(count, maxScan)
+	for ; table < len(tables) && int64(tables[table].Number) < cursor>>scanTable; table++ {
+	}
+	if table < len(tables) && int64(tables[table].Number) != cursor>>scanTable {
+		row = 0 // the table has been dropped
+	}
+	for ; table < len(tables) && left > 0 && wanted; table, row = table+1, 0 {
 		if !c.gather.rights[table].read || !pattern.mayBe(c.gather.names[table]) {
 			continue
 		}
@@ -221,8 +228,8 @@ func (c *conn) scan(args [][]byte) error {
 		}
 	}
 	next := int64(0)
-	if table < len(c.gather.names) && strings_ {
-		next = int64(table)<<scanTable | row
+	if table < len(tables) && wanted {
+		next = int64(tables[table].Number)<<scanTable | row
 	}
 	c.array(2)
 	c.text(strconv.FormatInt(next, 10))
