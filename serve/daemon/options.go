@@ -100,6 +100,7 @@ func (c *Config) validateListeners(f *faults.List) {
 	memory, err := c.respMemory()
 	f.Add(err)
 	f.If(err == nil && memory < 1<<20, "--resp-memory (%s) must be at least 1MiB", c.RESPMemory)
+	f.If(c.RESPTimeout < 0, "--resp-timeout (%v) must not be negative", c.RESPTimeout)
 	users, err := c.users()
 	f.Add(err)
 	_, err = c.token()
@@ -111,13 +112,13 @@ func (c *Config) validateListeners(f *faults.List) {
 		}
 	}
 	if c.RESP == "" {
-		for _, flag := range []string{"resp-tls-cert", "resp-password-file", "resp-admin-password-file"} {
+		for _, flag := range []string{"resp-tls-cert", "resp-password-file", "resp-admin-password-file", "resp-users", "audit-log"} {
 			f.If(c.set.Lookup(flag).Value.String() != "", "--%s means nothing without --resp", flag)
 		}
 	} else if _, remote, err := address("--resp", c.RESP); err != nil {
 		f.Add(err)
 	} else if remote && !c.Insecure {
-		f.If(users.Password == "", "--resp (%s) lets other machines connect: it must have a password (--resp-password-file), or --insecure", c.RESP)
+		f.If(users.Open(), "--resp (%s) lets other machines connect: it must have a password (--resp-password-file), or --insecure", c.RESP)
 	}
 	if c.HTTP == "" {
 		f.If(c.HTTPToken != "", "--http-token-file means nothing without --http")
@@ -267,7 +268,8 @@ func (c *Config) respMemory() (int64, error) { return setting.Bytes("--resp-memo
 func (c *Config) users() (resp.Users, error) {
 	password, err := secret("--resp-password-file", c.RESPPassword, "TENSORCACHED_PASSWORD")
 	admin, err2 := secret("--resp-admin-password-file", c.RESPAdminPass, "TENSORCACHED_ADMIN_PASSWORD")
-	return resp.Users{Password: password, Admin: admin}, errors.Join(err, err2)
+	named, err3 := readUsers(c.RESPUsers)
+	return resp.Users{Password: password, Admin: admin, Named: named}, errors.Join(err, err2, err3)
 }
 
 // token returns the token of the HTTP listener.

@@ -180,13 +180,15 @@ func (r *running) setBudget(c *Config) error {
 
 // reloadSecrets reads the files of passwords, token and certificate again. Their names stay.
 func (r *running) reloadSecrets(next *Config) {
-	if r.resp != nil {
-		users, err := r.config.users()
-		if err != nil {
-			r.log.Error("passwords not reloaded", slog.Any("error", err))
-		} else {
+	if users, err := r.config.users(); err != nil {
+		r.log.Error("users and passwords not reloaded", slog.Any("error", err))
+	} else {
+		r.users.Store(&users)
+		if r.resp != nil {
 			r.resp.SetUsers(users)
 		}
+	}
+	if r.resp != nil {
 		if err := r.certificate.load(r.config); err != nil {
 			r.log.Error("certificate not reloaded", slog.Any("error", err))
 		}

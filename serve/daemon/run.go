@@ -65,6 +65,7 @@ type running struct {
 
 	resp        *resp.Server
 	certificate keptCertificate
+	users       atomic.Pointer[resp.Users]
 	web         *web.Handler
 	http        *http.Server
 	httpConns   *httpConns
@@ -238,7 +239,13 @@ func (r *running) serve(onRESP net.Listener) error {
 		if err != nil {
 			return errors.Join(err, r.unix.close())
 		}
+		audit, file, err := c.audit(r.log)
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		context.AfterFunc(r.life, func() { file.Close() })
 		o := resp.Options{Tables: r.tables, Users: users, TLS: security, MaxClients: clients, MaxMemory: memory, Stats: r.status, Logger: r.log, Version: r.Version}
+		o.IdleTime, o.Audit = c.RESPTimeout, audit
 		if r.resp, err = resp.New(o); err != nil {
 			return errors.Join(err, r.unix.close())
 		}
@@ -264,7 +271,13 @@ func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.web, err = web.New(web.Options{Tables: r.current, Ready: r.ready, Latency: r.latency, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
+	users, err := c.users()
+	if err != nil {
+		return err
+	}
+	r.users.Store(&users)
+	login := func(name string, password []byte) bool { return r.users.Load().Login(name, password) }
+	r.web, err = web.New(web.Options{Login: login, Tables: r.current, Ready: r.ready, Latency: r.latency, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
 	if err != nil {
 		return err
 	}

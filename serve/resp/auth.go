@@ -100,9 +100,13 @@ func (u *user) may(what right, table string) bool {
 	return slices.Contains(tables, table) || slices.Contains(tables, "*")
 }
 
+// Open reports whether connections begin as default without a password.
+func (u Users) Open() bool { return newUsers(u).first() != nil }
+
 // Login reports whether name and password are a user's, for other doors of the same service. It does not delay those that are wrong.
-func (s *Server) Login(name string, password []byte) bool {
-	return s.users.Load().login(name, password) != nil
+func (u Users) Login(name string, password []byte) bool {
+	of := newUsers(u).login(name, password)
+	return of != nil && !of.open
 }
 
 // names returns the users' names, sorted.
@@ -115,3 +119,6 @@ func (u *user) name() string {
 	}
 	return u.Name
 }
+
+// UserName reports whether a name can be a user's: 1 to 256 printable characters of ASCII, no spaces.
+func UserName(name string) bool { return name != "" && printable([]byte(name)) }

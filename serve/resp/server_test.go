@@ -53,7 +53,7 @@ func TestServer_Rows(t *testing.T) {
 	cl.expect("-ERR table (\"Users\") must be one of 3…", "GET", "Users:0")
 	cl.expect("["+quoted(1, 16)+" null "+quoted(9, 2)+" "+quoted(1, 16)+"]", "MGET", "users:1", "a:b:100", "a:b:9", "0:1")
 	cl.expect("["+quoted(1, 16)+" null null null null]", "MGET", "users:1", "x:1", "nothing", "users:x", "users:"+strings.Repeat("0", 1020))
-	cl.expect("-ERR key (\"users:0000…\", 1026 bytes) must be at most 1024 bytes"[:18]+"…", "GET", "users:"+strings.Repeat("0", 1020))
+	cl.expect(fmt.Sprintf("-ERR key (\"users:%s…\", 1026 bytes) must be at most 1024 bytes", strings.Repeat("0", 58)), "GET", "users:"+strings.Repeat("0", 1020))
 	cl.expect(":2", "EXISTS", "users:0", "users:1000", "users:0")
 	cl.expect(":1120", "DBSIZE")
 	cl.expect(fmt.Sprintf("%q", append(rowsOf(6, 2)[40:], rowsOf(1, 2)...)), "TC.GATHER", "a:b", "5", "0")

@@ -9,7 +9,7 @@
 //	/explain     where rows are, or why they are not cached, as JSON: ?table=NAME&row=1&row=7
 //	/debug/pprof profiles of the process, if Options.Profiles
 //
-// With a token, everything but /healthz, /readyz and the page without its data asks for "Authorization: Bearer TOKEN". Without a token, requests
+// With a token, everything but /healthz, /readyz and the page without its data asks for "Authorization: Bearer TOKEN", or the password of a user. Without a token, requests
 // whose Host is a name other than localhost are refused: a page of another site, whose name resolves to this machine, cannot read.
 //
 // A Handler is safe for concurrent use.
@@ -56,6 +56,8 @@ type Options struct {
 	Metrics http.Handler
 	// Token is what clients must send. "": none.
 	Token string
+	// Login, if not nil, says whether name and password are a user's, who may log in by them (Basic authentication) where a token is asked for.
+	Login func(name string, password []byte) bool
 	// AnyHost answers requests whatever their Host says, also without a token.
 	AnyHost bool
 	// Logger receives wrong tokens. Default: none.
@@ -227,13 +229,16 @@ func (h *Handler) private(pattern string, handle http.HandlerFunc) {
 	})
 }
 
-// login reports whether a request has the token. A wrong one is delayed.
+// login reports whether a request has the token, or a user's password. A wrong one is delayed.
 func (h *Handler) login(r *http.Request, want *[sha256.Size]byte) bool {
 	given := r.Header.Get("Authorization")
 	if given == "" {
 		return false // the page asks so before it has a token
 	}
 	ok := h.logins.Try(r.Context(), r.RemoteAddr, func() bool {
+		if name, password, ok := r.BasicAuth(); ok {
+			return h.o.Login != nil && h.o.Login(name, []byte(password))
+		}
 		kind, token, _ := strings.Cut(given, " ")
 		sum := sha256.Sum256([]byte(token))
 		return strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
