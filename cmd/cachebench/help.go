@@ -4,7 +4,7 @@ import "github.com/tensorcache/tensorcache/internal/flaghelp"
 
 // flagGroups are the flags of all commands as --help lists them, under headings. A flag that several commands have is in the same group in each.
 var flagGroups = []flaghelp.Group{
-	{Heading: "Data", Flags: "features dtype cast row-elements generate graph vertices data-seed name trace format trace-type-params from to popularity tables"},
+	{Heading: "Data", Flags: "features dtype cast row-elements generate graph vertices data-seed name trace format trace-type-params from to popularity tables base keep-base-every data"},
 	{Heading: "Workload", Flags: `ids workload fanouts weighted bag pooled tokens rows orders heads layers phase text-tokens batch-size batches train-batches drift
 		gets misses limit partial mix turnover degree row-bytes seed`},
 	{Heading: "Cache", Flags: `target-hit gpu-memory policy codec cold link no-equal-rows resident max-overflow buddy refresh-batches refresh-interval refresh-churn refresh-bytes
