@@ -69,7 +69,7 @@ func TestCatalog_Publish(t *testing.T) {
 	}
 	publish(nil, []string{"a"}, "1 b in 0 at 1, 2 x in 1 at 0")
 	publish([]*cache.Cache{open(t, 3, "y")}, nil, "1 b in 0 at 1, 2 x in 1 at 0, 3 y in 2 at 0")
-	publish([]*cache.Cache{open(t, 3, "b")}, nil, "1 b in 1 at 0, 2 x in 0 at 0, 3 y in 2 at 0", shared)
+	publish([]*cache.Cache{open(t, 3, "b")}, nil, "1 b in 0 at 0, 2 x in 1 at 0, 3 y in 2 at 0", shared)
 	for name, want := range map[string]string{"x": "x", "2": "x", "3": "y"} {
 		if found, err := c.View().Find(name); err != nil || found.Name != want {
 			t.Errorf("%s: %v", name, err)
