@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -250,7 +249,10 @@ func (s *Server) changedLocked() {
 	s.mu.changed = make(chan struct{})
 }
 
-// reception answers a client's greeting.
-func (s *Server) reception() wire.Reception {
-	return wire.Reception{Version: wire.Version, Process: os.Getpid()}
+// oldest returns the oldest version of the protocol that clients may speak.
+func (s *Server) oldest() int {
+	if s.owner == nil {
+		return wire.Oldest
+	}
+	return s.owner.Oldest()
 }

@@ -41,6 +41,9 @@ func room(path string) (free, total uint64) {
 
 // Bytes returns the memory that the files of a folder take, 0 if there is none.
 func Bytes(path string) (sum int64) {
+	if path == "" {
+		return 0
+	}
 	filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
 			if info, err := e.Info(); err == nil {

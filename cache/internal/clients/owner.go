@@ -138,6 +138,14 @@ func (w *Owner) Lengthened(table int, rows int64) {
 	}
 }
 
+// Oldest implements sharing.Owner.
+func (w *Owner) Oldest() int {
+	if w.set.Kept != nil {
+		return wire.InFolder
+	}
+	return wire.Oldest
+}
+
 // Client implements sharing.Owner.
 func (w *Owner) Client(number uint64) sharing.Client {
 	w.mu.Lock()
