@@ -170,6 +170,8 @@ func (s *state) take(l loading) *read.Table {
 	now := s.table(l)
 	loaded, err := s.tryTake(now, l)
 	if err != nil {
+		k := s.newKeep(now)
+		s.folder.Discard(append(k.Roles(), k.Name+wordsRole)...) // before as much memory is allocated again
 		s.log(slog.LevelWarn, "state: table is dropped and loaded anew", slog.String("table", now.Name), slog.Any("reason", err))
 		return nil
 	}

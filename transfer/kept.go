@@ -64,6 +64,11 @@ type KeptTier struct {
 
 func (k *Keep) role(end string) string { return k.Name + end }
 
+// Roles returns the roles of all memory of the tier.
+func (k *Keep) Roles() []string {
+	return []string{k.role(rowsRole), k.role(indexRole), k.role(bitsRole), k.role(groupsRole)}
+}
+
 func (k *Keep) abandon(end string) {
 	if k != nil {
 		k.Folder.Abandon(k.role(end))

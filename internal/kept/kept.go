@@ -73,6 +73,7 @@ type Folder struct {
 type file struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
+	taken bool   // it is still what the process before has left
 }
 
 type manifest struct {
@@ -217,13 +218,13 @@ func (f *Folder) takeLocked(d device.Device, role string, bytes int64, what stri
 	}
 	b, err := f.mapped(d, was.Name, bytes, what, nil)
 	if err == nil {
-		f.mu.pending[role] = file{was.Name, bytes}
+		f.mu.pending[role] = file{was.Name, bytes, true}
 		delete(f.mu.old.Files, role)
 	}
 	return b, err
 }
 
-// Alloc returns memory, all zeros, in a new file. It has the role from the next Commit on.
+// Alloc returns memory, all zeros, in a new file. It has the role from the next Commit on; until then what was taken in that role stays for the next process, should this one be killed.
 func (f *Folder) Alloc(d device.Device, role string, bytes int64, what string) (device.Buffer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +236,7 @@ func (f *Folder) allocLocked(d device.Device, role string, bytes int64, what str
 	name := f.nameLocked(role)
 	b, err := f.mapped(d, name, bytes, what, nil)
 	if err == nil {
-		f.mu.pending[role] = file{name, bytes}
+		f.mu.pending[role] = file{name, bytes, false}
 	}
 	return b, err
 }
@@ -290,9 +291,23 @@ func (f *Folder) Abandon(role string) {
 }
 
 func (f *Folder) abandonLocked(role string) {
-	if p, ok := f.mu.pending[role]; ok {
+	if p, ok := f.mu.pending[role]; ok && !p.taken {
 		os.Remove(f.file(p.Name))
-		delete(f.mu.pending, role)
+	}
+	delete(f.mu.pending, role)
+}
+
+// Discard removes what the process before has left in some roles, taken or not.
+func (f *Folder) Discard(roles ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, role := range roles {
+		for _, of := range []map[string]file{f.mu.pending, f.mu.old.Files} {
+			if one, ok := of[role]; ok && one.Name == filepath.Base(one.Name) {
+				os.Remove(f.file(one.Name))
+			}
+			delete(of, role)
+		}
 	}
 }
 
