@@ -14,6 +14,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
@@ -209,6 +210,9 @@ func (c *Config) compareMemory(p *Plan) {
 	}
 	if c.Force {
 		return
+	}
+	if has := kept.Bytes(c.State); has > 0 { // what is taken over, or given back
+		needs = append(needs, memlimit.Need{Setting: "--state", Value: c.State, Bytes: -float64(has)})
 	}
 	if err := memlimit.Check(needs...); err != nil {
 		p.Problems = append(p.Problems, err.Error())

@@ -47,8 +47,8 @@ func (c *Config) groups() (all []*Config) {
 	if len(shared.Tables) > 0 {
 		all = slices.Insert(all, 0, &shared)
 	}
-	if len(all) > 0 { // the file itself has the rows of the first cache
-		all[0].Snapshot = c.Snapshot
+	if len(all) > 0 { // the first cache has the file and the folder themselves
+		all[0].Snapshot, all[0].State = c.Snapshot, c.State
 	}
 	return all
 }
@@ -63,8 +63,12 @@ func (c *Config) alone(t TableSpec) *Config {
 	case !strings.HasSuffix(c.Budget, "%") || strings.Contains(c.Budget, ","):
 		one.Budget = defaultShare
 	}
+	beside := "." + url.PathEscape(t.name())
 	if c.Snapshot != "" {
-		one.Snapshot = c.Snapshot + "." + url.PathEscape(t.name())
+		one.Snapshot += beside
+	}
+	if c.State != "" {
+		one.State += beside
 	}
 	return &one
 }
@@ -284,6 +288,7 @@ func (r *running) prepareLocked(ctx context.Context, c tableChange) (*prepared, 
 
 // openNext opens the cache that is to hold a table. What it takes of memory comes on top of the caches that there are.
 func (r *running) openNext(ctx context.Context, p *prepared, restore string) (err error) {
+	p.config.State = "" // the next start may have other tables, and would not give the memory back
 	if !p.config.Force && !p.force {
 		if err := p.config.fits(); err != nil {
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
@@ -446,8 +451,13 @@ func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool)
 		err = fmt.Errorf("table: it is replaced, but %s", strings.TrimPrefix(err.Error(), "serve: "))
 	}
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
+	state := r.configs[c].State
 	delete(r.configs, c)
-	return errors.Join(err, c.Close())
+	err = errors.Join(err, c.Close())
+	if state != "" { // no start is to take it over
+		err = errors.Join(err, os.RemoveAll(state))
+	}
+	return err
 }
 
 // invalidate withdraws all rows of a table that is no longer listed from the slabs of its cache.
