@@ -48,7 +48,7 @@ func TestState_Try(t *testing.T) {
 			if err := c.Update(context.Background(), 0, ids, data); err != nil {
 				t.Fatal(err)
 			}
-			before := rowsOf(t, c)
+			before := contentsOf(t, c)
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestState_Try(t *testing.T) {
 			if !strings.Contains(log.String(), "state is taken over") {
 				t.Error(log.String())
 			}
-			if after := rowsOf(t, c); !bytes.Equal(before, after) {
+			if after := contentsOf(t, c); !bytes.Equal(before, after) {
 				t.Error(tier, codec, "rows differ")
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -68,7 +68,7 @@ func TestState_Try(t *testing.T) {
 	}
 }
 
-func rowsOf(t *testing.T, c *cache.Cache) []byte {
+func contentsOf(t *testing.T, c *cache.Cache) []byte {
 	n := c.Rows(0)
 	all := make([]int64, n)
 	for i := range all {

@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
@@ -28,6 +29,7 @@ type connection struct {
 	since   time.Time
 	// Server.mu guards these.
 	attaching bool           // attached, or about to be
+	cache     *cache.Cache   // that it is attached to, or about to be; nil otherwise
 	client    sharing.Client // nil unless attached
 	number    uint64         // of the client
 	scratch   int64          // most bytes that it may allocate on each device, 0: no limit

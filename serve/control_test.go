@@ -123,7 +123,7 @@ func TestControl_Commands(t *testing.T) {
 	if all, err := d.Explain(ctx, 0, []int64{5}); err != nil || len(all) != 1 || all[0].Row != 5 || all[0].StoredBytes != 64 {
 		t.Errorf("%v, %+v", err, all)
 	}
-	if _, err := d.Explain(ctx, 7, []int64{5}); err == nil || err.Error() != "cache: table (7) must be 0 to 0" {
+	if _, err := d.Explain(ctx, 7, []int64{5}); err == nil || err.Error() != `serve: table ("7") must be one of 1: rows` {
 		t.Error(err)
 	}
 	if err := d.Drain(ctx); err != nil {

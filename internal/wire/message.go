@@ -79,6 +79,7 @@ const (
 	Merge        = "merge"    // MergeRequest
 	Snapshot     = "snapshot" // SnapshotRequest
 	Drain        = "drain"
+	ChangeTable  = "table"  // TableRequest → TableAnswer
 	Ping         = "ping"   // is answered at once, whatever else is under way
 	Cancel       = "cancel" // a notice: CancelNotice
 )
@@ -161,4 +162,21 @@ type SnapshotRequest struct {
 // CancelNotice ends a request.
 type CancelNotice struct {
 	ID uint64 `json:"id"`
+}
+
+// TableRequest changes the tables of an owner.
+type TableRequest struct {
+	// Change is "add", "replace" or "drop".
+	Change string `json:"change"`
+	// Table is a name, or the description of a table as the flag --table of tensorcached has it, whose relative paths are of Folder.
+	Table  string `json:"table"`
+	Folder string `json:"folder,omitempty"`
+	// InPlace replaces rows one after the other. Force goes on where processes that are attached lose the table, or memory is estimated not to suffice.
+	InPlace bool `json:"in_place,omitempty"`
+	Force   bool `json:"force,omitempty"`
+}
+
+// TableAnswer says what has been done.
+type TableAnswer struct {
+	Text string `json:"text"`
 }

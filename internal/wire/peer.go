@@ -70,6 +70,12 @@ func SocketPath(address string) (string, error) {
 	return path, nil
 }
 
+// SplitTable returns an address without the table that it may name: "unix:PATH#TABLE".
+func SplitTable(address string) (socket, table string) {
+	socket, table, _ = strings.Cut(address, "#")
+	return socket, table
+}
+
 // maxPath is the longest path of a socket (sun_path), with room for the suffix that the owner creates it with.
 const maxPath = 107 - len(".new")
 
