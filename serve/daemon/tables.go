@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
@@ -45,10 +47,11 @@ func (c *Config) groups() (all []*Config) {
 		}
 	}
 	if len(shared.Tables) > 0 {
+		shared.keepIn("tables")
 		all = slices.Insert(all, 0, &shared)
 	}
-	if len(all) > 0 { // the first cache has the file and the folder themselves
-		all[0].Snapshot, all[0].State = c.Snapshot, c.State
+	if len(all) > 0 { // the file itself has the rows of the first cache
+		all[0].Snapshot = c.Snapshot
 	}
 	return all
 }
@@ -63,14 +66,50 @@ func (c *Config) alone(t TableSpec) *Config {
 	case !strings.HasSuffix(c.Budget, "%") || strings.Contains(c.Budget, ","):
 		one.Budget = defaultShare
 	}
-	beside := "." + url.PathEscape(t.name())
 	if c.Snapshot != "" {
-		one.Snapshot += beside
+		one.Snapshot += "." + url.PathEscape(t.name())
 	}
-	if c.State != "" {
-		one.State += beside
+	contents := t.name() // those of a table that takes its place are kept elsewhere
+	if info, err := os.Stat(t.File); err == nil {
+		contents += fmt.Sprint("\n", t.File, info.Size(), info.ModTime().UnixNano())
 	}
+	sum := sha256.Sum256([]byte(contents))
+	one.keepIn(fmt.Sprintf("table-%x", sum[:8]))
 	return &one
+}
+
+// keepIn has the memory of the config's cache in a folder of its own within that of --state.
+func (c *Config) keepIn(folder string) {
+	if c.State != "" {
+		c.State = filepath.Join(c.State, folder)
+	}
+}
+
+// unusedState returns the folder for a cache's memory: that of its config, or, if another cache of this process has it, one beside it. REQUIRES: r.changing is held.
+func (r *running) unusedState(folder string) string {
+	used := map[string]bool{"": false}
+	for _, c := range r.configs {
+		used[c.State] = c.State != ""
+	}
+	free := folder
+	for n := 2; used[free]; n++ {
+		free = fmt.Sprintf("%s.%d", folder, n)
+	}
+	return free
+}
+
+// dropStates gives back memory that caches of earlier processes have left and that none has taken over.
+func (r *running) dropStates() {
+	if r.config.State == "" {
+		return
+	}
+	entries, _ := os.ReadDir(r.config.State)
+	for _, e := range entries {
+		folder := filepath.Join(r.config.State, e.Name())
+		if e.IsDir() && r.unusedState(folder) == folder && (e.Name() == "tables" || strings.HasPrefix(e.Name(), "table-")) {
+			kept.Remove(folder)
+		}
+	}
 }
 
 // load opens the cache of a config. restore is a snapshot of the rows to begin with, "" for none.
@@ -101,6 +140,7 @@ func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache
 		return nil, err
 	}
 	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
+	c.State = r.unusedState(c.State)
 	r.unix.share(c, &o)
 	o.Admission.Restore = restore
 	if _, err := os.Stat(restore); errors.Is(err, os.ErrNotExist) {
@@ -123,6 +163,7 @@ func (r *running) loadAll(ctx context.Context) error {
 		r.configs[one] = c
 		r.caches = append(r.caches, one)
 	}
+	r.dropStates()
 	var err error
 	r.tables, err = catalog.New(r.caches...)
 	return err
@@ -208,6 +249,7 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 			}
 			if err != nil && p.next != nil && !slices.Contains(r.caches, p.next) {
 				err = errors.Join(err, p.next.Close())
+				kept.Remove(p.config.State)
 			}
 		}
 	}()
@@ -450,13 +492,11 @@ func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool)
 	if err != nil {
 		err = fmt.Errorf("table: it is replaced, but %s", strings.TrimPrefix(err.Error(), "serve: "))
 	}
+	folder := r.configs[c].State
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
-	state := r.configs[c].State
 	delete(r.configs, c)
 	err = errors.Join(err, c.Close())
-	if state != "" { // no start is to take it over
-		err = errors.Join(err, os.RemoveAll(state))
-	}
+	kept.Remove(folder) // nobody is to take it over
 	return err
 }
 
