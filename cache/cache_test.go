@@ -109,6 +109,7 @@ func checkRows(t testing.TB, data []byte, rowBytes int, rows []int64, out []byte
 
 // TestGather_EqualsMap compares gathered rows with a plain copy of the tables, for combinations of all options.
 func TestGather_EqualsMap(t *testing.T) {
+	race.SkipSequential(t)
 	rapid.Check(t, func(t *rapid.T) {
 		policies := map[string]func() admission.Policy{
 			"static-freq": admission.NewStaticFrequency, "static-optimal": admission.NewStaticOptimal, "tinylfu": admission.NewTinyLFU,
@@ -190,6 +191,7 @@ func TestGather_EqualsMap(t *testing.T) {
 }
 
 func TestGather_EveryDeviceGivesTheSameBytes(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 5000, 512
 	data := normalTable(rows, rowBytes/4, 3)
 	r := rand.New(rand.NewPCG(4, 4))
@@ -369,6 +371,7 @@ func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 }
 
 func TestNew_LongestAndShortestRows(t *testing.T) {
+	race.SkipSequential(t)
 	r := rand.New(rand.NewPCG(11, 11))
 	longest := slab.MaxRowBytes
 	if race.Enabled {
@@ -446,6 +449,7 @@ func TestNew_MissesHaveReasons(t *testing.T) {
 }
 
 func TestNew_OversizeRows(t *testing.T) {
+	race.SkipSequential(t)
 	// Two zero rows fit, the noisy one does not.
 	data := make([]byte, 3*100_000)
 	r := rand.New(rand.NewPCG(14, 14))
@@ -550,6 +554,7 @@ func TestNew_LoadFails(t *testing.T) {
 
 // TestNew_FailedLeavesTables: a table of any source can be given to New again when New has failed, early or late, and is the cache's once it has succeeded.
 func TestNew_FailedLeavesTables(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 300, 16
 	values := make([]float32, rows*columns)
 	for i := range values {

@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -70,6 +71,7 @@ func openResident(t *testing.T, data []byte, rowBytes int, codec cache.Codec, o 
 // A resident table reads as a plain array does under random updates: every codec, rows of 4 to 8,192 bytes, every target from 16 bytes to the row bytes,
 // 1 to 8 devices, with overflow places in host memory and on devices.
 func TestResident_ReadsAsAnArray(t *testing.T) {
+	race.SkipSequential(t)
 	r := rand.New(rand.NewPCG(22, 4))
 	for _, codec := range append(registry.Concrete(), registry.None) {
 		for _, rowBytes := range []int{4, 12, 64, 100, 256, 1028, 8192} {
@@ -252,6 +254,7 @@ func TestResident_GathersBesideUpdatesSeeWholeRows(t *testing.T) {
 
 // A resident table and a cached one share a cache: both are read right, and the cached one has the rest of the budget.
 func TestResident_BesideACachedTable(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 4000, 128
 	data, other := make([]byte, rows*rowBytes), make([]byte, rows*rowBytes)
 	r := rand.New(rand.NewPCG(22, 6))

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
-	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // commandConfig is what plan and run take as JSON: an experiment.Config, whose keys are the flags of cachebench, and what its text forms are.
@@ -138,7 +137,7 @@ func plan(text string) (any, error) {
 	cfg.Config, cfg.Policies, cfg.Codecs, cfg.Check = p.Config, p.Policies, p.Codecs, p.Check
 	cfg.Phases, cfg.HostThreads, cfg.Learn, cfg.Serve = p.Phases, p.HostThreads, p.Learn, p.Serve
 	cfg.Tiers = experiment.TiersConfig{
-		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: sim.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
+		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: experiment.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
 	}
 	if p.ColdLatency != "" {
 		latency, err := time.ParseDuration(p.ColdLatency)

@@ -8,11 +8,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
-	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
@@ -91,7 +89,9 @@ tables it opens a miniature.`,
 	f.StringSliceVar(&targets, "target-hit", targets, "hit rates to reach: 90% or 0.9")
 	f.StringVar(&memory, "device-memory", "", "all memory of each device, such as 80GiB, of which 32 MiB and 32 bytes for each row of the largest batch are kept for batches under way: say whether the plan fits, what all of it hits, and whether the table is faster as a resident one or in tiers")
 	f.StringSliceVar(&cfg.Tiers.HostMemories, "host-memory", nil, "host memory for rows and index of a table in pages, sizes: a cache over pages is opened for each, to say what lies on which tier")
-	addDrive(f, &cfg.Tiers.Cold)
+	f.StringVar(&cfg.Tiers.Cold.Bandwidth, "cold-bandwidth", "", "what the drive or cluster delivers, such as 3GB/s: say how long batches take")
+	f.Float64Var(&cfg.Tiers.Cold.Reads, "cold-reads-per-second", 0, "pages that it reads a second, of many at once")
+	f.DurationVar(&cfg.Tiers.Cold.Latency, "cold-latency", 0, "time that one read takes, such as 100us")
 	f.StringVar(&cfg.Tiers.Page, "page", "", "most bytes of a page, 4KiB to 1MiB")
 	f.StringVar(&cfg.Tiers.Order, "order", "", "rows that lie together in pages: degree, frequency (of the training batches), or a file of row numbers")
 	f.Float64Var(&cfg.Tiers.RowsPerSecond, "rows-per-second", 0, "rows to look up a second: say how fast a drive that takes, and with --cold-bandwidth how much host memory")
@@ -117,13 +117,6 @@ tables it opens a miniature.`,
 	f.Lookup("gpu-memory").Usage = "say what a cache of so much device memory hits, instead of what a hit rate takes"
 	f.Lookup("gpu-memory").DefValue = ""
 	return cmd
-}
-
-// addDrive defines the flags of a drive or cluster below host memory.
-func addDrive(f *pflag.FlagSet, d *sim.Drive) {
-	f.StringVar(&d.Bandwidth, "cold-bandwidth", "", "what the drive or cluster delivers, such as 3GB/s: say how long batches take")
-	f.Float64Var(&d.Reads, "cold-reads-per-second", 0, "pages that it reads a second, of many at once")
-	f.DurationVar(&d.Latency, "cold-latency", 0, "time that one read takes, such as 100us")
 }
 
 // parsePercent reads a hit rate: 90%, or 0.9.

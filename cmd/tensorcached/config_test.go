@@ -86,7 +86,7 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--table", ""), `invalid argument "" for "--table" flag: a table's description must not be empty: it is key=value,…, such as file=FILE`},
 		{append(good, "--table", "file="), `invalid argument "file=" for "--table" flag: value of key "file" must not be empty`},
 		{append(good, "--table", "file=a,file=b"), `invalid argument "file=a,file=b" for "--table" flag: key "file" must be given once`},
-		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy`},
+		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, gpu_memory, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy`},
 		{append(good, "--table", "name=a"), `invalid argument "name=a" for "--table" flag: a table must have a file, or else name, dtype, columns and capacity`},
 		{append(good, "--table", "file=a,columns=3"), `invalid argument "file=a,columns=3" for "--table" flag: a table with a file must have no dtype and no columns`},
 		{append(good, "--table", "file=a,capacity=-1"), `invalid argument "file=a,capacity=-1" for "--table" flag: capacity ("-1") must be a number of rows`},

@@ -132,7 +132,7 @@ func TestConnect_BadInput(t *testing.T) {
 		`status: argument ("x") must be the value of a flag`:                                             {"status", "x"},
 		`required flag(s) "rows" not set`:                                                                {"explain", "--connect", socket},
 		`--rows ("x") must be row numbers`:                                                               {"explain", "--connect", socket, "--rows", "x"},
-		`--table ("g") must be one of 1: a name, or 0 to 0`:                                              {"explain", "--connect", socket, "--rows", "1", "--table", "g"},
+		`--table ("g") must be one of 1: f`:                                                              {"explain", "--connect", socket, "--rows", "1", "--table", "g"},
 		"cache: row numbers out of range: row number (100) ":                                             {"explain", "--connect", socket, "--rows", "100"},
 		`--bytes ("x") must be a size such as 64MiB`:                                                     {"gpu-memory", "--connect", socket, "--bytes", "x"},
 		"cache: budget too small":                                                                        {"gpu-memory", "--connect", socket, "--bytes", "10"},

@@ -306,3 +306,61 @@ func TestDeploy_Kubernetes(t *testing.T) {
 		}
 	}
 }
+
+// TestDeploy_Alerts: the rules ask for metrics and attributes that there are, and promtool, where there is one, accepts them and their tests.
+func TestDeploy_Alerts(t *testing.T) {
+	t.Parallel()
+	rules := deployed(t, "alerts/tensorcached.yaml")
+	socket, snapshot := "unix:"+filepath.Join(t.TempDir(), "s"), filepath.Join(t.TempDir(), "snapshot")
+	p := start(t, "--features", features(t, "f.npy", 1000, 4), "--gpu-memory", "4KiB", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--listen", socket, "--snapshot", snapshot, "--traces-exporter", "console")
+	p.inline("GET f:1", "TC.GATHER f 5000", "MGET f:1 f:2")
+	if _, stderr, _ := runs(t, "snapshot", "--connect", socket); stderr != "" {
+		t.Error(stderr)
+	}
+	p.get("explain?table=f&row=x")
+	_, scraped := p.get("metrics")
+	var parsed struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(rules), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	if len(parsed.Groups) != 1 || len(parsed.Groups[0].Rules) < 10 {
+		t.Fatalf("%+v", parsed)
+	}
+	absent := regexp.MustCompile(`tensorcache_errors_total`) // none has happened
+	for _, r := range parsed.Groups[0].Rules {
+		for _, m := range regexp.MustCompile(`(tensorcache_\w+)(?:\{(\w+)[=~]+"([^"]*)"\})?[\s\[=/>]`).FindAllStringSubmatch(r.Expr+" ", -1) {
+			name, label, values := m[1], m[2], m[3]
+			if absent.MatchString(name) {
+				continue
+			}
+			if !strings.Contains(scraped, "\n"+name+"{") {
+				t.Errorf("%s asks for %s, which there is not", r.Alert, name)
+			}
+			for value := range strings.SplitSeq(values, "|") {
+				if label != "" && !regexp.MustCompile(name+`\{[^}]*\b`+label+`="`+value+`"`).MatchString(scraped) {
+					t.Errorf("%s asks for %s of %s %q, which there is not", r.Alert, name, label, value)
+				}
+			}
+		}
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("no promtool (of Debian's package prometheus) to check the rules with")
+	}
+	for _, args := range [][]string{{"check", "rules", "tensorcached.yaml"}, {"test", "rules", "tests.yaml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "../../deploy/alerts"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %q: %v\n%s", args, err, out)
+		}
+	}
+	check := exec.Command(promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(scraped)
+	if out, err := check.CombinedOutput(); strings.Contains(string(out), "error while linting") {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}

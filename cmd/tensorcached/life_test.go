@@ -152,13 +152,25 @@ func TestRun_Reload(t *testing.T) {
 	if log := p.logged(); !strings.Contains(log, `msg="not reloaded" flags=gpu-memory`) || !strings.Contains(log, "msg=reloaded changed=refresh-churn\n") || p.stats().GPUMemory != 32<<10 {
 		t.Errorf("after a budget that is too small:\n%s", log)
 	}
-	// Tables take a restart: the log describes them.
-	if err := os.WriteFile(config, fmt.Appendf(nil, "tables: [{file: %s, name: people, capacity: 20000, resident: auto}]\ndevice: host\nresp: 127.0.0.1:0\nhttp: 127.0.0.1:0\nresp_password_file: %s\n", f, password), 0o600); err != nil {
+	// Tables that cannot be opened leave those of before.
+	if err := os.WriteFile(config, fmt.Appendf(nil, "tables: [{file: %s, name: people, capacity: 20000, resident: auto, gpu_memory: 4KiB}]\ndevice: host\nresp: 127.0.0.1:0\nhttp: 127.0.0.1:0\nresp_password_file: %s\n", f, password), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	reload()
-	if want := fmt.Sprintf(`flag=--table is="file=%[1]s" should_be="file=%[1]s,name=people,capacity=20000,resident=auto"`, f); !strings.Contains(p.logged(), want) {
-		t.Errorf("the log lacks %s:\n%s", want, p.logged())
+	if log := p.logged(); !strings.Contains(log, `msg="not reloaded" flags=table error="table: people: resident tables need `) || p.stats().Tables[0].Name != "users" {
+		t.Errorf("after a table that does not fit its budget:\n%s", log)
+	}
+	// Others come and go.
+	more := features(t, "items.npy", 100, 4)
+	configure("gpu_memory: 64KiB\npolicy: lru\ntables: [{file: " + more + "}]\n")
+	reload()
+	if got := p.inline("AUTH two", "EXISTS users:1", "EXISTS items:99", "EXISTS 1:99"); got != "+OK\r\n:1\r\n:1\r\n:1\r\n+OK\r\n" {
+		t.Errorf("a further table: %q\n%s", got, p.logged())
+	}
+	configure("gpu_memory: 64KiB\npolicy: lru\n")
+	reload()
+	if got := p.inline("AUTH two", "EXISTS users:1", "GET items:99"); got != "+OK\r\n:1\r\n-ERR table (\"items\") must be one of 1: users\r\n+OK\r\n" {
+		t.Errorf("a table fewer: %q", got)
 	}
 	p.signal(syscall.SIGTERM)
 	if status := p.wait(); status != 0 {

@@ -110,9 +110,9 @@ var flagGroups = []flaghelp.Group{
 	{Heading: "Devices", Flags: "device devices gpus placement rates workers"},
 	{Heading: "Processes of this machine", Flags: "listen max-attached max-lanes max-scratch stopped-after evict-stopped"},
 	{Heading: "Redis and HTTP", Flags: `resp resp-clients resp-memory resp-tls-cert resp-tls-key resp-password-file resp-admin-password-file http http-token-file insecure`},
-	{Heading: "Logs, metrics and traces", Flags: `log-level otlp-endpoint otlp-protocol traces-exporter metrics-exporter trace-rate trace-ratio name`},
-	{Heading: "Running tensorcached", Flags: "connect timeout rows bytes file"},
-	{Heading: "Start and end", Flags: "config check ids json drain-timeout force help version"},
+	{Heading: "Logs, metrics and traces", Flags: `log-level log-format otlp-endpoint otlp-protocol traces-exporter metrics-exporter trace-rate trace-ratio name`},
+	{Heading: "Running tensorcached", Flags: "connect timeout rows bytes file in-place"},
+	{Heading: "Start and end", Flags: "config check ids json drain-timeout lame-duck max-memory-pressure force help version"},
 }
 
 func printJSON(cmd *cobra.Command, v any) error {
