@@ -87,7 +87,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # tensorcache.pyg and the like import torch, so they are imported when they are asked for.
-    if name in ("graphbolt", "ngram", "nn", "pyg"):
+    if name in ("graphbolt", "llm", "ngram", "nn", "pyg"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
