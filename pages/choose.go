@@ -67,7 +67,7 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 const smallestSaving = 200
 
 // aloneSaving is the share of the rows, one in so many, that the second stage must save more than codec and stage together for Smallest to leave the rows raw.
-const aloneSaving = 100
+const aloneSaving = 150
 
 // stageSample is how many pages' worth of rows StageAuto tries the stages on.
 const stageSample = 16
