@@ -563,7 +563,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (c *cache.Cache, err
 	}
 	c, err = cache.New(o)
 	if errors.Is(err, cache.ErrBudget) {
-		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
+		return nil, fmt.Errorf("--gpu-memory (%s): %w", r.cfg.Budget, err)
 	}
 	return c, err
 }

@@ -89,6 +89,6 @@ func Demo(w io.Writer, d *experiment.DemoResult) error {
 		out.line("predicted", "the time of a batch on an %s, from the committed figures of one: docs/performance.md", p.Device)
 		out.line("", "has the formula and its error. On a GPU, cachebench demo --device cuda runs these batches.")
 	}
-	out.line("your data", "cachebench run FILE.npy --graph FILE.npz --budget 5%%, or with --ids FILE for rows that a model looks up")
+	out.line("your data", "cachebench run FILE.npy --graph FILE.npz --gpu-memory 5%%, or with --ids FILE for rows that a model looks up")
 	return out.err
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
@@ -113,6 +114,7 @@ func TestGenerated_Pinned(t *testing.T) {
 
 // TestZipf_Probabilities: ranks are as frequent as the law says, for exponents below, at and above 1.
 func TestZipf_Probabilities(t *testing.T) {
+	race.SkipSequential(t)
 	const draws = 400_000
 	for _, s := range []float64{0, 0.5, 1, 1 + 1e-9, 1.2, 3} {
 		for _, n := range []int64{1, 2, 1000} {

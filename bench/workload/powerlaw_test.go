@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // atProcs runs fn under a given GOMAXPROCS.
@@ -49,6 +51,7 @@ func TestPowerLaw_Pinned(t *testing.T) {
 }
 
 func TestPowerLaw_OutDegreesArePoisson(t *testing.T) {
+	race.SkipSequential(t)
 	const n, mean = 100_000, 15
 	g := mustGraph(t, GraphOptions{Vertices: n, MeanDegree: mean, Seed: 3})
 	if err := g.Validate(); err != nil {

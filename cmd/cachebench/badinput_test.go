@@ -181,14 +181,14 @@ func TestRun_BadFlags(t *testing.T) {
 	const sizes = " must be a positive percentage of the table or a size such as 64MiB"
 	policies := "freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu"
 	for _, c := range []struct{ flags, want string }{
-		{"--budget 0", `--budget ("0")` + sizes},
-		{"--budget 0%", `--budget ("0%")` + sizes},
-		{"--budget -1%", `--budget ("-1%")` + sizes},
-		{"--budget -5", `--budget ("-5")` + sizes},
-		{"--budget NaN%", `--budget ("NaN%")` + sizes},
-		{"--budget much", `--budget ("much")` + sizes},
-		{"--budget=", `--budget ("") must not be empty: leave it out`},
-		{"--budget 99999999999999999999", `--budget ("99999999999999999999")` + sizes},
+		{"--gpu-memory 0", `--gpu-memory ("0")` + sizes},
+		{"--gpu-memory 0%", `--gpu-memory ("0%")` + sizes},
+		{"--gpu-memory -1%", `--gpu-memory ("-1%")` + sizes},
+		{"--gpu-memory -5", `--gpu-memory ("-5")` + sizes},
+		{"--gpu-memory NaN%", `--gpu-memory ("NaN%")` + sizes},
+		{"--gpu-memory much", `--gpu-memory ("much")` + sizes},
+		{"--gpu-memory=", `--gpu-memory ("") must not be empty: leave it out`},
+		{"--gpu-memory 99999999999999999999", `--gpu-memory ("99999999999999999999")` + sizes},
 		{"--policy freq,lru", `--policy ("freq,lru") must be one value: a grid of several is run --sweep DIR`},
 		{"--policy mru", `unknown policy ("mru") must be one of ` + policies},
 		{"--codec zip", `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
@@ -215,8 +215,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--devices 1.5", `--devices ("1.5") must be a whole number`},
 		{"--fanouts 15,", `--fanouts ("15,") must be whole numbers between commas`},
 		{"--refresh-interval 5", `--refresh-interval ("5") must be a time such as 100ms`},
-		{"--vertices 100 --codec none --budget 0.0001%", "--budget (0.0001%): cache: budget too small: Budget (1 B) must hold at least one slot (512 B) and its metadata: 720 B in all"},
-		{"--budget", "flag needs an argument: --budget"},
+		{"--vertices 100 --codec none --gpu-memory 0.0001%", "--gpu-memory (0.0001%): cache: budget too small: GPUMemory (1 B) must hold at least one slot (512 B) and its metadata: 720 B in all"},
+		{"--gpu-memory", "flag needs an argument: --gpu-memory"},
 		{"--bogus", "unknown flag: --bogus"},
 		{"-x", "unknown shorthand flag: 'x' in -x"},
 		{"FEATURES extra", `run: argument ("extra") must be the value of a flag: cachebench run --help lists them`},
@@ -236,8 +236,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --policy static-pagerank", "--policy static-pagerank needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --batch-size 4096 --train-batches 1", "--train-batches (1) must leave some of the 1 batches of IDS to measure"},
-		{"--features FEATURES --ids IDS --codec ibp4 --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
-		{"--features FEATURES --ids IDS --codec ibp4 --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --gpu-memory 100", "--gpu-memory (100): cache: budget too small: GPUMemory (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --gpu-memory 1%", "--gpu-memory (1%): cache: budget too small: GPUMemory (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
@@ -257,7 +257,7 @@ func TestRoot_Commands(t *testing.T) {
 		}
 	}
 	out := succeed(t, "run", "--help")
-	for _, flag := range strings.Fields("features graph ids budget policy codec cast host-tier device devices batches train-batches seed verify json config") {
+	for _, flag := range strings.Fields("features graph ids gpu-memory policy codec cast host-tier device devices batches train-batches seed verify json config") {
 		if !strings.Contains(out, " --"+flag+" ") {
 			t.Errorf("help lacks --%s", flag)
 		}

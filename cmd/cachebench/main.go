@@ -141,7 +141,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	cobra.EnableCommandSorting = false
-	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newDevices(), newDemo())
+	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newReproduce(), newDevices(), newDemo())
 	root.AddCommand(renamedCommands()...)
 	flaghelp.Use(root, flagGroups)
 	for _, cmd := range root.Commands() {

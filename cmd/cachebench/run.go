@@ -35,18 +35,18 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.
 With --explain, say then of given rows where they are or why they are not cached, with the
 policy's estimate of their frequency, their score, and the least score that there was room for.
 
-With --sweep, run a grid: --budget, --policy, --codec and --host-tier take lists. Each finished
+With --sweep, run a grid: --gpu-memory, --policy, --codec and --host-tier take lists. Each finished
 cell is a line of DIR/cells.jsonl, and the same command continues an interrupted sweep. When it
 ends, DIR/cells.csv has its main figures. A cell whose budget holds no row is left out, and the
 sweep ends with an error that names it. One process at a time.`,
 		Example: `  cachebench run
-  cachebench run cora.npz --graph cora.npz --budget 1% --verify
-  cachebench run embeddings.npy --ids trace.txt --budget 64MiB --json
+  cachebench run cora.npz --graph cora.npz --gpu-memory 1% --verify
+  cachebench run embeddings.npy --ids trace.txt --gpu-memory 64MiB --json
   cachebench run user.npy,item.npy --ids users.txt,items.txt
-  cachebench run --workload ngram --tokens tokens.npy --budget 10%
+  cachebench run --workload ngram --tokens tokens.npy --gpu-memory 10%
   cachebench run --attach unix:/run/tensorcached.sock
   cachebench run cora.npz --graph cora.npz --explain 1,17,1000-1010
-  cachebench run --sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5`,
+  cachebench run --sweep results --policy freq,static-freq --gpu-memory 1%,5%,10% --codec none,ibp4 --seeds 5`,
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkFlags(cmd, configFile), checkModes(cmd.Flags())); err != nil {
@@ -74,12 +74,12 @@ sweep ends with an error that names it. One process at a time.`,
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct, or another format by its name")
 	f.StringVar(&rows, "explain", "", "say of these rows where they are, or why not: row numbers and ranges of them, 1,17,1000-1010, at most 10000")
-	f.StringVar(&cfg.Dir, "sweep", "", "run a grid of --budget, --policy, --codec and --host-tier, which take lists, and keep the results in this directory")
+	f.StringVar(&cfg.Dir, "sweep", "", "run a grid of --gpu-memory, --policy, --codec and --host-tier, which take lists, and keep the results in this directory")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "with --sweep, how often to run the grid: with --seed, --seed + 1 and so on")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
-	f.StringVar(&cfg.Slots, "resident", "", "keep all rows in device memory, compressed, in slots of so many bytes, a multiple of 16; auto: the cache chooses the least expected time. --budget is then by default enough for the whole table raw")
+	f.StringVar(&cfg.Slots, "resident", "", "keep all rows in device memory, compressed, in slots of so many bytes, a multiple of 16; auto: the cache chooses the least expected time. --gpu-memory is then by default enough for the whole table raw")
 	f.Float64Var(&cfg.MaxOverflow, "max-overflow", 0, "most rows longer than their slot, 0 to 1, with --resident auto (default: 0.3)")
-	f.StringVar(&cfg.Buddy, "buddy", "", "where what is longer than the slots lies, with --resident: host, peer (other devices' memory, within --budget) or auto (default: host)")
+	f.StringVar(&cfg.Buddy, "buddy", "", "where what is longer than the slots lies, with --resident: host, peer (other devices' memory, within --gpu-memory) or auto (default: host)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object; with --explain and --sweep a JSON array")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -95,7 +95,7 @@ func runOnce(cmd *cobra.Command, cfg experiment.Config, rows string, watch *tele
 			return err
 		}
 	}
-	if cfg.Slots != "" && !cmd.Flags().Changed("budget") {
+	if cfg.Slots != "" && !cmd.Flags().Changed("gpu-memory") {
 		cfg.Budget = experiment.WholeTable
 	}
 	end, err := watch.start(cmd, &cfg)
@@ -167,7 +167,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices of a sampled batch; row numbers of a replayed one; tokens of an n-gram one")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.TrainBatches, "train-batches", experiment.Default, "batches that the cache is trained on first")
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory for cached rows and their hashmap, of each device: 1% of the table's raw bytes, or 64MiB (gpu_memory in Python and C)")
+	f.StringVar(&cfg.Budget, "gpu-memory", cfg.Budget, "device memory for cached rows and their hashmap, of each device: 1% of the table's raw bytes, or 64MiB")
 	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "which rows are cached (docs/admission.md): "+strings.Join(admission.Names(), ", "))
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, "auto picks for the fastest batches, measured or predicted (docs/codecs.md): "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
@@ -302,7 +302,7 @@ func refuseEmpty(f *pflag.FlagSet) (err error) {
 
 // ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
 var ownersFlags = []string{
-	"vertices", "budget", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
+	"vertices", "gpu-memory", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
 	"sample-rate", "link", "device", "resident", "max-overflow", "buddy", "devices", "gpus", "placement", "rates", "host-nodes",
 }
 

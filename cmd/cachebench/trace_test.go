@@ -55,7 +55,7 @@ func TestRun_Weighted(t *testing.T) {
 		t.Errorf("both sample %d IDs", uniform.Workload.IDs)
 	}
 	edges := write(t, "g.el", []byte("0 1 2\n1 0 0\n0 2 1\n"))
-	if r := run(t, "--graph", edges, "--weighted", "--batches", "1", "--budget", "50%"); r.Workload.IDs != 3 {
+	if r := run(t, "--graph", edges, "--weighted", "--batches", "1", "--gpu-memory", "50%"); r.Workload.IDs != 3 {
 		t.Errorf("%d IDs of 3 vertices", r.Workload.IDs)
 	}
 	plain := write(t, "p.npz", npzOf(t, member{"indptr", ints(t, 0, 1, 2)}, member{"indices", ints(t, 1, 0)}))

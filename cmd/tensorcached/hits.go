@@ -38,7 +38,7 @@ func planHits(ctx context.Context, c *daemon.Config, ids string) (*experiment.Pl
 		p.Codec, p.DType = cmp.Or(t.Codec, c.Codec), t.DType
 	}
 	if len(codecs) > 1 || strings.Contains(c.Budget, ",") {
-		return nil, fmt.Errorf("--ids: tables must have one codec, and devices one --budget")
+		return nil, fmt.Errorf("--ids: tables must have one codec, and devices one --gpu-memory")
 	}
 	p.Features, p.IDs, p.Budget, p.AtBudget, p.Check = strings.Join(files, ","), ids, c.Budget, true, true
 	p.Policy, p.HostTier, p.NoEqualRows, p.Device, p.GPUs, p.Seed, p.Workers = c.Policy, c.HostTier, c.NoEqualRows, c.Device, c.GPUs, c.Seed, c.Workers

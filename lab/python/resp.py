@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tensorcached", default="build/tensorcached", help="the program")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each server for each workload")
-    parser.add_argument("--budget", default="20%", help="of the cache")
+    parser.add_argument("--gpu-memory", default="20%", help="of the cache")
     parser.add_argument("--codec", default="none", help="of the cache")
     args = parser.parse_args()
     data = values()
@@ -44,7 +44,7 @@ def main() -> None:
         file = Path(folder, "users.npy")
         header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({ROWS}, {COLUMNS}), }}"
         file.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117).encode() + b"\n" + data)
-        options = ["--features", str(file), "--budget", args.budget, "--codec", args.codec, "--device", "host", "--resp", "127.0.0.1:@", "--log-level", "warn"]
+        options = ["--features", str(file), "--gpu-memory", args.budget, "--codec", args.codec, "--device", "host", "--resp", "127.0.0.1:@", "--log-level", "warn"]
         ours = stack.enter_context(serving([args.tensorcached, *options]))
         theirs = stack.enter_context(serving(["redis-server", "--port", "@", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"]))
         sets = b"".join(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key(r)), key(r), ROW, data[r * ROW : (r + 1) * ROW]) for r in range(ROWS))

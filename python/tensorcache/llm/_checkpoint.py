@@ -1,0 +1,72 @@
+"""Tensors of a checkpoint in safetensors files, read where they lie in the mapped files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import os
+from pathlib import Path
+from typing import Any, Union
+
+import torch
+
+from ..errors import FileError
+
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+if hasattr(torch, "float8_e8m0fnu"):
+    _DTYPES["F8_E8M0"] = torch.float8_e8m0fnu
+
+
+class Checkpoint:
+    """The safetensors files of a directory, or one such file."""
+
+    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+        self.path = Path(path)
+        files = sorted(self.path.glob("*.safetensors")) if self.path.is_dir() else [self.path]
+        if not files or not files[0].exists():
+            raise FileNotFoundError(f"tensorcache: checkpoint ({self.path}) must be a directory with safetensors files, or such a file")
+        self._maps: list[mmap.mmap] = []
+        self._entries: dict[str, tuple[mmap.mmap, int, dict[str, Any]]] = {}
+        for file in files:
+            with open(file, "rb") as f:
+                try:
+                    length = int.from_bytes(f.read(8), "little")
+                    header: dict[str, Any] = json.loads(f.read(length)) if length < 1 << 27 else {}
+                    # Private pages: torch takes only memory that can be written, and nothing writes it.
+                    mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+                    if not header:
+                        raise ValueError("it has no header")
+                    for name, entry in header.items():
+                        if name != "__metadata__":
+                            begin, end = entry["data_offsets"]
+                            if end - begin != math.prod(entry["shape"]) * _DTYPES[entry["dtype"]].itemsize or 8 + length + end > len(mapped):
+                                raise ValueError(f"tensor {name} has {end - begin} bytes")
+                            self._entries[name] = mapped, 8 + length + begin, entry
+                except (ValueError, KeyError, TypeError, AttributeError) as e:
+                    raise FileError(f"tensorcache: checkpoint file ({file}) must be a safetensors file: {e}") from e
+            self._maps.append(mapped)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor, in the file's memory."""
+        mapped, begin, entry = self._entries[name]
+        dtype, count = _DTYPES[entry["dtype"]], math.prod(entry["shape"])
+        found: torch.Tensor = torch.frombuffer(mapped, dtype=dtype, count=count, offset=begin) if count else torch.empty(0, dtype=dtype)
+        return found.view(entry["shape"])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return tuple(self._entries[name][2]["shape"])
+
+    def release(self) -> None:
+        """Has the files' pages no longer count as memory of the process."""
+        for mapped in self._maps:
+            with contextlib.suppress(OSError):
+                mapped.madvise(mmap.MADV_DONTNEED)
