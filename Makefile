@@ -144,7 +144,7 @@ bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulatio
 
 .PHONY: bench-resp
 bench-resp: service ## tensorcached beside redis-server, with the same rows and the same client
-	$(GO) run ./bench/redis
+	python3 lab/python/resp.py
 
 .PHONY: check-vega
 check-vega: ## whether the scripts in pages of cachebench report are those that npm publishes

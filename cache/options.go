@@ -97,6 +97,11 @@ type Options struct {
 	// Shared allocates the memory that batches read so that other processes can map it: serve.Listen lets clients attach to such a
 	// cache only. Tables of Adopt are not possible then. It is for Linux, the host backend, and GPUs with virtual memory management. Default: false.
 	Shared bool
+	// State is a folder on a tmpfs, made if it is not there, in whose files host memory outlives this process: the next New with this folder takes over tables all of whose rows are in host memory,
+	// with all updates, instead of loading them. Those are tables of Open, and ones that begin without rows, with the same name, file, type, capacity, codec and layout; others are loaded anew. Processes
+	// that are attached read on, and attach to the new owner, without a second copy. Needs Shared and tables of different names, on Linux. One process at a
+	// time can have the folder. Close keeps what is in it; remove the folder to give the memory back. Default: none.
+	State string
 	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
 	// were overwritten before they could be read. Capture is called by one goroutine at a time, every 20 ms or less often, and by Close,
 	// and Gather waits for no lock that is held during the call. The slice must not be used after the call. Capture must not call
@@ -332,6 +337,18 @@ func (o *Options) Validate() error {
 		}
 		if err != nil {
 			invalid("%v", err)
+		}
+	}
+	if o.State != "" {
+		if !o.Shared {
+			invalid("cache: State (%s) needs Shared", o.State)
+		}
+		names := map[string]bool{}
+		for _, t := range o.Tables {
+			if names[t.name] {
+				invalid("cache: State (%s) needs tables of different names, not two called %s", o.State, t.name)
+			}
+			names[t.name] = true
 		}
 	}
 	if o.Budget < 1 {

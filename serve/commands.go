@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -210,7 +211,7 @@ func (s *Server) Status() (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	status := &Status{Attached: s.Clients(), Process: s.reception().Process, Stats: *stats}
+	status := &Status{Attached: s.Clients(), Process: os.Getpid(), Stats: *stats}
 	status.Clients = len(status.Attached)
 	if s.o.Commands.Errors != nil {
 		maps.Copy(status.Errors, s.o.Commands.Errors())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -132,6 +133,7 @@ func (c *connection) greet() error {
 	var g wire.Greeting
 	err = wire.Decode(m.Body, &g)
 	var user error
+	version := 0
 	c.process, user = processOf(c.wire.Socket())
 	switch {
 	case m.Method != wire.Hello:
@@ -139,8 +141,8 @@ func (c *connection) greet() error {
 	case err != nil:
 	case user != nil:
 		err = user
-	case g.Version != wire.Version:
-		err = fmt.Errorf("serve: client's version (%d) must be the owner's (%d): both must come from one release", g.Version, wire.Version)
+	default:
+		version, err = g.Agree(c.server.oldest())
 	}
 	if err != nil {
 		c.answer(m.ID, nil, err)
@@ -149,7 +151,7 @@ func (c *connection) greet() error {
 	c.name, c.since = nameOf(g.Name), time.Now()
 	c.process.name = c.name
 	c.wire.Socket().SetReadDeadline(time.Time{})
-	return c.answer(m.ID, c.server.reception(), nil)
+	return c.answer(m.ID, wire.Reception{Version: version, Process: os.Getpid()}, nil)
 }
 
 // maxName is the most bytes of a client's name that are kept.

@@ -309,7 +309,7 @@ func TestServer_BadBytes(t *testing.T) {
 				break
 			}
 		}
-		if want := map[string]string{"version": fmt.Sprintf("client's version (9) must be the owner's (%d)", wire.Version), "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
+		if want := map[string]string{"version": fmt.Sprintf("the owner speaks versions %d to %d of the protocol, and the client 9 to 9", wire.Oldest, wire.Version), "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
 			t.Errorf("%s: answered %q, want %s", name, answer[:n], want)
 		}
 		c.Close()

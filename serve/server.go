@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -312,7 +311,11 @@ func (s *Server) changedLocked() {
 	s.mu.changed = make(chan struct{})
 }
 
-// reception answers a client's greeting.
-func (s *Server) reception() wire.Reception {
-	return wire.Reception{Version: wire.Version, Process: os.Getpid()}
+// oldest returns the oldest version of the protocol that clients may speak.
+func (s *Server) oldest() int {
+	oldest := wire.Oldest
+	for _, owner := range s.owners() {
+		oldest = max(oldest, owner.Oldest())
+	}
+	return oldest
 }

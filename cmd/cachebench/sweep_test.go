@@ -105,22 +105,6 @@ func TestSweep_CSV(t *testing.T) {
 	}
 }
 
-// TestSweep_KeepsOldSeries: cells of an older version, with a series, are continued, passed on, and pointed out.
-func TestSweep_KeepsOldSeries(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	sweep(t, dir, grid)
-	path := filepath.Join(dir, "cells.jsonl")
-	old := strings.ReplaceAll(readFile(t, path), `,"result":`, `,"series":{"hit_rate":[0.5]},"result":`)
-	if err := os.WriteFile(path, []byte(old), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	js, stderr := sweep(t, dir, append(slices.Clone(grid), "--json"))
-	if got := decode[[]experiment.Cell](t, js); len(got) != 8 || string(got[7].Series) == "" || !strings.Contains(stderr, "have a series of hit rates; new ones have none") {
-		t.Errorf("%d cells; %s", len(got), stderr)
-	}
-}
-
 // TestSweep_CellsAreRuns: a cell's config makes run measure the same.
 func TestSweep_CellsAreRuns(t *testing.T) {
 	t.Parallel()

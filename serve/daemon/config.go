@@ -33,6 +33,7 @@ type Config struct {
 	RefreshChurn, SampleRate, SampleOf float64
 	RefreshBytes                       string
 
+	State            string
 	Snapshot         string
 	SnapshotInterval time.Duration
 	DrainTimeout     time.Duration
@@ -130,6 +131,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.RefreshBytes, "refresh-bytes", "256MiB", "most bytes that a cycle writes")
 	f.Float64Var(&c.SampleRate, "sample-rate", 0, "share of accesses that the policy observes, 0 to 1 (default: an eighth, and all misses)")
 	f.Float64Var(&c.SampleOf, "sample-keys", 1./64, "share of all rows of which every access is sampled, for the estimates of other budgets, 0 to 1")
+	f.StringVar(&c.State, "state", "", "`FOLDER` on a tmpfs in which host memory outlives this process: the next one with the same tables takes it over instead of loading them (default: none)")
 	f.StringVar(&c.Snapshot, "snapshot", "", "file of the cached rows' numbers: restored at the start, written at intervals and at the end")
 	f.DurationVar(&c.SnapshotInterval, "snapshot-interval", 5*time.Minute, "time between snapshots; 0: at the end only")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 10*time.Second, "how long work under way may take to end when the program ends")

@@ -15,8 +15,10 @@ import (
 // attachments are what --listen serves: processes of this machine.
 type attachments struct{ server *serve.Server }
 
-// share has the cache use memory that other processes can map, if any can attach.
-func (a *attachments) share(c *Config, o *cache.Options) { o.Shared = c.Listen != "" }
+// share has the cache use memory that other processes can map, if any can attach, or is to outlive this one.
+func (a *attachments) share(c *Config, o *cache.Options) {
+	o.Shared, o.State = c.Listen != "" || c.State != "", c.State
+}
 
 // checkListen says what is wrong with --listen and what belongs to it.
 func (c *Config) checkListen() error {
