@@ -46,7 +46,7 @@ func (c *conn) clientSetName(args [][]byte) error {
 
 func (c *conn) clientSetInfo(args [][]byte) error {
 	if !printable(args[1]) {
-		return fmt.Errorf("ERR %s cannot contain spaces, newlines or special characters.", strings.ToLower(cut(args[0])))
+		return failure(fmt.Sprintf("ERR %s cannot contain spaces, newlines or special characters.", strings.ToLower(cut(args[0]))))
 	}
 	switch strings.ToUpper(cut(args[0])) {
 	case "LIB-NAME":

@@ -204,7 +204,7 @@ func find(args [][]byte) (cmd *command, names int, err error) {
 	if cmd.name == "config" {
 		return nil, 0, fmt.Errorf("ERR unknown subcommand '%s'. Parameters are flags of tensorcached; CONFIG GET reads them", cut(args[1]))
 	}
-	return nil, 0, fmt.Errorf("ERR unknown subcommand '%s'. Try %s HELP.", cut(args[1]), strings.ToUpper(cmd.name))
+	return nil, 0, failure(fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", cut(args[1]), strings.ToUpper(cmd.name)))
 }
 
 // checked returns an error unless a command has its number of arguments.
