@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
@@ -88,9 +89,17 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	case wire.Cached:
 		return on(c, rows.Table, func(of *cache.Cache, table int) ([]bool, error) { return of.Cached(table, rows.Rows, nil) })
 	case wire.Update:
-		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error { return of.Update(ctx, table, rows.Rows, m.Payload) })
+		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error {
+			err := of.Update(ctx, table, rows.Rows, m.Payload)
+			c.audit(m.Method, of, table, len(rows.Rows), err)
+			return err
+		})
 	case wire.Invalidate:
-		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error { return of.Invalidate(table, rows.Rows) })
+		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error {
+			err := of.Invalidate(table, rows.Rows)
+			c.audit(m.Method, of, table, len(rows.Rows), err)
+			return err
+		})
 	case wire.Absent:
 		return on(c, rows.Table, func(of *cache.Cache, table int) (*wire.AbsentRows, error) {
 			owner, err := s.ownerOf(of)
@@ -203,6 +212,18 @@ func on[T any](c *connection, table int, f func(of *cache.Cache, table int) (T, 
 func (c *connection) change(table int, f func(of *cache.Cache, table int) error) error {
 	_, err := on(c, table, func(of *cache.Cache, table int) (struct{}, error) { return struct{}{}, f(of, table) })
 	return err
+}
+
+// audit records a change of rows: of how many the client asked for it.
+func (c *connection) audit(method string, of *cache.Cache, table, rows int, err error) {
+	if c.server.o.Audit == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("request", method), slog.String("process", c.String()), slog.String("table", c.server.nameIn(of, table, strconv.Itoa(table))), slog.Int("rows", rows)}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	c.server.o.Audit.LogAttrs(context.Background(), slog.LevelInfo, "rows changed", attrs...)
 }
 
 // Status returns the statistics of the tables, and the clients.

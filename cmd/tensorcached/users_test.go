@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 // TestRun_Users: named users have their rights over RESP and HTTP, changes are recorded in a file, and SIGHUP takes in another file of users.
@@ -19,7 +21,7 @@ func TestRun_Users(t *testing.T) {
 	users := write(t, "users.yaml", fmt.Appendf(nil, "users:\n- {name: trainer, password_file: %s, read: [f], write: [f]}\n"+
 		"- {name: looker, password_sha256: [2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b], read: [other]}\n", password)) // of "secret"
 	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--http-token-file", write(t, "token", []byte("token\n")),
-		"--resp-users", users, "--audit-log", audit)
+		"--resp-users", users, "--audit-log", audit, "--listen", "unix:"+filepath.Join(dir, "s"))
 	const row = "................" // of 16 bytes
 	if got := p.inline("AUTH trainer right", "TC.SET f 3 "+row, "GET f:3", "TC.SET f 100 "+row); !strings.HasPrefix(got, "+OK\r\n+OK\r\n$16\r\n"+row+"\r\n-ERR ") {
 		t.Errorf("trainer: %q", got)
@@ -44,13 +46,22 @@ func TestRun_Users(t *testing.T) {
 	if right, wrong, open := get("trainer", "right"), get("trainer", "secret"), get("default", ""); right != 200 || wrong != 401 || open != 401 {
 		t.Errorf("HTTP: %d, %d with a wrong password, %d as default", right, wrong, open)
 	}
+	c, err := cache.Attach(t.Context(), "unix:"+filepath.Join(dir, "s"), cache.AttachOptions{Name: "job"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Update(t.Context(), 0, []int64{5, 6}, make([]byte, 32)); err != nil {
+		t.Fatal(err)
+	}
 	b, err := os.ReadFile(audit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(b), "\n")
-	if len(lines) != 3 || !strings.Contains(lines[0], `"msg":"resp: rows changed","user":"trainer","from":"127.0.0.1:`) || !strings.Contains(lines[0], `"table":"f","rows":1,"first":3,"last":3}`) ||
-		!strings.Contains(lines[1], `"rows":0,"first":100,"last":100,"error":"`) {
+	if len(lines) != 4 || !strings.Contains(lines[0], `"msg":"resp: rows changed","user":"trainer","from":"127.0.0.1:`) || !strings.Contains(lines[0], `"table":"f","rows":1,"first":3,"last":3}`) ||
+		!strings.Contains(lines[1], `"rows":0,"first":100,"last":100,"error":"`) ||
+		!strings.Contains(lines[2], `"msg":"rows changed","request":"update","process":"`) || !strings.Contains(lines[2], `"table":"f","rows":2}`) {
 		t.Errorf("the audit log has %s", b)
 	}
 	if err := os.WriteFile(users, fmt.Appendf(nil, "users:\n- {name: trainer, password_file: %s, read: [f]}\n", password), 0o600); err != nil {

@@ -112,7 +112,7 @@ func (c *Config) validateListeners(f *faults.List) {
 		}
 	}
 	if c.RESP == "" {
-		for _, flag := range []string{"resp-tls-cert", "resp-password-file", "resp-admin-password-file", "resp-users", "audit-log"} {
+		for _, flag := range []string{"resp-tls-cert", "resp-password-file", "resp-admin-password-file", "resp-users"} {
 			f.If(c.set.Lookup(flag).Value.String() != "", "--%s means nothing without --resp", flag)
 		}
 	} else if _, remote, err := address("--resp", c.RESP); err != nil {

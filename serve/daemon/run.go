@@ -66,6 +66,7 @@ type running struct {
 	resp        *resp.Server
 	certificate keptCertificate
 	users       atomic.Pointer[resp.Users]
+	audit       *slog.Logger // of changes of rows, nil without --audit-log
 	web         *web.Handler
 	http        *http.Server
 	httpConns   *httpConns
@@ -247,6 +248,12 @@ func (r *running) open(signals <-chan os.Signal) (err error) {
 // serve makes the loaded cache reachable.
 func (r *running) serve(onRESP net.Listener) error {
 	c := r.config
+	audit, file, err := c.audit()
+	if err != nil {
+		return err
+	}
+	r.audit = audit
+	context.AfterFunc(r.life, func() { file.Close() })
 	if err := r.unix.listen(r); err != nil {
 		return err
 	}
@@ -267,13 +274,8 @@ func (r *running) serve(onRESP net.Listener) error {
 		if err != nil {
 			return errors.Join(err, r.unix.close())
 		}
-		audit, file, err := c.audit(r.log)
-		if err != nil {
-			return errors.Join(err, r.unix.close())
-		}
-		context.AfterFunc(r.life, func() { file.Close() })
 		o := resp.Options{Tables: r.tables, Users: users, TLS: security, MaxClients: clients, MaxMemory: memory, Stats: r.status, Logger: r.log, Version: r.Version}
-		o.IdleTime, o.Audit = c.RESPTimeout, audit
+		o.IdleTime, o.Audit = c.RESPTimeout, r.audit
 		if r.resp, err = resp.New(o); err != nil {
 			return errors.Join(err, r.unix.close())
 		}

@@ -70,10 +70,11 @@ func readUsers(path string) (all []resp.User, err error) {
 	return all, f.Err()
 }
 
-// audit returns what changes of rows are recorded by, and what to close in the end. Other programs may truncate the file: each line is appended.
-func (c *Config) audit(log *slog.Logger) (*slog.Logger, io.Closer, error) {
+// audit returns what changes of rows are recorded by, nil without --audit-log, and what to close in the end. Other programs may truncate the file: each line is
+// appended.
+func (c *Config) audit() (*slog.Logger, io.Closer, error) {
 	if c.AuditLog == "" {
-		return log, io.NopCloser(nil), nil
+		return nil, io.NopCloser(nil), nil
 	}
 	f, err := os.OpenFile(c.AuditLog, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 	if err != nil {
