@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +167,7 @@ func (r *running) changeTable(ctx context.Context, change serve.TableChange) (st
 	if spec.File != "" && !filepath.IsAbs(spec.File) && !strings.Contains(spec.File, "://") && filepath.IsAbs(change.Folder) {
 		spec.File = filepath.Join(change.Folder, spec.File)
 	}
-	said, err := r.applyLocked(ctx, tableChange{change.Change, spec, change.InPlace, change.Force})
+	said, err := r.applyLocked(ctx, tableChange{change.Change, spec, true, change.InPlace, change.Force})
 	if err != nil {
 		r.log.Error("tables not changed", slog.String("change", change.Change), slog.String("table", spec.name()), slog.Any("error", err))
 	}
@@ -177,6 +178,7 @@ func (r *running) changeTable(ctx context.Context, change serve.TableChange) (st
 type tableChange struct {
 	change         string
 	spec           TableSpec
+	partial        bool // what spec does not say stays
 	inPlace, force bool
 }
 
@@ -305,7 +307,10 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 		return err
 	}
 	alone, was, name := len(s.Tables) == 1, &s.Tables[p.was.Index], p.was.Name
-	p.spec.inherit(&r.configs[p.was.Cache].Tables[p.was.Index])
+	open := &r.configs[p.was.Cache].Tables[p.was.Index]
+	if p.partial {
+		p.spec.inherit(open)
+	}
 	table, err := p.spec.open(ctx)
 	if err != nil {
 		return err
@@ -314,8 +319,11 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 	if err := table.Close(); err != nil {
 		return err
 	}
-	why := "" // not in place
+	why, like := "", p.spec // why not in place
+	like.File, like.Name, like.Place = open.File, open.Name, open.Place
 	switch {
+	case like != *open:
+		why = "it is described otherwise than before, apart from its file"
 	case p.spec.File == "" || p.spec.Place.Given():
 		why = "its rows must come from a file of rows"
 	case of != was.DType || rowBytes != was.RowBytes:
@@ -538,12 +546,8 @@ func (r *running) compare(ctx context.Context, p *prepared, update func(numbers 
 
 // inherit sets what a replacement does not say as the table has it.
 func (t *TableSpec) inherit(was *TableSpec) {
-	if t.Codec == "" {
-		t.Codec = was.Codec
-	}
-	if t.Budget == "" {
-		t.Budget = was.Budget
-	}
+	t.Codec, t.Capacity = cmp.Or(t.Codec, was.Codec), cmp.Or(t.Capacity, was.Capacity)
+	t.Budget = cmp.Or(t.Budget, was.Budget)
 	if !t.Resident {
 		t.Resident, t.Slots = was.Resident, was.Slots
 	}
