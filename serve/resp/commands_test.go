@@ -310,8 +310,8 @@ func TestServer_Counters(t *testing.T) {
 	}
 	s.mu.Unlock()
 	cl.expect(":0", "SLOWLOG", "LEN")
-	one.took(byName["mget"], 1, time.Now().Add(-time.Second), slices.Repeat([][]byte{bytes.Repeat([]byte("x"), 200)}, 50))
-	one.took(byName["auth"], 1, time.Now().Add(-time.Second), [][]byte{[]byte("AUTH"), []byte("secret")})
+	one.took(byName["mget"], time.Now().Add(-time.Second), slices.Repeat([][]byte{bytes.Repeat([]byte("x"), 200)}, 50))
+	one.took(byName["auth"], time.Now().Add(-time.Second), [][]byte{[]byte("AUTH"), []byte("secret")})
 	cl.expect(":1", "SLOWLOG", "LEN")
 	if got := cl.ask("SLOWLOG", "GET"); !strings.HasPrefix(got, "[[:0 :") || !strings.Contains(got, `xx... (72 more bytes)" "... (19 more arguments)"] "127.0.0.1:`) || strings.Contains(got, "secret") {
 		t.Errorf("SLOWLOG GET: %s", got)
