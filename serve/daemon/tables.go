@@ -1,14 +1,11 @@
 package daemon
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,140 +15,11 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/serve/catalog"
 	"github.com/tensorcache/tensorcache/serve/resp"
 )
-
-// The service has a set of caches, each with tables of its own: one with the tables that share --gpu-memory, and one for each table that has a budget of its own, or
-// that has come while the program runs. The catalog says which cache has the table of a name.
-
-// defaultShare is the budget of a table that is added without one where --gpu-memory is a size, which the tables of the start have. leastShare is the least in bytes.
-const (
-	defaultShare = "5%"
-	leastShare   = 1 << 20
-)
-
-// groups returns the config of each cache: of the tables that share one, then of those with a budget of their own.
-func (c *Config) groups() (all []*Config) {
-	shared := *c
-	shared.Tables = nil
-	for _, t := range c.Tables {
-		if t.Budget == "" {
-			shared.Tables = append(shared.Tables, t)
-		} else {
-			all = append(all, c.alone(t))
-		}
-	}
-	if len(shared.Tables) > 0 {
-		all = slices.Insert(all, 0, &shared)
-	}
-	if len(all) > 0 { // the first cache has the file and the folder themselves
-		all[0].Snapshot, all[0].State = c.Snapshot, c.State
-	}
-	return all
-}
-
-// alone returns the config of a table's own cache.
-func (c *Config) alone(t TableSpec) *Config {
-	one := *c
-	one.Tables, one.Name = []TableSpec{t}, c.Name+"."+t.name()
-	switch one.leastBudget = leastShare; {
-	case t.Budget != "":
-		one.Budget, one.leastBudget = t.Budget, 0
-	case !strings.HasSuffix(c.Budget, "%") || strings.Contains(c.Budget, ","):
-		one.Budget = defaultShare
-	}
-	beside := "." + url.PathEscape(t.name())
-	if c.Snapshot != "" {
-		one.Snapshot += beside
-	}
-	if c.State != "" {
-		one.State += beside
-	}
-	return &one
-}
-
-// load opens the cache of a config. restore is a snapshot of the rows to begin with, "" for none.
-func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache.Cache, err error) {
-	tables, err := c.openTables(ctx, func(p *pagetable.Place) { p.Logger = r.log })
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil { // New closes the tables unless it fails
-			for _, t := range tables {
-				t.Close()
-			}
-		}
-	}()
-	o, err := c.options()
-	if err != nil {
-		return nil, err
-	}
-	o.Tables = tables
-	if o.Budgets, err = c.budgets(rawBytes(tables, c.Tables)); err != nil {
-		return nil, err
-	}
-	if len(o.Budgets) == 1 {
-		o.Budget, o.Budgets = o.Budgets[0], nil
-	}
-	if o.Admission.Policy, err = c.policy(); err != nil {
-		return nil, err
-	}
-	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
-	r.unix.share(c, &o)
-	o.Admission.Restore = restore
-	if _, err := os.Stat(restore); errors.Is(err, os.ErrNotExist) {
-		o.Admission.Restore = "" // the first start: nothing is wrong
-	}
-	loaded, err := newCache(ctx, o)
-	if errors.Is(err, cache.ErrBudget) {
-		err = fmt.Errorf("--gpu-memory (%s): %w", c.Budget, err)
-	}
-	return loaded, err
-}
-
-// loadAll opens the caches of the start.
-func (r *running) loadAll(ctx context.Context) error {
-	for _, c := range r.config.groups() {
-		one, err := r.load(ctx, c, c.Snapshot)
-		if err != nil {
-			return errors.Join(err, r.closeCaches())
-		}
-		r.configs[one] = c
-		r.caches = append(r.caches, one)
-	}
-	var err error
-	r.tables, err = catalog.New(r.caches...)
-	return err
-}
-
-// closeCaches ends all caches.
-func (r *running) closeCaches() error {
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	var errs []error
-	for _, c := range r.caches {
-		errs = append(errs, c.Close())
-	}
-	r.caches = nil
-	return errors.Join(errs...)
-}
-
-// fits returns an error if a further cache would lack memory.
-func (c *Config) fits() error {
-	p, err := c.Check()
-	if err != nil {
-		return err
-	}
-	if len(p.Problems) > 0 {
-		return errors.New(strings.Join(p.Problems, "\n"))
-	}
-	return nil
-}
 
 // changeTable is the command table of `tensorcached`.
 func (r *running) changeTable(ctx context.Context, change serve.TableChange) (string, error) {
@@ -481,67 +349,6 @@ func invalidate(t *catalog.Table) error {
 		}
 	}
 	return nil
-}
-
-// rewrite updates the rows of a table that differ from those of a file, and appends those that the table does not have. It reads the whole file before it changes
-// anything.
-func (r *running) rewrite(ctx context.Context, p *prepared) (changed, rows int64, err error) {
-	if _, err := r.compare(ctx, p, nil); err != nil {
-		return 0, 0, err
-	}
-	again, err := tablefile.Open(p.spec.File)
-	if err != nil {
-		return 0, 0, err
-	}
-	p.rows.Close()
-	p.rows = again
-	changed, err = r.compare(ctx, p, func(numbers []int64, data []byte) error { return p.was.Cache.Update(ctx, p.was.Index, numbers, data) })
-	return changed, int64(again.Rows()), err
-}
-
-// compare reads a file of rows and hands those that differ from the table's to update, if that is not nil. It returns how many do.
-func (r *running) compare(ctx context.Context, p *prepared, update func(numbers []int64, data []byte) error) (differ int64, err error) {
-	n := p.was.RowBytes
-	part := max(1, 1<<20/n)
-	given, held := make([]byte, part*n), make([]byte, part*n)
-	numbers, changed, data := make([]int64, 0, part), make([]int64, 0, part), make([]byte, 0, part*n)
-	for row, all := int64(0), int64(p.rows.Rows()); row < all; {
-		if err := ctx.Err(); err != nil {
-			return differ, err
-		}
-		got, err := p.rows.Read(given[:min(int64(part), all-row)*int64(n)])
-		if err != nil && !errors.Is(err, io.EOF) {
-			return differ, err
-		}
-		if got == 0 {
-			return differ, io.ErrUnexpectedEOF
-		}
-		if update == nil {
-			row += int64(got)
-			continue
-		}
-		numbers, changed, data = numbers[:0], changed[:0], data[:0]
-		for i := row; i < min(row+int64(got), p.was.Rows()); i++ {
-			numbers = append(numbers, i)
-		}
-		if len(numbers) > 0 {
-			if err := p.was.Cache.Gather(ctx, cache.Request{Table: p.was.Index, Rows: numbers, Out: held[:len(numbers)*n]}); err != nil {
-				return differ, err
-			}
-		}
-		for i := range got {
-			if one := given[i*n:][:n]; i >= len(numbers) || !bytes.Equal(one, held[i*n:][:n]) {
-				changed, data = append(changed, row+int64(i)), append(data, one...)
-			}
-		}
-		if len(changed) > 0 {
-			if err := update(changed, data); err != nil {
-				return differ, err
-			}
-		}
-		differ, row = differ+int64(len(changed)), row+int64(got)
-	}
-	return differ, nil
 }
 
 // inherit sets what a replacement does not say as the table has it.
