@@ -20,6 +20,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
 )
 
@@ -171,6 +172,18 @@ func TestDeploy_Dockerfile(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM) // upon which buildah kills what it has isolated by chroot
 	p.wait()
+}
+
+// TestDeploy_Chart: the chart is of this version.
+func TestDeploy_Chart(t *testing.T) {
+	t.Parallel()
+	var chart struct {
+		Version    string
+		AppVersion string `yaml:"appVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(deployed(t, "helm/Chart.yaml")), &chart); err != nil || chart.Version != version.Number || chart.AppVersion != version.Number {
+		t.Errorf("the chart is of %+v, this is %s: %v", chart, version.Number, err)
+	}
 }
 
 // TestDeploy_AppArmor: the profile parses, and one with a fault does not.

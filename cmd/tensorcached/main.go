@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tensorcache/tensorcache/internal/flagfile"
 	"github.com/tensorcache/tensorcache/internal/flaghelp"
 	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
@@ -90,7 +89,6 @@ SIGHUP has it read its configuration again.`,
 			return err
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	f := root.Flags()
 	f.SortFlags = false
@@ -107,7 +105,7 @@ SIGHUP has it read its configuration again.`,
 // flagGroups are the flags of all commands as --help lists them, under headings.
 var flagGroups = []flaghelp.Group{
 	{Heading: "Tables", Flags: "features table codec link seed no-equal-rows"},
-	{Heading: "Cache", Flags: `gpu-memory policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys snapshot snapshot-interval`},
+	{Heading: "Cache", Flags: `gpu-memory policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys state snapshot snapshot-interval`},
 	{Heading: "Host memory", Flags: "host-memory host-tier host-nodes host-threads overlay"},
 	{Heading: "Devices", Flags: "device devices gpus placement rates workers"},
 	{Heading: "Processes of this machine", Flags: "listen max-attached max-lanes max-scratch stopped-after evict-stopped"},

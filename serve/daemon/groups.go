@@ -2,14 +2,17 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/serve/catalog"
 )
@@ -35,10 +38,11 @@ func (c *Config) groups() (all []*Config) {
 		}
 	}
 	if len(shared.Tables) > 0 {
+		shared.keepIn("tables")
 		all = slices.Insert(all, 0, &shared)
 	}
-	if len(all) > 0 { // the first cache has the file and the folder themselves
-		all[0].Snapshot, all[0].State = c.Snapshot, c.State
+	if len(all) > 0 { // the file itself has the rows of the first cache
+		all[0].Snapshot = c.Snapshot
 	}
 	return all
 }
@@ -53,14 +57,50 @@ func (c *Config) alone(t TableSpec) *Config {
 	case !strings.HasSuffix(c.Budget, "%") || strings.Contains(c.Budget, ","):
 		one.Budget = defaultShare
 	}
-	beside := "." + url.PathEscape(t.name())
 	if c.Snapshot != "" {
-		one.Snapshot += beside
+		one.Snapshot += "." + url.PathEscape(t.name())
 	}
-	if c.State != "" {
-		one.State += beside
+	contents := t.name() // those of a table that takes its place are kept elsewhere
+	if info, err := os.Stat(t.File); err == nil {
+		contents += fmt.Sprint("\n", t.File, info.Size(), info.ModTime().UnixNano())
 	}
+	sum := sha256.Sum256([]byte(contents))
+	one.keepIn(fmt.Sprintf("table-%x", sum[:8]))
 	return &one
+}
+
+// keepIn has the memory of the config's cache in a folder of its own within that of --state.
+func (c *Config) keepIn(folder string) {
+	if c.State != "" {
+		c.State = filepath.Join(c.State, folder)
+	}
+}
+
+// unusedState returns the folder for a cache's memory: that of its config, or, if another cache of this process has it, one beside it. REQUIRES: r.changing is held.
+func (r *running) unusedState(folder string) string {
+	used := map[string]bool{"": false}
+	for _, c := range r.configs {
+		used[c.State] = c.State != ""
+	}
+	free := folder
+	for n := 2; used[free]; n++ {
+		free = fmt.Sprintf("%s.%d", folder, n)
+	}
+	return free
+}
+
+// dropStates gives back memory that caches of earlier processes have left and that none has taken over.
+func (r *running) dropStates() {
+	if r.config.State == "" {
+		return
+	}
+	entries, _ := os.ReadDir(r.config.State)
+	for _, e := range entries {
+		folder := filepath.Join(r.config.State, e.Name())
+		if e.IsDir() && r.unusedState(folder) == folder && (e.Name() == "tables" || strings.HasPrefix(e.Name(), "table-")) {
+			kept.Remove(folder)
+		}
+	}
 }
 
 // load opens the cache of a config. restore is a snapshot of the rows to begin with, "" for none.
@@ -91,6 +131,7 @@ func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache
 		return nil, err
 	}
 	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
+	c.State = r.unusedState(c.State)
 	r.unix.share(c, &o)
 	o.Admission.Restore = restore
 	if _, err := os.Stat(restore); errors.Is(err, os.ErrNotExist) {
@@ -113,6 +154,7 @@ func (r *running) loadAll(ctx context.Context) error {
 		r.configs[one] = c
 		r.caches = append(r.caches, one)
 	}
+	r.dropStates()
 	var err error
 	r.tables, err = catalog.New(r.caches...)
 	return err

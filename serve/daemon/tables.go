@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/serve/catalog"
@@ -78,6 +79,7 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 			}
 			if err != nil && p.next != nil && !slices.Contains(r.caches, p.next) {
 				err = errors.Join(err, p.next.Close())
+				kept.Remove(p.config.State)
 			}
 		}
 	}()
@@ -158,7 +160,6 @@ func (r *running) prepareLocked(ctx context.Context, c tableChange) (*prepared, 
 
 // openNext opens the cache that is to hold a table. What it takes of memory comes on top of the caches that there are.
 func (r *running) openNext(ctx context.Context, p *prepared, restore string) (err error) {
-	p.config.State = "" // the next start may have other tables, and would not give the memory back
 	if !p.config.Force && !p.force {
 		if err := p.config.fits(); err != nil {
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
@@ -326,13 +327,11 @@ func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool)
 	if err != nil {
 		err = fmt.Errorf("table: it is replaced, but %s", strings.TrimPrefix(err.Error(), "serve: "))
 	}
+	folder := r.configs[c].State
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
-	state := r.configs[c].State
 	delete(r.configs, c)
 	err = errors.Join(err, c.Close())
-	if state != "" { // no start is to take it over
-		err = errors.Join(err, os.RemoveAll(state))
-	}
+	kept.Remove(folder) // nobody is to take it over
 	return err
 }
 
