@@ -78,8 +78,7 @@ func TestRun_Attached(t *testing.T) {
 }
 
 // TestRun_MemoryHeld: a start that lacks memory says which processes still hold that of the owner before, and how much.
-func TestRun_MemoryHeld(t *testing.T) {
-	t.Parallel()
+func TestRun_MemoryHeld(t *testing.T) { // not beside others: this process then holds memory of owners that they have ended or replaced
 	socket := "unix:" + t.TempDir() + "/s"
 	file := features(t, "users.npy", 50_000, 16)
 	p := start(t, "--features", file, "--gpu-memory", "16KiB", "--listen", socket)

@@ -1,14 +1,11 @@
 package daemon
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,179 +16,11 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/kept"
-	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/serve/catalog"
 	"github.com/tensorcache/tensorcache/serve/resp"
 )
-
-// The service has a set of caches, each with tables of its own: one with the tables that share --gpu-memory, and one for each table that has a budget of its own, or
-// that has come while the program runs. The catalog says which cache has the table of a name.
-
-// defaultShare is the budget of a table that is added without one where --gpu-memory is a size, which the tables of the start have. leastShare is the least in bytes.
-const (
-	defaultShare = "5%"
-	leastShare   = 1 << 20
-)
-
-// groups returns the config of each cache: of the tables that share one, then of those with a budget of their own.
-func (c *Config) groups() (all []*Config) {
-	shared := *c
-	shared.Tables = nil
-	for _, t := range c.Tables {
-		if t.Budget == "" {
-			shared.Tables = append(shared.Tables, t)
-		} else {
-			all = append(all, c.alone(t))
-		}
-	}
-	if len(shared.Tables) > 0 {
-		shared.keepIn("tables")
-		all = slices.Insert(all, 0, &shared)
-	}
-	if len(all) > 0 { // the file itself has the rows of the first cache
-		all[0].Snapshot = c.Snapshot
-	}
-	return all
-}
-
-// alone returns the config of a table's own cache.
-func (c *Config) alone(t TableSpec) *Config {
-	one := *c
-	one.Tables, one.Name = []TableSpec{t}, c.Name+"."+t.name()
-	switch one.leastBudget = leastShare; {
-	case t.Budget != "":
-		one.Budget, one.leastBudget = t.Budget, 0
-	case !strings.HasSuffix(c.Budget, "%") || strings.Contains(c.Budget, ","):
-		one.Budget = defaultShare
-	}
-	if c.Snapshot != "" {
-		one.Snapshot += "." + url.PathEscape(t.name())
-	}
-	contents := t.name() // those of a table that takes its place are kept elsewhere
-	if info, err := os.Stat(t.File); err == nil {
-		contents += fmt.Sprint("\n", t.File, info.Size(), info.ModTime().UnixNano())
-	}
-	sum := sha256.Sum256([]byte(contents))
-	one.keepIn(fmt.Sprintf("table-%x", sum[:8]))
-	return &one
-}
-
-// keepIn has the memory of the config's cache in a folder of its own within that of --state.
-func (c *Config) keepIn(folder string) {
-	if c.State != "" {
-		c.State = filepath.Join(c.State, folder)
-	}
-}
-
-// unusedState returns the folder for a cache's memory: that of its config, or, if another cache of this process has it, one beside it. REQUIRES: r.changing is held.
-func (r *running) unusedState(folder string) string {
-	used := map[string]bool{"": false}
-	for _, c := range r.configs {
-		used[c.State] = c.State != ""
-	}
-	free := folder
-	for n := 2; used[free]; n++ {
-		free = fmt.Sprintf("%s.%d", folder, n)
-	}
-	return free
-}
-
-// dropStates gives back memory that caches of earlier processes have left and that none has taken over.
-func (r *running) dropStates() {
-	if r.config.State == "" {
-		return
-	}
-	entries, _ := os.ReadDir(r.config.State)
-	for _, e := range entries {
-		folder := filepath.Join(r.config.State, e.Name())
-		if e.IsDir() && r.unusedState(folder) == folder && (e.Name() == "tables" || strings.HasPrefix(e.Name(), "table-")) {
-			kept.Remove(folder)
-		}
-	}
-}
-
-// load opens the cache of a config. restore is a snapshot of the rows to begin with, "" for none.
-func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache.Cache, err error) {
-	tables, err := c.openTables(ctx, func(p *pagetable.Place) { p.Logger = r.log })
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil { // New closes the tables unless it fails
-			for _, t := range tables {
-				t.Close()
-			}
-		}
-	}()
-	o, err := c.options()
-	if err != nil {
-		return nil, err
-	}
-	o.Tables = tables
-	if o.Budgets, err = c.budgets(rawBytes(tables, c.Tables)); err != nil {
-		return nil, err
-	}
-	if len(o.Budgets) == 1 {
-		o.Budget, o.Budgets = o.Budgets[0], nil
-	}
-	if o.Admission.Policy, err = c.policy(); err != nil {
-		return nil, err
-	}
-	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
-	c.State = r.unusedState(c.State)
-	r.unix.share(c, &o)
-	o.Admission.Restore = restore
-	if _, err := os.Stat(restore); errors.Is(err, os.ErrNotExist) {
-		o.Admission.Restore = "" // the first start: nothing is wrong
-	}
-	loaded, err := newCache(ctx, o)
-	if errors.Is(err, cache.ErrBudget) {
-		err = fmt.Errorf("--gpu-memory (%s): %w", c.Budget, err)
-	}
-	return loaded, err
-}
-
-// loadAll opens the caches of the start.
-func (r *running) loadAll(ctx context.Context) error {
-	for _, c := range r.config.groups() {
-		one, err := r.load(ctx, c, c.Snapshot)
-		if err != nil {
-			return errors.Join(err, r.closeCaches())
-		}
-		r.configs[one] = c
-		r.caches = append(r.caches, one)
-	}
-	r.dropStates()
-	var err error
-	r.tables, err = catalog.New(r.caches...)
-	return err
-}
-
-// closeCaches ends all caches.
-func (r *running) closeCaches() error {
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	var errs []error
-	for _, c := range r.caches {
-		errs = append(errs, c.Close())
-	}
-	r.caches = nil
-	return errors.Join(errs...)
-}
-
-// fits returns an error if a further cache would lack memory.
-func (c *Config) fits() error {
-	p, err := c.Check()
-	if err != nil {
-		return err
-	}
-	if len(p.Problems) > 0 {
-		return errors.New(strings.Join(p.Problems, "\n"))
-	}
-	return nil
-}
 
 // changeTable is the command table of `tensorcached`.
 func (r *running) changeTable(ctx context.Context, change serve.TableChange) (string, error) {
@@ -207,7 +36,7 @@ func (r *running) changeTable(ctx context.Context, change serve.TableChange) (st
 	if spec.File != "" && !filepath.IsAbs(spec.File) && !strings.Contains(spec.File, "://") && filepath.IsAbs(change.Folder) {
 		spec.File = filepath.Join(change.Folder, spec.File)
 	}
-	said, err := r.applyLocked(ctx, tableChange{change.Change, spec, change.InPlace, change.Force})
+	said, err := r.applyLocked(ctx, tableChange{change.Change, spec, true, change.InPlace, change.Force})
 	if err != nil {
 		r.log.Error("tables not changed", slog.String("change", change.Change), slog.String("table", spec.name()), slog.Any("error", err))
 	}
@@ -218,6 +47,7 @@ func (r *running) changeTable(ctx context.Context, change serve.TableChange) (st
 type tableChange struct {
 	change         string
 	spec           TableSpec
+	partial        bool // what spec does not say stays
 	inPlace, force bool
 }
 
@@ -330,7 +160,6 @@ func (r *running) prepareLocked(ctx context.Context, c tableChange) (*prepared, 
 
 // openNext opens the cache that is to hold a table. What it takes of memory comes on top of the caches that there are.
 func (r *running) openNext(ctx context.Context, p *prepared, restore string) (err error) {
-	p.config.State = "" // the next start may have other tables, and would not give the memory back
 	if !p.config.Force && !p.force {
 		if err := p.config.fits(); err != nil {
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
@@ -347,7 +176,10 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 		return err
 	}
 	alone, was, name := len(s.Tables) == 1, &s.Tables[p.was.Index], p.was.Name
-	p.spec.inherit(&r.configs[p.was.Cache].Tables[p.was.Index])
+	open := &r.configs[p.was.Cache].Tables[p.was.Index]
+	if p.partial {
+		p.spec.inherit(open)
+	}
 	table, err := p.spec.open(ctx)
 	if err != nil {
 		return err
@@ -356,8 +188,11 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 	if err := table.Close(); err != nil {
 		return err
 	}
-	why := "" // not in place
+	why, like := "", p.spec // why not in place
+	like.File, like.Name, like.Place = open.File, open.Name, open.Place
 	switch {
+	case like != *open:
+		why = "it is described otherwise than before, apart from its file"
 	case p.spec.File == "" || p.spec.Place.Given():
 		why = "its rows must come from a file of rows"
 	case of != was.DType || rowBytes != was.RowBytes:
@@ -515,75 +350,10 @@ func invalidate(t *catalog.Table) error {
 	return nil
 }
 
-// rewrite updates the rows of a table that differ from those of a file, and appends those that the table does not have. It reads the whole file before it changes
-// anything.
-func (r *running) rewrite(ctx context.Context, p *prepared) (changed, rows int64, err error) {
-	if _, err := r.compare(ctx, p, nil); err != nil {
-		return 0, 0, err
-	}
-	again, err := tablefile.Open(p.spec.File)
-	if err != nil {
-		return 0, 0, err
-	}
-	p.rows.Close()
-	p.rows = again
-	changed, err = r.compare(ctx, p, func(numbers []int64, data []byte) error { return p.was.Cache.Update(ctx, p.was.Index, numbers, data) })
-	return changed, int64(again.Rows()), err
-}
-
-// compare reads a file of rows and hands those that differ from the table's to update, if that is not nil. It returns how many do.
-func (r *running) compare(ctx context.Context, p *prepared, update func(numbers []int64, data []byte) error) (differ int64, err error) {
-	n := p.was.RowBytes
-	part := max(1, 1<<20/n)
-	given, held := make([]byte, part*n), make([]byte, part*n)
-	numbers, changed, data := make([]int64, 0, part), make([]int64, 0, part), make([]byte, 0, part*n)
-	for row, all := int64(0), int64(p.rows.Rows()); row < all; {
-		if err := ctx.Err(); err != nil {
-			return differ, err
-		}
-		got, err := p.rows.Read(given[:min(int64(part), all-row)*int64(n)])
-		if err != nil && !errors.Is(err, io.EOF) {
-			return differ, err
-		}
-		if got == 0 {
-			return differ, io.ErrUnexpectedEOF
-		}
-		if update == nil {
-			row += int64(got)
-			continue
-		}
-		numbers, changed, data = numbers[:0], changed[:0], data[:0]
-		for i := row; i < min(row+int64(got), p.was.Rows()); i++ {
-			numbers = append(numbers, i)
-		}
-		if len(numbers) > 0 {
-			if err := p.was.Cache.Gather(ctx, cache.Request{Table: p.was.Index, Rows: numbers, Out: held[:len(numbers)*n]}); err != nil {
-				return differ, err
-			}
-		}
-		for i := range got {
-			if one := given[i*n:][:n]; i >= len(numbers) || !bytes.Equal(one, held[i*n:][:n]) {
-				changed, data = append(changed, row+int64(i)), append(data, one...)
-			}
-		}
-		if len(changed) > 0 {
-			if err := update(changed, data); err != nil {
-				return differ, err
-			}
-		}
-		differ, row = differ+int64(len(changed)), row+int64(got)
-	}
-	return differ, nil
-}
-
 // inherit sets what a replacement does not say as the table has it.
 func (t *TableSpec) inherit(was *TableSpec) {
-	if t.Codec == "" {
-		t.Codec = was.Codec
-	}
-	if t.Budget == "" {
-		t.Budget = was.Budget
-	}
+	t.Codec, t.Capacity = cmp.Or(t.Codec, was.Codec), cmp.Or(t.Capacity, was.Capacity)
+	t.Budget = cmp.Or(t.Budget, was.Budget)
 	if !t.Resident {
 		t.Resident, t.Slots = was.Resident, was.Slots
 	}
