@@ -329,6 +329,3 @@ func (t *Tier) takePacked(tier KeptTier) error {
 	t.shares.Store(len(t.sharers.rows) > 0 || t.capacity > t.owned)
 	return nil
 }
-
-// Kept says whether the tier's memory outlives the process.
-func (t *Tier) Kept() *Keep { return t.keep }
