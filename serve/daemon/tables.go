@@ -67,7 +67,7 @@ func (c *Config) alone(t TableSpec) *Config {
 		one.Budget = defaultShare
 	}
 	if c.Snapshot != "" {
-		one.Snapshot = c.Snapshot + "." + url.PathEscape(t.name())
+		one.Snapshot += "." + url.PathEscape(t.name())
 	}
 	contents := t.name() // those of a table that takes its place are kept elsewhere
 	if info, err := os.Stat(t.File); err == nil {
@@ -233,6 +233,9 @@ type prepared struct {
 // applyLocked makes changes, all or none: what can fail is done before the first one is published, but for rows that are replaced in place. It returns what it
 // has done. REQUIRES: r.changing is held.
 func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.steady, cancel)()
 	var all []*prepared
 	defer func() {
 		if err == nil {
@@ -327,6 +330,7 @@ func (r *running) prepareLocked(ctx context.Context, c tableChange) (*prepared, 
 
 // openNext opens the cache that is to hold a table. What it takes of memory comes on top of the caches that there are.
 func (r *running) openNext(ctx context.Context, p *prepared, restore string) (err error) {
+	p.config.State = "" // the next start may have other tables, and would not give the memory back
 	if !p.config.Force && !p.force {
 		if err := p.config.fits(); err != nil {
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
@@ -585,35 +589,38 @@ func (t *TableSpec) inherit(was *TableSpec) {
 	}
 }
 
+// isOpenLocked says whether a table is open as it is described, for example by a command. REQUIRES: r.changing is held.
+func (r *running) isOpenLocked(spec *TableSpec) bool {
+	t, err := r.tables.View().Find(spec.name())
+	if err != nil {
+		return false
+	}
+	open, asked := r.configs[t.Cache].Tables[t.Index], *spec
+	open.Name, asked.Name = open.name(), asked.name()
+	return open == asked
+}
+
 // reloadTables makes the differences of the tables of two configs, all or none.
 func (r *running) reloadTables(next *Config) error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
 	var changes []tableChange
-	named := func(c *Config, name string) *TableSpec {
-		for i := range c.Tables {
-			if c.Tables[i].name() == name {
-				return &c.Tables[i]
-			}
+	listed := r.tables.View().Names()
+	for _, t := range next.Tables {
+		if slices.Contains(r.config.Tables, t) {
+			continue // what a command has done to it since stays
 		}
-		return nil
-	}
-	for i := range next.Tables {
-		t := &next.Tables[i]
-		switch was := named(r.config, t.name()); {
-		case was == nil:
-			changes = append(changes, tableChange{change: "add", spec: *t})
-		case *was != *t:
-			changes = append(changes, tableChange{change: "replace", spec: *t})
+		switch name := t.name(); {
+		case !slices.Contains(listed, name):
+			changes = append(changes, tableChange{change: "add", spec: t})
+		case !r.isOpenLocked(&t):
+			changes = append(changes, tableChange{change: "replace", spec: t})
 		}
 	}
-	for i := range r.config.Tables {
-		if t := &r.config.Tables[i]; named(next, t.name()) == nil {
-			changes = append(changes, tableChange{change: "drop", spec: *t})
+	for _, t := range r.config.Tables {
+		if name := t.name(); slices.Contains(listed, name) && !slices.Contains(next.names(), name) {
+			changes = append(changes, tableChange{change: "drop", spec: t})
 		}
-	}
-	if len(changes) == 0 {
-		return nil
 	}
 	if _, err := r.applyLocked(r.life, changes...); err != nil {
 		return err
