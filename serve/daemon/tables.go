@@ -330,7 +330,6 @@ func (r *running) prepareLocked(ctx context.Context, c tableChange) (*prepared, 
 
 // openNext opens the cache that is to hold a table. What it takes of memory comes on top of the caches that there are.
 func (r *running) openNext(ctx context.Context, p *prepared, restore string) (err error) {
-	p.config.State = "" // the next start may have other tables, and would not give the memory back
 	if !p.config.Force && !p.force {
 		if err := p.config.fits(); err != nil {
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
