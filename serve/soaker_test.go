@@ -317,6 +317,12 @@ func TestOwner_KilledAndTakenOver(t *testing.T) {
 	t.Run("packed", func(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 6, cache.Packed) })
 }
 
+// TestGPU_OwnerKilledAndTakenOver is TestOwner_KilledAndTakenOver on a GPU, whose memory ends with the owner.
+func TestGPU_OwnerKilledAndTakenOver(t *testing.T) {
+	gputest.Require(t)
+	killOwnerUpdating(t, cache.BackendCUDA, gputest.Few(8, 2), cache.InPlace)
+}
+
 // TestGPU_OwnerKilledUpdating is TestOwner_KilledUpdating on a GPU.
 func TestGPU_OwnerKilledUpdating(t *testing.T) {
 	gputest.Require(t)

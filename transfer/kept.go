@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,7 @@ type KeptTier struct {
 	Bytes       int64    `json:"bytes"`
 	GroupsBytes int64    `json:"groups_bytes,omitempty"`
 	Groups      int64    `json:"groups,omitempty"`
+	GroupedSum  uint32   `json:"grouped_sum,omitempty"` // CRC-32C of the bits of rows in groups, which never change
 	Sharing     *Sharing `json:"sharing,omitempty"`
 	// Of a packed tier: space behind the rows, and from which row on rows share the row of zeros.
 	TailFrom  int64  `json:"tail_from,omitempty"`
@@ -144,6 +146,7 @@ func (t *Tier) keepGroups() error {
 		copy(rows, before)
 		copy(group, g.group)
 		g.rows, g.group = rows, group
+		tier.GroupedSum = groupedSum(t.groupsMem, len(rows))
 	}
 	k.mu.Lock()
 	k.tier = tier
@@ -156,6 +159,10 @@ func (t *Tier) keepGroups() error {
 func groupsIn(b device.Buffer, words int) (rows bitset, group []uint32) {
 	at := int64(8 * words)
 	return view[uint64](b.Slice(0, at)), view[uint32](b.Slice(at, b.Size()))
+}
+
+func groupedSum(b device.Buffer, words int) uint32 {
+	return crc32.Checksum(b.Bytes()[:8*words], crc32.MakeTable(crc32.Castagnoli))
 }
 
 // Take returns a tier of the process before as k has it, whose memory is in the folder. broken are the rows that may be half written: the caller writes them anew before anybody reads
@@ -232,8 +239,8 @@ func (t *Tier) takeGroups(tier KeptTier) (err error) {
 	}
 	g := &groups{sizes: make([]uint32, tier.Groups+1)}
 	g.rows, g.group = groupsIn(t.groupsMem, words)
-	if n := g.rank(); n != int64(len(g.group)) {
-		return fmt.Errorf("%w: groups of equal rows have %d rows, and must have %d", kept.ErrLost, n, len(g.group))
+	if n := g.rank(); n != int64(len(g.group)) || groupedSum(t.groupsMem, words) != tier.GroupedSum {
+		return fmt.Errorf("%w: groups of equal rows (%d rows) must have %d, with the checksum of the manifest", kept.ErrLost, n, len(g.group))
 	}
 	for _, id := range g.group {
 		if int64(id) > tier.Groups {
@@ -322,6 +329,3 @@ func (t *Tier) takePacked(tier KeptTier) error {
 	t.shares.Store(len(t.sharers.rows) > 0 || t.capacity > t.owned)
 	return nil
 }
-
-// Kept says whether the tier's memory outlives the process.
-func (t *Tier) Kept() *Keep { return t.keep }

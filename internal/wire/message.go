@@ -119,7 +119,7 @@ func (e *VersionError) Error() string {
 // Reception answers a Greeting.
 type Reception struct {
 	Version int    `json:"version"` // that both use from now on
-	Cache   string `json:"cache"` // the cache's name in telemetry
+	Cache   string `json:"cache"`   // the cache's name in telemetry
 	Process int    `json:"process"`
 }
 
