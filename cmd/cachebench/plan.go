@@ -40,11 +40,6 @@ tables it opens a miniature.`,
 				return err
 			}
 			if trace != "" {
-				for _, name := range []string{"ids", "fanouts"} {
-					if cmd.Flags().Changed(name) {
-						return fmt.Errorf("--%s and --trace contradict each other", name)
-					}
-				}
 				cfg.IDs = trace
 			}
 			changed := cmd.Flags().Changed
