@@ -40,11 +40,6 @@ tables it opens a miniature.`,
 				return err
 			}
 			if trace != "" {
-				for _, name := range []string{"ids", "fanouts"} {
-					if cmd.Flags().Changed(name) {
-						return fmt.Errorf("--%s and --trace contradict each other", name)
-					}
-				}
 				cfg.IDs = trace
 			}
 			changed := cmd.Flags().Changed
@@ -75,6 +70,11 @@ tables it opens a miniature.`,
 			_, err = present(cmd, asJSON, func(bar *progress) (*experiment.PlanResult, error) {
 				return experiment.MakePlan(cmd.Context(), cfg, bar)
 			}, report.Plan)
+			if err != nil && trace != "" {
+				if text, ok := strings.CutPrefix(err.Error(), "--ids: "); ok {
+					return fmt.Errorf("--trace: %s", text)
+				}
+			}
 			return err
 		},
 	}

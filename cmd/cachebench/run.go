@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -49,7 +49,7 @@ sweep ends with an error that names it. One process at a time.`,
   cachebench run --sweep results --policy freq,static-freq --gpu-memory 1%,5%,10% --codec none,ibp4 --seeds 5`,
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFlags(cmd, configFile), checkModes(cmd.Flags())); err != nil {
+			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("sweep") {
@@ -130,23 +130,6 @@ func runOnce(cmd *cobra.Command, cfg experiment.Config, rows string, watch *tele
 		return err
 	}
 	return ended(res.Partial, &res.Verification)
-}
-
-// checkModes refuses flags that mean nothing with --sweep or --explain.
-func checkModes(f *pflag.FlagSet) error {
-	for _, of := range []struct{ mode, flags string }{
-		{"sweep", "explain capture attach resident max-overflow buddy metrics-addr log-level"}, {"explain", "capture attach resident max-overflow buddy"},
-	} {
-		for name := range strings.FieldsSeq(of.flags) {
-			if f.Changed(of.mode) && f.Changed(name) {
-				return fmt.Errorf("--%s means nothing with --%s", name, of.mode)
-			}
-		}
-	}
-	if f.Changed("seeds") && !f.Changed("sweep") {
-		return errors.New("--seeds means nothing without --sweep")
-	}
-	return nil
 }
 
 // runFlags are the flags of table, workload and cache. Other commands take some of them, or have lists instead.
@@ -258,32 +241,12 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 			return err
 		}
 	}
-	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
-		if changed(c[0]) && changed(c[1]) {
-			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
-		}
-	}
-	if err := checkNgram(cmd); err != nil {
+	f := cmd.Flags()
+	if err := cmp.Or(checkAttach(f), checkRules(f), notZero(f, "batch-size rows heads layers text-tokens", "at least 1")); err != nil {
 		return err
-	}
-	if err := checkAttach(cmd.Flags()); err != nil {
-		return err
-	}
-	online := cmd.Flags().Lookup("cold") == nil || changed("cold") || changed("drift") || changed("refresh-batches") || changed("refresh-interval")
-	for _, name := range []string{"refresh-churn", "refresh-bytes", "sample-rate"} {
-		if changed(name) && !online {
-			return fmt.Errorf("--%s means nothing without --cold, --drift, --refresh-batches or --refresh-interval", name)
-		}
-	}
-	if changed("capture") && cmd.Flags().Lookup("capture").Value.String() == "" {
-		return errors.New("the trace's name must not be empty")
-	}
-	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
-		return errors.New("--batch-size (0) must be at least 1")
 	}
 	for _, name := range []string{"batches", "train-batches"} {
-		if v := cmd.Flags().Lookup(name).Value.String(); changed(name) && strings.HasPrefix(v, "-") {
+		if v := f.Lookup(name).Value.String(); f.Changed(name) && strings.HasPrefix(v, "-") {
 			return fmt.Errorf("--%s (%s) must not be negative", name, v)
 		}
 	}
@@ -319,11 +282,6 @@ func checkAttach(f *pflag.FlagSet) error {
 	}
 	if len(refused) > 0 {
 		return fmt.Errorf("%s: --attach measures the cache as its owner has configured it", strings.Join(refused, ", "))
-	}
-	for _, name := range []string{"verify", "cast"} {
-		if f.Changed(name) && !f.Changed("features") {
-			return fmt.Errorf("--%s with --attach needs --features: rows are compared with those of the file", name)
-		}
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,8 +30,12 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
   cachebench simulate oltp.arc --unit-size --mrc shards --shards-ids 8192`,
 		Args: takesFile("trace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkSimulateFlags(cmd); err != nil {
+			f := cmd.Flags()
+			if err := cmp.Or(checkRules(f), notZero(f, "refresh-requests shards-rate shards-ids points workers", "above 0")); err != nil {
 				return err
+			}
+			if f.Changed("mrc") && cfg.Method != sim.CurveExact && cfg.Method != sim.CurveShards {
+				return fmt.Errorf("--mrc (%q) must be %s or %s", cfg.Method, sim.CurveExact, sim.CurveShards)
 			}
 			if cfg.Trace == "" {
 				return errors.New("simulate: the trace must be given: simulate FILE, or --trace FILE")
@@ -83,29 +87,4 @@ func setIfNone(list *[]string, to ...string) {
 	if len(*list) == 0 {
 		*list = to
 	}
-}
-
-// checkSimulateFlags refuses flags that the others make meaningless, and zeros that stand for defaults.
-func checkSimulateFlags(cmd *cobra.Command) error {
-	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
-	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"
-	if changed("mrc") {
-		misplaced, why = []string{"policy", "refresh-requests", "workers"}, "with --mrc, which is LRU's"
-	}
-	if i := slices.IndexFunc(misplaced, changed); i >= 0 {
-		return fmt.Errorf("--%s means nothing %s", misplaced[i], why)
-	}
-	if changed("sizes") && changed("points") {
-		return fmt.Errorf("--points and --sizes contradict each other")
-	}
-	if mrc := value("mrc"); changed("mrc") && mrc != sim.CurveExact && mrc != sim.CurveShards {
-		return fmt.Errorf("--mrc (%q) must be %s or %s", mrc, sim.CurveExact, sim.CurveShards)
-	}
-	for _, name := range []string{"refresh-requests", "shards-rate", "shards-ids", "points", "workers"} {
-		if changed(name) && value(name) == "0" {
-			return fmt.Errorf("--%s (0) must be above 0", name)
-		}
-	}
-	return nil
 }

@@ -162,10 +162,8 @@ func newTraceGenerate() *cobra.Command {
 					return fmt.Errorf("--%s means nothing for %s, only for %s", name, spec.Kind, strings.ReplaceAll(kinds, " ", ", "))
 				}
 			}
-			for _, name := range []string{"batches", "batch-size", "rows", "vertices", "degree", "heads", "layers", "text-tokens"} {
-				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
-					return fmt.Errorf("--%s (0) must be at least 1", name)
-				}
+			if err := notZero(cmd.Flags(), "batches batch-size rows vertices degree heads layers text-tokens", "at least 1"); err != nil {
+				return err
 			}
 			bar := newProgress(cmd.ErrOrStderr())
 			defer bar.close()
