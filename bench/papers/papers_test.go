@@ -50,7 +50,7 @@ func number(t *testing.T, text string) float64 {
 }
 
 func TestPacked_NearZipNN(t *testing.T) {
-	plain := normalWeights(1, 4)
+	plain := normalWeights(1, 2)
 	for of, data := range map[dtype.Type][]byte{dtype.Float32: plain, dtype.BFloat16: upper(plain)} {
 		ours, err := packedBytes(of, data)
 		if err != nil {

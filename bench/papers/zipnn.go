@@ -25,7 +25,7 @@ func (r *run) zipnn(context.Context) error {
 	full := m.train(false)
 	half := m.train(true)
 	generated := "weights of N(0, σ), σ by layer, generated in shape of a model's"
-	plain := normalWeights(r.o.Seed, 16)
+	plain := normalWeights(r.o.Seed, 4)
 	for _, c := range []struct {
 		where, what string
 		claimed     float64
@@ -163,7 +163,7 @@ func normalWeights(seed uint64, layers int) []byte {
 	var b []byte
 	for range layers {
 		sigma := 0.02 * math.Exp(0.5*r.NormFloat64())
-		for range 64 << 10 {
+		for range 300_000 {
 			b = appendFloat(b, float32(sigma*r.NormFloat64()))
 		}
 	}
