@@ -66,8 +66,18 @@ test: $(CUDA_STUB) ## the tests, with internal checks on; five to six minutes on
 test-modules: $(CUDA_STUB) # those of the modules that nobody imports
 	for m in $(INTEROP) lab; do (cd $$m && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
 
-# Tests with the implementations of others (Prometheus, npyio; test-long: a Collector, go-redis): a module of its own, so that nobody else depends on those.
+# Tests with the implementations of others (Prometheus, npyio, clients of Redis; test-long: a Collector, go-redis, Jedis, redis_exporter): a module of its own, so that nobody else depends on those.
 INTEROP = internal/interop
+
+# Other people's clients of Redis, for the tests of $(INTEROP)/redis: 27 MB, 15 seconds, mostly of network. What cannot be had is skipped there.
+.PHONY: clients clients-java
+clients:
+	python3 -m venv build/clients/venv
+	for v in 4.6.0 8.1.0; do build/clients/venv/bin/pip install -q --disable-pip-version-check --no-compile --upgrade --target build/clients/redis-py-$${v%%.*} redis==$$v || exit 1; done
+	npm install --silent --no-audit --no-fund --no-save --prefix build/clients/node ioredis@6.0.0 redis@6.3.1
+
+clients-java: # 13 MB with what mvn itself needs
+	mvn -q -B -f $(INTEROP)/redis/testdata/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/clients/jedis
 
 .PHONY: test-plain
 test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of their own
@@ -79,25 +89,9 @@ test-plain: $(CUDA_STUB) # what builds without CUDA, or with io_uring, have of t
 # made; they read rows by unsafe pointers, which checkptr looks at, as the race detector does.
 CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./transfer ./bench/workload
 UNSAFE     = ./codec/...
-# Tests that hold figures, or files, of one goroutine after the other, and take long under the race detector.
-ONE_BY_ONE = Resident_ReadsAsAnArray New_AutoForetellsHits Exclusive_HoldsWhatBothHold Open_EveryFormat Refresh_LearnsAsWellAsCounting \
-	Refresh_EqualRows SetBudget_GrowsBeyondTheFirst Adopt_NoSecondCopy Load_KeepsMeasurements Load_GroupsOfFewRows Load_FrequentContents Pack_EqualRows \
-	Refresh_AdmitsInSlices New_EqualRowsTakeNoMemoryEach New_ArchiveCRC New_LongestAndShortestRows Stats_Estimate Open_DamagedPage Gather_PooledFloat8 \
-	Refresh_FragmentationIsBounded Resident_ReadsInRanges Refresh_SettlesDown SetBudget_OversizeRows Gather_PooledEqualsDefinition Gather_PooledOneBag \
-	Adopt_RowsAndRestore Gather_EveryDeviceGivesTheSameBytes New_OversizeRows Parts_EveryPath FromPages_Pooled FromReader Table_WithDType \
-	Gather_EqualsMap Gather_SteadyStateAllocatesNothing FromPages_PooledFloat8 Resident_FitsInRanges Gather_SeveralPooled Gather_Rows32 \
-	Explain_SinceWhen Resident_BesideACachedTable Gather_AsRounds MergeUpdates_StoreReplaced Frequency_MemoryBound Frequency_Untracked Frequency_Resize \
-	Policy_Lifetime Policy_Reproducible Recency_ReferenceMissRatios Rewrite_WritesWhatChanges Files_ManifestNotRestored OpenFiles_Refuses \
-	Pack_AutoKnowsTheTable Pack_EveryFault Files_IndexFromBehind Rewrite Misses_AddUp Server_LongAnswer Gather_Strided Snapshot_KilledProcess \
-	Snapshot_DamageIsFound Snapshot_RestoresWhatWasCached Update_RowsThatGrowShrinkAndTurnRaw Update_OversizeRows New_FailedLeavesTables \
-	Map_ChurnDoesNotWearItOut Load_DeviceEqualsHost Load_EveryRowReadsBack Measuring_MeasuresEveryCodec Load_NotMeasured Load_KeptPickStands \
-	Probes_MissesAreOfEncodedRows Tier_Groups Zipf_Probabilities Features_ColumnsAreScaledNormals PowerLaw_OutDegreesArePoisson \
-	VisitTargets_EqualsInDegrees Permutation_IsBijection LoadGraph_RealInputs
-empty     :=
-NO_RACES   = ^Test($(subst $(empty) $(empty),|,$(strip $(ONE_BY_ONE))))$$
 
 race: $(CUDA_STUB) ## the concurrent packages under the race detector
-	$(CUDA_ENV) $(GO) test -vet=off -race -buildmode=default -short -timeout 20m -skip '$(NO_RACES)' $(CONCURRENT)
+	$(CUDA_ENV) $(GO) test -vet=off -race -buildmode=default -short -timeout 20m $(CONCURRENT)
 	$(CUDA_ENV) $(GO) test -vet=off -gcflags=-d=checkptr -short -timeout 20m $(UNSAFE)
 
 # FUZZ_TAGS=cuda,invariants takes the build of make test, without counts of coverage. FUZZ_SHARE=3 takes one of three targets.
@@ -130,6 +124,8 @@ LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab --exc
 
 test-long: $(CUDA_STUB) ## all tests with all of their cases, and the exhaustive runs: an hour on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
+	@$(MAKE) --no-print-directory clients || echo "clients for Python and Node.js cannot be installed; their tests skip"
+	@$(MAKE) --no-print-directory clients-java || echo "Jedis cannot be installed; its test skips"
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
 	   { $(MAKE) --no-print-directory check-kernels && \
 	     $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./... && \
@@ -148,7 +144,7 @@ bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulatio
 
 .PHONY: bench-resp
 bench-resp: service ## tensorcached beside redis-server, with the same rows and the same client
-	$(GO) run ./bench/redis
+	python3 lab/python/resp.py
 
 .PHONY: check-vega
 check-vega: ## whether the scripts in pages of cachebench report are those that npm publishes

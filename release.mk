@@ -2,7 +2,7 @@
 
 VERSION = $(shell sed -n 's/^\#define TC_VERSION "\(.*\)"/\1/p' capi/tensorcache.h)
 
-.PHONY: release try-wheel site
+.PHONY: release try-wheel try-deb image site
 release: $(VENV)/.requirements $(CAPI_CC) ## what a release has, of the commit that is checked out, at dist/release (docs/releasing.md)
 	PYTHON=$(VENV_PYTHON) ZIG=$(CAPI_ZIG) tools/release $(VERSION) dist/release
 
@@ -16,6 +16,15 @@ release-commands: $(CAPI_CC)
 .PHONY: print-licenses
 print-licenses:
 	@$(CAPI_ENV) capi/licenses.sh $(CAPI_TAGS) $(PACKAGE)
+
+# Of the commands that are there, not compressed: for tests. tools/release makes those that are published.
+try-deb: build ## makes a Debian package, and installs, starts, removes and purges it in a copy of this machine's system; as root
+	tools/try-deb
+
+IMAGE_TOOL = $(firstword $(shell command -v docker podman buildah))
+image: ## the service as an image, by docker, podman or buildah
+	@[ -n "$(IMAGE_TOOL)" ] || { echo "image: needs docker, podman or buildah" >&2; exit 1; }
+	$(IMAGE_TOOL) build -f deploy/Dockerfile -t tensorcached:$(VERSION) .
 
 try-wheel: wheel ## installs the wheel in an environment that has only NumPy, and prints rows
 	tools/try-wheel dist/tensorcache-*$(WHEEL_ARCH).whl

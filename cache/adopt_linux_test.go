@@ -23,6 +23,7 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/foreign"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // mapped returns memory of mmap that holds data and is followed by a page that cannot be read.
@@ -64,6 +65,7 @@ func onBackends(t *testing.T, test func(t *testing.T, backend cache.Backend)) {
 // memory's last page, also if it ends within a sector of 32 bytes that a GPU reads
 // (701 × 132). After Close the memory has them again with RestoreOnClose, and is still the tier without.
 func TestAdopt_RowsAndRestore(t *testing.T) {
+	race.SkipSequential(t)
 	onBackends(t, func(t *testing.T, backend cache.Backend) {
 		for _, codec := range []cache.Codec{"none", "ibp4", "ibp8", "rank", "zipnn", "sleek", "ndzip", "sparse", "auto"} {
 			for _, size := range []struct{ rows, rowBytes int }{{512, 512}, {1024, 64}, {701, 132}, {16, 1 << 14}} {
@@ -259,6 +261,7 @@ type plainDevice struct{ device.Device }
 
 // TestAdopt_NoSecondCopy: opening a cache over adopted memory takes a small part of the table's memory more.
 func TestAdopt_NoSecondCopy(t *testing.T) {
+	race.SkipSequential(t)
 	onBackends(t, func(t *testing.T, backend cache.Backend) {
 		const rowBytes, rows = 512, 1 << 18 // 128 MiB
 		one := gputest.FloatRows(dtype.Float32, 1<<10, rowBytes, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // BenchmarkUpdate updates random rows, a tenth of which are cached, in batches.
@@ -204,6 +205,7 @@ func BenchmarkGather_Hits(b *testing.B) {
 
 // TestGather_SteadyStateAllocatesNothing: once a lane is open, a Gather on the host backend allocates no memory.
 func TestGather_SteadyStateAllocatesNothing(t *testing.T) {
+	race.SkipSequential(t)
 	c, _, batches := allCached(t)
 	out := make([]byte, 1000*512)
 	if n := testing.AllocsPerRun(100, func() {

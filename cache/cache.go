@@ -29,6 +29,7 @@ type Cache struct {
 	learner *learn.Learner
 	writer  *change.Writer
 	capture *capture // nil without Options.Capture
+	state   *state   // nil without Options.State
 	link    linkUse  // for the gauge of the host link's utilization
 
 	loadPeak     int64  // Stats.LoadPeakBytes
@@ -82,6 +83,9 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 		return nil, err
 	}
 	if err := c.chooseNodes(); err != nil {
+		return nil, err
+	}
+	if err := c.openState(); err != nil {
 		return nil, err
 	}
 	if err := c.loadTables(ctx, o.Tables); err != nil {
@@ -148,7 +152,7 @@ func (c local) release(failed bool) error {
 	}
 	c.writer.Free()
 	if c.store.Overlay != nil {
-		c.set.Devices[0].Device.Free(c.store.Overlay.Mem)
+		c.store.Overlay.Close(c.set.Devices[0].Device)
 	}
 	for i, k := range c.kinds {
 		t := c.set.Tables[i]
@@ -156,10 +160,11 @@ func (c local) release(failed bool) error {
 		t.Resident.Free()
 		errs = append(errs, k.close(t, failed))
 	}
+	c.state.free()
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.set.Kept.Close())...)
 }
 
 // endReads makes reads of pages return.

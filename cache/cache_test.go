@@ -109,6 +109,7 @@ func checkRows(t testing.TB, data []byte, rowBytes int, rows []int64, out []byte
 
 // TestGather_EqualsMap compares gathered rows with a plain copy of the tables, for combinations of all options.
 func TestGather_EqualsMap(t *testing.T) {
+	race.SkipSequential(t)
 	rapid.Check(t, func(t *rapid.T) {
 		policies := map[string]func() admission.Policy{
 			"static-freq": admission.NewStaticFrequency, "static-optimal": admission.NewStaticOptimal, "tinylfu": admission.NewTinyLFU,
@@ -190,6 +191,7 @@ func TestGather_EqualsMap(t *testing.T) {
 }
 
 func TestGather_EveryDeviceGivesTheSameBytes(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 5000, 512
 	data := normalTable(rows, rowBytes/4, 3)
 	r := rand.New(rand.NewPCG(4, 4))
@@ -369,6 +371,7 @@ func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 }
 
 func TestNew_LongestAndShortestRows(t *testing.T) {
+	race.SkipSequential(t)
 	r := rand.New(rand.NewPCG(11, 11))
 	longest := slab.MaxRowBytes
 	if race.Enabled {
@@ -446,6 +449,7 @@ func TestNew_MissesHaveReasons(t *testing.T) {
 }
 
 func TestNew_OversizeRows(t *testing.T) {
+	race.SkipSequential(t)
 	// Two zero rows fit, the noisy one does not.
 	data := make([]byte, 3*100_000)
 	r := rand.New(rand.NewPCG(14, 14))
@@ -467,7 +471,7 @@ func TestNew_BadOptions(t *testing.T) {
 	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
 	for want, o := range map[string]cache.Options{
 		"cache: Tables (0) must be 1 to 256":                                                     {Budget: 1},
-		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                   {Tables: good()},
+		"cache: GPUMemory (0 B) must be at least one slot (16 B) and its hashmap":                {Tables: good()},
 		"cache: Devices.Backend (\"gpu\") must be auto, host or cuda":                            {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Backend: "gpu"}},
 		"cache: Devices.Count (9) must be 1 to 8\ncache: Host.Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Count: 9}, Host: cache.HostOptions{Workers: -1}},
 		"codec: unknown codec (\"zip\") must be one of " + strings.Join(registry.Usage(), ", "):  {Tables: good(), Budget: 4096, Codec: "zip"},
@@ -480,10 +484,10 @@ func TestNew_BadOptions(t *testing.T) {
 		}
 	}
 	_, err := cache.New(cache.Options{Tables: good(), Budget: 96, Codec: "none"})
-	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 472 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
+	if want := "cache: budget too small: GPUMemory (96 B) must hold at least one slot (272 B) and its metadata: 472 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: Budget (576460752303423489 B) must be at most 2^59 B" {
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: GPUMemory (576460752303423489 B) must be at most 2^59 B" {
 		t.Errorf("huge budget: %v", err)
 	}
 	once := good()
@@ -550,6 +554,7 @@ func TestNew_LoadFails(t *testing.T) {
 
 // TestNew_FailedLeavesTables: a table of any source can be given to New again when New has failed, early or late, and is the cache's once it has succeeded.
 func TestNew_FailedLeavesTables(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 300, 16
 	values := make([]float32, rows*columns)
 	for i := range values {

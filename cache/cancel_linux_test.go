@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // ending is a context that ends when it has been asked a number of times.
@@ -208,6 +209,7 @@ func TestNewContext_Training(t *testing.T) {
 
 // TestFromReader: rows come from the function, from several goroutines, and its error is New's; it is closed by a New that succeeds, or by Table.Close.
 func TestFromReader(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 50_000, 100
 	data := normalTable(rows, rowBytes/4, 1)
 	broken := errors.New("broken")

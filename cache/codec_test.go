@@ -53,6 +53,7 @@ func TestStats_CodecsOfTables(t *testing.T) {
 
 // TestTable_WithDType takes bytes for float8, and refuses elements of another length.
 func TestTable_WithDType(t *testing.T) {
+	race.SkipSequential(t)
 	data := make([]byte, 1000*64)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range data {
@@ -157,6 +158,7 @@ func wordsTable(rows, rowBytes, most int, seed uint64) []byte {
 // TestNew_AutoForetellsHits: where hot rows are longer than others when compressed, fewer of them fit than rows of mean length would. What
 // CodecAuto foretells of hits is what the cache then has, within 2 points in the mean of three draws of rows.
 func TestNew_AutoForetellsHits(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes, batch, draws = 20_000, 1024, 2000, 3
 	data := wordsTable(rows, rowBytes, 150, 1)
 	for _, share := range race.Some([]float64{0.01, 0.05}) {

@@ -22,7 +22,7 @@ func TestNew_BadDevices(t *testing.T) {
 		"cache: Budgets (0 B for device 1) must be 1 B to 2^59 B":                           {Devices: cache.DeviceOptions{Count: 2}, Budgets: []int64{5000, 0}},
 		`cache: Devices.Placement ("hot") must be auto, partition or replicate`:             {Devices: cache.DeviceOptions{Placement: "hot"}},
 		"cache: Devices.Rates: placement: rate peer (0 GB/s) must be above 0, at most 10^6": {Devices: cache.DeviceOptions{Rates: placement.Rates{Local: 1, Host: 1}}},
-		"cache: budget too small: Budget of device 1 (100 B) must hold at least one slot":   {Devices: cache.DeviceOptions{Count: 2}, Budgets: []int64{5000, 100}},
+		"cache: budget too small: GPUMemory of device 1 (100 B) must hold at least one slot":   {Devices: cache.DeviceOptions{Count: 2}, Budgets: []int64{5000, 100}},
 	} {
 		o.Tables, o.Devices.Backend = []cache.Table{fromBytes(t, "x", normalTable(50, 8, 1), 32)}, "host"
 		if o.Budget == 0 && len(o.Budgets) == 0 {

@@ -6,7 +6,7 @@
 //
 //	table, err := cache.Open("features.npy")
 //	...
-//	c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 1 << 30})
+//	c, err := cache.New(cache.Options{Tables: []cache.Table{table}, GPUMemory: 1 << 30})
 //	...
 //	defer c.Close()
 //	out := make([]byte, len(ids)*c.RowBytes(0))

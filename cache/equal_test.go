@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // TestNew_EqualRowsShareSlots: a slab that holds the rows of a few contents holds all rows that are equal to them.
@@ -95,6 +96,7 @@ func TestRefresh_EqualRowsFillMaps(t *testing.T) {
 // TestRefresh_EqualRows: rows that share slots of many lengths are admitted, evicted, updated and moved by cycles, in a cache of one device and of three
 // whose hot rows are copied, and stay right. A cache that is restored from a snapshot shares the slots again.
 func TestRefresh_EqualRows(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 3000, 256
 	for _, o := range []cache.Options{
 		{Budget: 130_000, Host: cache.HostOptions{Tier: cache.Packed}},
@@ -193,6 +195,7 @@ func TestRefresh_EqualRows(t *testing.T) {
 
 // TestNew_EqualRowsTakeNoMemoryEach: what opening a table allocates for groups of equal rows does not grow with their number but by a few bytes each, and no object.
 func TestNew_EqualRowsTakeNoMemoryEach(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 40_000, 512
 	open := func(contents int, apart bool) (objects, bytes float64) {
 		data := make([]byte, rows*rowBytes)

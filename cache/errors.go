@@ -17,9 +17,9 @@ var (
 	ErrClosed = read.ErrClosed
 	// ErrOptions is wrapped by New's error for options out of range. The text names all of them.
 	ErrOptions = errors.New("cache: bad options")
-	// ErrPolicy is wrapped by New's, Refresh's and SetBudget's error when the admission policy has panicked. The cache serves on.
+	// ErrPolicy is wrapped by New's, Refresh's and SetGPUMemory's error when the admission policy has panicked. The cache serves on.
 	ErrPolicy = learn.ErrPolicy
-	// ErrBudget is wrapped by New's and SetBudget's error when the budget does not hold a single row.
+	// ErrBudget is wrapped by New's and SetGPUMemory's error when the budget does not hold a single row.
 	ErrBudget = place.ErrBudget
 	// ErrTable is wrapped by the error of a call for a table index out of range, which changes nothing.
 	ErrTable = errors.New("cache: table")

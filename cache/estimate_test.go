@@ -8,10 +8,12 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/mrc"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // TestStats_Estimate: the estimate from sampled keys agrees with the exact hit rates of LRU at other budgets.
 func TestStats_Estimate(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes, budget = 20_000, 64, 200_000
 	data := make([]byte, rows*rowBytes)
 	r := rand.New(rand.NewPCG(1, 2))

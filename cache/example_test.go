@@ -26,8 +26,8 @@ func embeddings() cache.Table {
 // Make a cache of a small table in memory, gather rows, read its statistics, and close it.
 func Example() {
 	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{embeddings()},
-		Budget: 16 << 10, // bytes for each device; the table has 64000
+		Tables:    []cache.Table{embeddings()},
+		GPUMemory: 16 << 10, // bytes for each device; the table has 64000
 		// Learn from one batch which rows are worth caching.
 		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: func(yield func(table int, rows []int64) bool) {
 			yield(0, []int64{7, 8, 9, 7})
@@ -67,7 +67,7 @@ func Example() {
 
 // Gather the next batch while the current one is used.
 func ExampleCache_GatherAsync() {
-	c, err := cache.New(cache.Options{Tables: []cache.Table{embeddings()}, Budget: 16 << 10})
+	c, err := cache.New(cache.Options{Tables: []cache.Table{embeddings()}, GPUMemory: 16 << 10})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func ExampleCache_GatherAsync() {
 func Example_online() {
 	c, err := cache.New(cache.Options{
 		Tables:    []cache.Table{embeddings().WithCapacity(2000)}, // room for 1000 more rows
-		Budget:    16 << 10,
+		GPUMemory: 16 << 10,
 		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Cold: true},
 
 		// Every access is observed; a service would have an Interval, and a share of them.

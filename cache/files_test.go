@@ -16,6 +16,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // writeTable writes the rows as often as said, float32 elements, to a file of the format that the path's end names: .npy, .npz or .safetensors.
@@ -72,6 +73,7 @@ func writeTable(t *testing.T, path string, rows []byte, times, columns int) {
 
 // TestOpen_EveryFormat: a cache of a file serves the rows of the file, whatever the format and the length of its rows.
 func TestOpen_EveryFormat(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 100_000 // several parts, for several readers
 	for _, columns := range []int{1, 33} {
 		data := normalTable(rows, columns, 1)
@@ -101,6 +103,7 @@ func TestOpen_EveryFormat(t *testing.T) {
 
 // TestNew_ArchiveCRC: one changed byte anywhere in a member is an error of New, whether one reader or several read it.
 func TestNew_ArchiveCRC(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 100_000, 33
 	for _, name := range []string{"stored.npz", "deflated.npz"} {
 		path := filepath.Join(t.TempDir(), name)

@@ -12,11 +12,13 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
 // TestSetBudget_GrowsBeyondTheFirst: a budget above Options.Budget takes more memory, while batches, updates and withdrawals go on.
 func TestSetBudget_GrowsBeyondTheFirst(t *testing.T) {
+	race.SkipSequential(t)
 	for _, devices := range []int{1, 3, slab.MaxSlabs} {
 		for _, placement := range []cache.PlacementMode{cache.PlacementPartition, cache.PlacementReplicate} {
 			if devices > 1 || placement == cache.PlacementPartition {

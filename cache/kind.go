@@ -53,6 +53,7 @@ type loading struct {
 	table  *Table
 	terms  registry.Terms
 	memory int64 // most host memory of a table of pages
+	keep   *transfer.Keep
 }
 
 // plainKind has the methods of a kind without pages, adopted memory, and slots in device memory.
@@ -102,6 +103,15 @@ func (m inMemory) hostBytes(t *Table) (bytes int64, what string, part *hostPart)
 }
 
 func (m inMemory) load(ctx context.Context, c *Cache, l loading) (*read.Table, error) {
+	if taken := c.state.take(l); taken != nil {
+		c.store.Nodes.Check(taken, c.watch.Log)
+		return taken, nil
+	}
+	keep, err := c.state.keep(l)
+	if err != nil {
+		return nil, err
+	}
+	l.keep = keep
 	loaded, err := l.load(ctx, c, m.adopt, !c.opts.Host.NoEqualRows)
 	if err == nil {
 		loaded.Restore = m.restore
@@ -127,7 +137,7 @@ func (l loading) load(ctx context.Context, c *Cache, adopt []byte, equalRows boo
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(*t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: l.terms, Measure: c.measuring(), Adopt: adopt, Progress: progress, Shared: c.set.Shared, EqualRows: equalRows,
+		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: l.terms, Measure: c.measuring(), Adopt: adopt, Progress: progress, Shared: c.set.Shared, EqualRows: equalRows, Keep: l.keep,
 	})
 	if err != nil && adopt != nil {
 		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // slowRanking is a scripted policy that says when it is asked to rank, and does so when it is told to.
@@ -76,6 +77,7 @@ func TestSampling_GoesOnWhileThePolicyRanks(t *testing.T) {
 
 // TestRefresh_AdmitsInSlices: a large cycle serves its best newcomers before those rows are evicted that give way to its last ones.
 func TestRefresh_AdmitsInSlices(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes, budget = 700_000, 16, 11 << 20
 	p := &scripted{}
 	c := newCache(t, cache.Options{

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // learning is a table of rows that are looked up by Zipf's law of exponent 1.05, and batches of them: about 4 lookups a row in all,
@@ -95,6 +96,7 @@ func (l *learning) counted(t *testing.T, training, measured [][]int64) float64 {
 // hits after 500 batches as much as one that is filled with the true counts of these batches, less a point. While an access in sixteen was
 // sampled, it hit 5 points less.
 func TestRefresh_LearnsAsWellAsCounting(t *testing.T) {
+	race.SkipSequential(t)
 	l := newLearning(100_000, 820, 500)
 	batches, measured := l.draw(l.batches, 1), l.draw(50, 2)
 	best := l.counted(t, batches, measured)

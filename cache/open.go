@@ -143,7 +143,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		}
 		t.kind.terms(&t, &terms)
 		_, span := c.watch.Start(ctx, "load", t.name)
-		one, err := t.kind.load(ctx, c, loading{i, &t, terms, memory[i]})
+		one, err := t.kind.load(ctx, c, loading{number: i, table: &t, terms: terms, memory: memory[i]})
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
 			span.End(err)
@@ -191,9 +191,11 @@ func codecName(t *read.Table) string {
 // fill fills the slabs and opens the writer.
 func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
+	c.state.settle()
 	filled, err := fill.Fill(c.store, fill.Options{
-		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), Workers: o.Host.Workers, OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Policy: c.policyMemory(), Training: o.Admission.Training,
-		Cold: o.Admission.Cold, Inclusive: o.Host.Inclusive, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
+		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), Workers: o.Host.Workers, OneBudget: len(o.Budgets) == 0, Taken: c.state.anyTaken(), Entries: 2 * c.state.overlayRows(),
+		Overlay: max(o.Host.Overlay, c.state.overlayBytes()), Policy: c.policyMemory(), Training: o.Admission.Training,
+		Cold: o.Admission.Cold, Inclusive: o.Host.Inclusive, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.keysToAdmit(),
 	})
 	o.Admission.Training = nil
 	if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -222,6 +224,14 @@ func until(ctx context.Context, t admission.Training) admission.Training {
 			}
 		}
 	}
+}
+
+// keysToAdmit returns the keys to admit first. Of a cache that was taken over the writer admits them, in the background.
+func (c *Cache) keysToAdmit() []uint64 {
+	if c.state.anyTaken() {
+		return nil
+	}
+	return c.readSnapshot()
 }
 
 // readSnapshot returns the keys of the snapshot to restore. If it cannot be read, it sets restoredErr and returns none.
@@ -264,6 +274,9 @@ func (c *Cache) serve(ctx context.Context) error {
 			return err
 		}
 		d.Serve()
+	}
+	if err := c.takeOver(); err != nil {
+		return err
 	}
 	c.writer.Start()
 	c.watch.Serve(sources{c}, c.measure)

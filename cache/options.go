@@ -68,11 +68,13 @@ const (
 type Options struct {
 	// Tables are the 1 to 256 tables to serve. Methods of Cache name a table by its index in this slice.
 	Tables []Table
-	// Budget is the device memory, in bytes per device, for slots, hashmap, row bits and tail slack together, at most 2^59. It has no
+	// GPUMemory is the device memory, in bytes per device, for slots, hashmap, row bits and tail slack together, at most 2^59. It has no
 	// default. Not included are codec metadata (Stats.CodecBytes), the index of a packed host tier, scratch memory, and, with 8 devices,
 	// a copy of the overlay on the first one.
+	GPUMemory int64
+	// Budget is the earlier name of GPUMemory, which replaces it. It goes with the next release.
 	Budget int64
-	// Budgets, if not empty, are the budgets of each device in bytes, in the order of the devices. They replace Budget. Every device has the whole hashmap,
+	// Budgets, if not empty, are the memory of each device in bytes, in the order of the devices. They replace GPUMemory. Every device has the whole hashmap,
 	// 20 bytes for each row that is cached on any: a budget that is much smaller than the others limits the rows.
 	Budgets []int64
 	// Codec is the codec of all tables for which Table.WithCodec sets none. Default CodecAuto.
@@ -95,10 +97,15 @@ type Options struct {
 	// Shared allocates the memory that batches read so that other processes can map it: serve.Listen lets clients attach to such a
 	// cache only. Tables of Adopt are not possible then. It is for Linux, the host backend, and GPUs with virtual memory management. Default: false.
 	Shared bool
+	// State is a folder on a tmpfs, made if it is not there, in whose files host memory outlives this process: the next New with this folder takes over tables all of whose rows are in host memory,
+	// with all updates, instead of loading them. Those are tables of Open, and ones that begin without rows, with the same name, file, type, capacity, codec and layout; others are loaded anew. Processes
+	// that are attached read on, and attach to the new owner, without a second copy. Needs Shared and tables of different names, on Linux. One process at a
+	// time can have the folder. Close keeps what is in it; remove the folder to give the memory back. Default: none.
+	State string
 	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
 	// were overwritten before they could be read. Capture is called by one goroutine at a time, every 20 ms or less often, and by Close,
 	// and Gather waits for no lock that is held during the call. The slice must not be used after the call. Capture must not call
-	// Refresh, SetBudget or Close of the cache. Default: none.
+	// Refresh, SetGPUMemory or Close of the cache. Default: none.
 	Capture func(samples []Sample, lost int64)
 	// Telemetry configures tracing, metrics and logs. Default: the global OpenTelemetry providers, if there are any.
 	Telemetry TelemetryOptions
@@ -200,9 +207,11 @@ func (o *Options) EnsureDefaults() {
 	if o.Devices.Placement == "" {
 		o.Devices.Placement = PlacementAuto
 	}
+	o.Budget = cmp.Or(o.GPUMemory, o.Budget)
 	if len(o.Budgets) > 0 && o.Budget == 0 {
 		o.Budget = slices.Max(o.Budgets)
 	}
+	o.GPUMemory = o.Budget
 	if o.Codec == "" {
 		o.Codec = CodecAuto
 	}
@@ -330,11 +339,23 @@ func (o *Options) Validate() error {
 			invalid("%v", err)
 		}
 	}
+	if o.State != "" {
+		if !o.Shared {
+			invalid("cache: State (%s) needs Shared", o.State)
+		}
+		names := map[string]bool{}
+		for _, t := range o.Tables {
+			if names[t.name] {
+				invalid("cache: State (%s) needs tables of different names, not two called %s", o.State, t.name)
+			}
+			names[t.name] = true
+		}
+	}
 	if o.Budget < 1 {
-		invalid("cache: Budget (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
+		invalid("cache: GPUMemory (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
 	}
 	if o.Budget > maxBudget {
-		invalid("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
+		invalid("cache: GPUMemory (%d B) must be at most 2^59 B", o.Budget)
 	}
 	o.validateDevices(invalid)
 	o.validateNodes(invalid)
@@ -390,7 +411,7 @@ type RefreshOptions struct {
 	Keys float64
 	// OnKeys receives the accesses to the keys sampled by Keys: row numbers of a table, roughly in the order of access. It is called by
 	// one goroutine at a time, and Gather waits for no lock that is held during the call. rows must not be used after the call. OnKeys
-	// must not call Refresh, SetBudget or Close of the cache. Default: none.
+	// must not call Refresh, SetGPUMemory or Close of the cache. Default: none.
 	OnKeys func(table int, rows []int64)
 }
 

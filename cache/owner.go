@@ -77,7 +77,7 @@ func (l local) refresh(ctx context.Context) error { return l.writer.Refresh(ctx)
 
 func (l local) setBudget(ctx context.Context, bytes int64) error {
 	if bytes > maxBudget {
-		return badOption("cache: Budget (%d B) must be at most 2^59 B", bytes)
+		return badOption("cache: GPUMemory (%d B) must be at most 2^59 B", bytes)
 	}
 	return l.writer.SetBudget(ctx, bytes)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -40,6 +41,7 @@ func damagedDirectory(t *testing.T, rowBytes int) (dir, file string, data []byte
 // TestOpen_DamagedPage: a page that is damaged, cut short, or whose file is missing keeps no table from opening, whether its rows were to be in slabs, in the host
 // tier, or nowhere. Batches that need it fail and name it; all other rows are right. Statistics and log name it, too. Once the page is back its rows are served.
 func TestOpen_DamagedPage(t *testing.T) {
+	race.SkipSequential(t)
 	for name, damage := range map[string]func(path string) error{
 		"flipped":   func(path string) error { return flip(path, 5000) },
 		"header":    func(path string) error { return flip(path, 0) },

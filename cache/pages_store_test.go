@@ -14,6 +14,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -302,6 +303,7 @@ func TestUpdates_NotMerged(t *testing.T) {
 
 // TestMergeUpdates_StoreReplaced: a generation that another process has committed is not replaced. Updates stay in the log, which keeps the newest versions only.
 func TestMergeUpdates_StoreReplaced(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes, few = 3000, 120, 20
 	cache.MergeUpdatesFrom(t, 50_000, time.Millisecond)
 	m, log := newModel(rows, rows, rowBytes), t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -553,6 +554,7 @@ func TestFromPages_ManyBatches(t *testing.T) {
 
 // TestFromPages_Pooled: sums of rows of which some are absent are those of the definition, to the bit; rows that cannot be read are an error.
 func TestFromPages_Pooled(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 20_000, 30
 	fault := &faults{}
 	for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
@@ -617,6 +619,7 @@ func TestFromPages_PooledDevice(t *testing.T) {
 
 // TestFromPages_PooledFloat8: sums of float8 rows of which some are absent are those of the same table in host memory.
 func TestFromPages_PooledFloat8(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 20_000, 64
 	data := make([]byte, rows*columns)
 	r := rand.New(rand.NewPCG(8, 8))

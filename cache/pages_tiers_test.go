@@ -14,6 +14,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // tiersOfRows returns how many rows each tier holds, as Explain has it.
@@ -51,6 +52,7 @@ func zipfBatches(seed uint64, n, batch, rows int) [][]int64 {
 // TestExclusive_HoldsWhatBothHold: of a table of 1.4 times what slab and host tier hold together, they hold 0.95 of that in different rows, while cycles
 // follow the workload. What is evicted from the slab goes to the host tier if it is ranked high enough, and all rows read right.
 func TestExclusive_HoldsWhatBothHold(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 20_000, 120
 	data := versionedRows(rows, rowBytes)
 	for codec, slot := range map[string]int64{"none": 128, "ibp4": 0} {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -401,6 +402,7 @@ func TestOpen_PagesGone(t *testing.T) {
 
 // TestExplain_SinceWhen: a row that an Update or Invalidate moves to the log or the pages lies there since then, whether no memory had it or a slab.
 func TestExplain_SinceWhen(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 10_000, 120
 	m := newModel(rows, rows, rowBytes)
 	c := openDirectory(t, packedFiles(t, m.source(), rowBytes), false)

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // partsTable returns rows of 64 float8 values and 2 scales, in an order of rows that the codec shortens and, every fifth, of noise.
@@ -134,7 +135,10 @@ func elementOf(b []byte) float32 {
 	return math.Float32frombits(uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24)
 }
 
-func TestParts_EveryPath(t *testing.T) { checkParts(t, cache.BackendHost) }
+func TestParts_EveryPath(t *testing.T) {
+	race.SkipSequential(t)
+	checkParts(t, cache.BackendHost)
+}
 
 // TestParts_AutoPicksThem: auto picks the codec that knows parts, and others store the rows as bytes.
 func TestParts_AutoPicksThem(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // float8Value is what a value means, by the definitions of e4m3 and e5m2.
@@ -103,6 +104,7 @@ func name8(f cache.Float8, columns int) string {
 
 // TestGather_PooledFloat8 compares sums of float8 rows with those of the same elements as float32, to the bit, with all values and all scales.
 func TestGather_PooledFloat8(t *testing.T) {
+	race.SkipSequential(t)
 	for _, f := range float8Formats {
 		for _, codec := range []cache.Codec{"none", "auto"} {
 			t.Run(fmt.Sprint(codec, " ", name8(f.Float8, f.columns)), func(t *testing.T) {

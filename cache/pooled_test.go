@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 var floats = []dtype.Type{dtype.Float32, dtype.Float16, dtype.BFloat16}
@@ -270,6 +271,7 @@ func checkPooled(t *testing.T, data []byte, of dtype.Type, columns int, rows []i
 
 // TestGather_PooledEqualsDefinition compares pooled batches of every kind with a plain execution of the documented order.
 func TestGather_PooledEqualsDefinition(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 400
 	for _, of := range floats {
 		for i, o := range []cache.Options{
@@ -346,6 +348,7 @@ func TestGather_PooledEqualsDefinition(t *testing.T) {
 
 // TestGather_PooledOneBag sums a million rows, on one processor and on several.
 func TestGather_PooledOneBag(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 1000, 2
 	data := floatTable(rows, columns, dtype.Float32, false, 1)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -503,6 +506,7 @@ func TestGather_FieldsOutOfPlace(t *testing.T) {
 
 // TestGather_SeveralPooled sums bags of several tables, with row numbers of both widths, into columns of one output.
 func TestGather_SeveralPooled(t *testing.T) {
+	race.SkipSequential(t)
 	r := rand.New(rand.NewPCG(5, 5))
 	var tables []cache.Table
 	var data [][]byte
@@ -545,6 +549,7 @@ func TestGather_SeveralPooled(t *testing.T) {
 
 // TestGather_AsRounds compares rows of other types with what each element rounds to, signs of zeros included, in Go memory and enqueued on a device.
 func TestGather_AsRounds(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, columns = 200, 37
 	r := rand.New(rand.NewPCG(6, 6))
 	for _, of := range floats {

@@ -12,12 +12,14 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
 // TestMisses_AddUp makes rows of caches on one to four devices miss for all reasons, in random order. The lookups are always those of the
 // Gathers, and hits by slab and misses by reason are equal in Stats, metrics and spans.
 func TestMisses_AddUp(t *testing.T) {
+	race.SkipSequential(t)
 	var seen [slab.NumReasons]int64
 	peers, lost := int64(0), int64(0)
 	for seed := range uint64(6) {

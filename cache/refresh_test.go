@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
@@ -353,7 +354,7 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 			t.Errorf("100 B: %v", err)
 		}
 		for _, huge := range []int64{1<<59 + 1, math.MaxInt64} {
-			if err := c.SetBudget(ctx, huge); !errors.Is(err, cache.ErrOptions) || err.Error() != fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", huge) {
+			if err := c.SetBudget(ctx, huge); !errors.Is(err, cache.ErrOptions) || err.Error() != fmt.Sprintf("cache: GPUMemory (%d B) must be at most 2^59 B", huge) {
 				t.Errorf("huge budget: %v", err)
 			}
 		}
@@ -362,6 +363,7 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 
 // TestSetBudget_OversizeRows: the budget includes the row bits of oversize rows.
 func TestSetBudget_OversizeRows(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 4000, 5000
 	data := make([]byte, rows*rowBytes)
 	copy(data, noise(1, rowBytes, 1))
@@ -476,6 +478,7 @@ func TestRefresh_Canceled(t *testing.T) {
 // TestRefresh_FragmentationIsBounded: after any number of cycles over rows of many lengths, the free pieces that are too
 // short for the longest row are at most a sixteenth of the slab and a window.
 func TestRefresh_FragmentationIsBounded(t *testing.T) {
+	race.SkipSequential(t)
 	t.Run("1 device", func(t *testing.T) { testFragmentation(t, 1, 0) })
 	// Rows of the first device are never ranked. It has nothing to move, which must not stop the compaction of the others.
 	t.Run("2 devices", func(t *testing.T) { testFragmentation(t, 2, 1) })
@@ -536,6 +539,7 @@ func testFragmentation(t *testing.T, devices, owner int) {
 
 // TestRefresh_SettlesDown: while the ranking stays the same, hardly any row is admitted or evicted.
 func TestRefresh_SettlesDown(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 20_000, 200
 	data := normalTable(rows, rowBytes/4, 1)
 	for _, devices := range []int{1, 4} {

@@ -171,6 +171,7 @@ func (r *remote) end(before *session) {
 
 // again returns a new session, nil if the cache closes first.
 func (r *remote) again() *attach.Session {
+	said := ""
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		select {
 		case <-time.After(wait):
@@ -181,8 +182,14 @@ func (r *remote) again() *attach.Session {
 		if err == nil {
 			return next
 		}
-		if errors.Is(err, attach.ErrSchema) {
+		var refused *wire.Error
+		var version *wire.VersionError
+		if errors.Is(err, attach.ErrSchema) || errors.As(err, &version) || errors.As(err, &refused) { // else there is no owner
 			r.setGone(err)
+			if why := err.Error(); why != said {
+				said = why
+				r.cache.watch.Log.Warn("the owner does not let this process attach again", slog.String("address", r.address), slog.Any("error", err))
+			}
 		}
 	}
 }

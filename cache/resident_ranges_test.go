@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -174,6 +175,7 @@ func TestRetarget_ToRanges(t *testing.T) {
 }
 
 func TestResident_ReadsInRanges(t *testing.T) {
+	race.SkipSequential(t)
 	for i, codec := range []cache.Codec{"ibp", "rank", "zipnn", "sparse"} {
 		for _, devices := range []int{1, 3, slab.MaxSlabs} {
 			rowBytes := []int{64, 256, 100, 1028}[i]
@@ -184,6 +186,7 @@ func TestResident_ReadsInRanges(t *testing.T) {
 
 // Ranges have room for rows where one length of slots has none, and a budget that is too small names what is needed.
 func TestResident_FitsInRanges(t *testing.T) {
+	race.SkipSequential(t)
 	const rowBytes, each = 256, 500
 	r := rand.New(rand.NewPCG(22, 61))
 	data := classesOfRows(r, each, rowBytes, 0, 1)

@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -70,6 +71,7 @@ func openResident(t *testing.T, data []byte, rowBytes int, codec cache.Codec, o 
 // A resident table reads as a plain array does under random updates: every codec, rows of 4 to 8,192 bytes, every target from 16 bytes to the row bytes,
 // 1 to 8 devices, with overflow places in host memory and on devices.
 func TestResident_ReadsAsAnArray(t *testing.T) {
+	race.SkipSequential(t)
 	r := rand.New(rand.NewPCG(22, 4))
 	for _, codec := range append(registry.Concrete(), registry.None) {
 		for _, rowBytes := range []int{4, 12, 64, 100, 256, 1028, 8192} {
@@ -252,6 +254,7 @@ func TestResident_GathersBesideUpdatesSeeWholeRows(t *testing.T) {
 
 // A resident table and a cached one share a cache: both are read right, and the cached one has the rest of the budget.
 func TestResident_BesideACachedTable(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 4000, 128
 	data, other := make([]byte, rows*rowBytes), make([]byte, rows*rowBytes)
 	r := rand.New(rand.NewPCG(22, 6))
@@ -458,7 +461,7 @@ func TestResident_RefusesWhatCannotBe(t *testing.T) {
 		err  error
 		want string
 	}{
-		"target that does not fit": {open(cache.ResidentOptions{Target: 128}, 100_000, nil), "resident with slots of 128 B, takes 136128 B of each device: Budget (100000 B) must be at least"},
+		"target that does not fit": {open(cache.ResidentOptions{Target: 128}, 100_000, nil), "resident with slots of 128 B, takes 136128 B of each device: GPUMemory (100000 B) must be at least"},
 		"target":                   {open(cache.ResidentOptions{Target: 20}, 1<<20, nil), "target (20 B) must be a multiple of 16"},
 		"negative target":          {open(cache.ResidentOptions{Target: -16}, 1<<20, nil), "target (-16 B)"},
 		"share":                    {open(cache.ResidentOptions{MaxOverflow: 1.5}, 1<<20, nil), "MaxOverflow (1.5) must be 0 to 1"},

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // narrow returns row numbers as int32.
@@ -24,7 +25,10 @@ func narrow(rows []int64) []int32 {
 }
 
 // TestGather_Rows32 gathers by int32 row numbers, whichever way a batch is served, and refuses those out of range.
-func TestGather_Rows32(t *testing.T) { testRows32(t, cache.BackendHost, host.Open(1, 1)[0]) }
+func TestGather_Rows32(t *testing.T) {
+	race.SkipSequential(t)
+	testRows32(t, cache.BackendHost, host.Open(1, 1)[0])
+}
 
 // TestGPU_Rows32 is TestGather_Rows32 on a GPU.
 func TestGPU_Rows32(t *testing.T) { testRows32(t, cache.BackendCUDA, gputest.Open(t)) }

@@ -57,6 +57,7 @@ func someRows(from, to int64) (keys []uint64) {
 }
 
 func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
+	race.SkipSequential(t)
 	path := filepath.Join(t.TempDir(), "snapshot")
 	p := &scripted{ranking: someRows(50, 120)}
 	c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Policy: p}, Budget: 60_000})
@@ -105,6 +106,7 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 
 // TestSnapshot_DamageIsFound: if any byte was changed, or the end is missing, New reports the damage and starts cold.
 func TestSnapshot_DamageIsFound(t *testing.T) {
+	race.SkipSequential(t)
 	path := filepath.Join(t.TempDir(), "snapshot")
 	c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Policy: &scripted{ranking: someRows(3, 6)}}, Budget: 60_000})
 	refresh(t, c)
@@ -181,6 +183,7 @@ func TestSnapshot_FailuresLeaveTheOldOne(t *testing.T) {
 
 // TestSnapshot_KilledProcess kills, at random times, a process that writes snapshots. The file is always one complete snapshot.
 func TestSnapshot_KilledProcess(t *testing.T) {
+	race.SkipSequential(t)
 	const variable = "TENSORCACHE_SNAPSHOT_TO"
 	rankings := [][]uint64{someRows(0, 200), someRows(200, 300)}
 	if path := os.Getenv(variable); path != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // checkStrided fails the test unless out has rows stride bytes apart, and 0xa5 between them. Those of other numbers are zeros.
@@ -96,7 +97,10 @@ func fill(out []byte) {
 }
 
 // TestGather_Strided: rows that are copied lie Stride bytes apart, and what lies between them stays as it is: tables of every kind, batches in one part and in several.
-func TestGather_Strided(t *testing.T) { testStrided(t, cache.BackendHost, host.Open(1, 1)[0]) }
+func TestGather_Strided(t *testing.T) {
+	race.SkipSequential(t)
+	testStrided(t, cache.BackendHost, host.Open(1, 1)[0])
+}
 
 // TestGPU_Strided is TestGather_Strided on a GPU.
 func TestGPU_Strided(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -26,6 +27,9 @@ type Table struct {
 	close  func() error
 	used   *atomic.Bool // New has taken it, and has not failed
 	shape  []int        // of OpenArray; nil: rows and columns
+
+	// stamp tells what the rows are read from from anything else, also of the same name; "": not known.
+	stamp string
 
 	capacity int64 // rows; 0 for the number of rows
 	codec    Codec // "": Options.Codec
@@ -67,7 +71,11 @@ func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, er
 	case len(data)%rowBytes != 0:
 		return Table{}, fmt.Errorf("cache: table %s: data (%d bytes) must be a multiple of the row (%d bytes)", name, len(data), rowBytes)
 	}
-	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), kind: inMemory{}, close: func() error { return nil }, used: new(atomic.Bool)}, nil
+	t := Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), kind: inMemory{}, close: func() error { return nil }, used: new(atomic.Bool)}
+	if len(data) == 0 {
+		t.stamp = "no rows"
+	}
+	return t, nil
 }
 
 // FromReader returns a table whose rows read delivers: it fills dst, a whole number of rows long, with the rows from number row on. New calls it
@@ -80,7 +88,7 @@ func FromReader(name string, of dtype.Type, rows int64, rowBytes int, read func(
 	if err != nil {
 		return Table{}, err
 	}
-	t.source = reader{rows, rowBytes, read}
+	t.source, t.stamp = reader{rows, rowBytes, read}, ""
 	if closed != nil {
 		t.close = closed
 	}
@@ -162,6 +170,11 @@ func open(path string, file func() (tablefile.File, []int, error)) (Table, error
 	}
 	if err := t.validate(); err != nil {
 		return Table{}, errors.Join(err, f.Close())
+	}
+	if stamp, err := tablefile.Stamp(f); err == nil {
+		if path, err = filepath.Abs(path); err == nil {
+			t.stamp = path + "\n" + stamp
+		}
 	}
 	return t, nil
 }

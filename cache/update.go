@@ -136,19 +136,22 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	return c.owner.refresh(ctx)
 }
 
-// SetBudget sets the bytes per device that slots, hashmap, row bits and tail slack may take. It returns once rows have given way;
+// SetGPUMemory sets the bytes per device that slots, hashmap, row bits and tail slack may take. It returns once rows have given way;
 // more room is filled by later cycles. A budget above all before it takes memory: a longer slab and, if needed, a larger hashmap,
 // while the old ones are still held. A lower one keeps the memory for later.
 //
 // An error wraps ErrBudget when the budget does not hold a single row, ErrOptions when it is above 2^59, or device.ErrOutOfMemory when a device has no room for it, and
 // nothing has changed then; one wraps ErrPolicy when the policy has panicked, and rows have given way all the same.
-func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
+func (c *Cache) SetGPUMemory(ctx context.Context, bytes int64) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.leave()
 	return c.owner.setBudget(ctx, bytes)
 }
+
+// SetBudget is the earlier name of SetGPUMemory. It goes with the next release.
+func (c *Cache) SetBudget(ctx context.Context, bytes int64) error { return c.SetGPUMemory(ctx, bytes) }
 
 // SetRefresh changes RefreshOptions.Interval, MaxChurn and MaxBytes; zero MaxChurn and MaxBytes stand for their defaults. It waits for a cycle under
 // way, and the next one begins an interval later. What is sampled cannot change: the other fields must be zero, or as they were given to New with its

@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -66,6 +67,7 @@ func gatherAll(t testing.TB, c *cache.Cache, data []byte) {
 // TestUpdate_RowsThatGrowShrinkAndTurnRaw: in both layouts of the host tier, updated rows are right at once and after they are written to
 // the host tier, cached or not. The tier's statistics equal those of a table loaded with these rows. Cached rows stay cached.
 func TestUpdate_RowsThatGrowShrinkAndTurnRaw(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 300
 	for _, rowBytes := range []int{16, 61, 512, 3000} {
 		for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
@@ -481,6 +483,7 @@ func TestUpdate_FullMap(t *testing.T) {
 
 // TestUpdate_OversizeRows: rows longer than a slab can be updated.
 func TestUpdate_OversizeRows(t *testing.T) {
+	race.SkipSequential(t)
 	const rowBytes = 100_000
 	data := make([]byte, 3*rowBytes)
 	copy(data, noise(1, rowBytes, 1))

@@ -305,3 +305,57 @@ tc_status tc_bench_json(const char *config_json, char **json)
 	NEED(config_json);
 	return tcgo_bench_json((char *)config_json, json);
 }
+
+tc_status tc_model_open(const char *path, tc_model **model)
+{
+	ENTER();
+	NEED(model);
+	*model = NULL;
+	NEED(path);
+	return tcgo_model_open((char *)path, (uintptr_t *)model);
+}
+
+void tc_model_close(tc_model *model)
+{
+	if (!tcgo_forked)
+		tcgo_model_close((uintptr_t)model);
+}
+
+tc_status tc_model_json(tc_model *model, char **json)
+{
+	ENTER();
+	NEED(json);
+	*json = NULL;
+	return tcgo_model_json((uintptr_t)model, json);
+}
+
+tc_status tc_model_read(tc_model *model, const tc_model_part *parts, int32_t count)
+{
+	ENTER();
+	return tcgo_model_read((uintptr_t)model, (tc_model_part *)parts, count);
+}
+
+tc_status tc_model_save(const char *path, const char *header, const tc_model_part *parts, int32_t count, const char *config_json)
+{
+	ENTER();
+	NEED(path);
+	NEED(header);
+	return tcgo_model_save((char *)path, (char *)header, (tc_model_part *)parts, count, (char *)config_json);
+}
+
+tc_status tc_compress(const tc_tensor *tensor, const char *codec, void **blob, int64_t *bytes)
+{
+	ENTER();
+	NEED(blob);
+	*blob = NULL;
+	NEED(tensor);
+	NEED(codec);
+	return tcgo_compress((tc_tensor *)tensor, (char *)codec, (uintptr_t *)blob, (uintptr_t)bytes);
+}
+
+tc_status tc_decompress(const void *blob, int64_t bytes, tc_tensor *tensor)
+{
+	ENTER();
+	NEED(tensor);
+	return tcgo_decompress((uintptr_t)blob, bytes, tensor);
+}

@@ -188,3 +188,17 @@ func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids C.uintptr_t, id_type 
 		return of.explainJSON(table, ids, id_type, n, json)
 	})
 }
+
+//export tcgo_model_json
+func tcgo_model_json(h C.uintptr_t, json **C.char) status {
+	return models.with(h, func(of *opened) error {
+		return of.json(json)
+	})
+}
+
+//export tcgo_model_read
+func tcgo_model_read(h C.uintptr_t, parts *C.tc_model_part, count C.int32_t) status {
+	return models.with(h, func(of *opened) error {
+		return of.read(parts, count)
+	})
+}

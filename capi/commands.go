@@ -18,7 +18,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
-	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // commandConfig is what plan and run take as JSON: an experiment.Config, whose keys are the flags of cachebench, and what its text forms are.
@@ -26,10 +25,11 @@ type commandConfig struct {
 	experiment.Config
 	RefreshInterval string `json:"refresh_interval"` // such as "100ms"
 	Force           bool   `json:"force"`
+	GPUMemory       texts  `json:"gpu_memory"` // "5%", "64MB" or bytes
 	// Report asks for {"report": TEXT}, what the command prints without --json.
 	Report bool  `json:"report"`
 	Slots  texts `json:"resident"` // "auto" or bytes
-	// Earlier names, taken for one release: of train_batches, of resident, whose layout was "buddy", and of max_overflow.
+	// Earlier names, taken for one release, as budget is of gpu_memory: of train_batches, of resident, whose layout was "buddy", and of max_overflow.
 	Warmup   *int    `json:"warmup_batches"`
 	Layout   string  `json:"layout"`
 	Target   texts   `json:"target"`
@@ -39,13 +39,13 @@ type commandConfig struct {
 // planConfig has the keys of plan besides.
 type planConfig struct {
 	commandConfig
-	Policies  texts `json:"policy"`
-	Codecs    texts `json:"codec"`
-	Targets   texts `json:"target_hit"` // "90%" or 0.9, or a list
-	Learn     int64 `json:"learn"`      // row numbers that the cache learns from
-	Serve     bool  `json:"serve"`      // the cache is not trained, but follows its use
-	GPUMemory texts `json:"gpu_memory"` // "80GB" or bytes
-	Check     bool  `json:"check"`
+	Policies texts `json:"policy"`
+	Codecs   texts `json:"codec"`
+	Targets  texts `json:"target_hit"`    // "90%" (default) or 0.9, or a list
+	Learn    int64 `json:"learn"`         // row numbers that the cache learns from
+	Serve    bool  `json:"serve"`         // the cache is not trained, but follows its use
+	Memory   texts `json:"device_memory"` // "80GB" or bytes, all of a device; for one release also gpu_memory beside target_hit
+	Check    bool  `json:"check"`
 	// Lists, or one.
 	Phases       texts `json:"phase"`
 	HostMemories texts `json:"host_memory"`
@@ -96,6 +96,9 @@ func decode(text string, to any) error {
 // finish sets the fields whose JSON form differs.
 func (c *commandConfig) finish() (err error) {
 	c.Config.Force = c.Force
+	if c.GPUMemory != nil {
+		c.Budget = c.GPUMemory.String()
+	}
 	if c.Warmup != nil {
 		c.TrainBatches = *c.Warmup
 	}
@@ -118,17 +121,23 @@ func (c *commandConfig) finish() (err error) {
 
 func plan(text string) (any, error) {
 	cfg := experiment.NewPlanConfig()
-	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Targets: texts{"90%"}, HostThreads: cfg.HostThreads}
+	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, HostThreads: cfg.HostThreads}
 	if err := decode(text, &p); err != nil {
 		return nil, err
+	}
+	if p.GPUMemory != nil && p.Targets != nil {
+		p.Memory, p.GPUMemory = p.GPUMemory, nil
 	}
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
+	if cfg.AtBudget = p.GPUMemory != nil; p.Targets == nil {
+		p.Targets = texts{"90%"}
+	}
 	cfg.Config, cfg.Policies, cfg.Codecs, cfg.Check = p.Config, p.Policies, p.Codecs, p.Check
 	cfg.Phases, cfg.HostThreads, cfg.Learn, cfg.Serve = p.Phases, p.HostThreads, p.Learn, p.Serve
 	cfg.Tiers = experiment.TiersConfig{
-		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: sim.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
+		HostMemories: p.HostMemories, Page: p.Page, Order: p.Order, RowsPerSecond: p.RowsPerSecond, Cold: experiment.Drive{Bandwidth: p.ColdBandwidth, Reads: p.ColdReads},
 	}
 	if p.ColdLatency != "" {
 		latency, err := time.ParseDuration(p.ColdLatency)
@@ -149,10 +158,10 @@ func plan(text string) (any, error) {
 		}
 		cfg.Targets = append(cfg.Targets, target)
 	}
-	if p.GPUMemory != nil {
-		bytes, err := humanize.ParseBytes(p.GPUMemory.String())
+	if p.Memory != nil {
+		bytes, err := humanize.ParseBytes(p.Memory.String())
 		if err != nil || bytes > 1<<59 {
-			return nil, argument("config_json: gpu_memory (%q) must be a size such as 80GB", p.GPUMemory)
+			return nil, argument("config_json: device_memory (%q) must be a size such as 80GB", p.Memory)
 		}
 		cfg.GPUMemory = int64(bytes)
 	}

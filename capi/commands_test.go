@@ -13,13 +13,15 @@ import (
 func TestCommands_EarlierNames(t *testing.T) {
 	for text, want := range map[string]experiment.Config{
 		`{"warmup_batches": 0}`: {},
+		`{"budget": "3%"}`:      {TrainBatches: 7, Budget: "3%"},
+		`{"gpu_memory": 4096}`:  {TrainBatches: 7, Budget: "4096"},
 		`{"layout": "buddy"}`:   {TrainBatches: 7, Resident: experiment.Resident{Slots: "auto"}},
 		`{"target": 64}`:        {TrainBatches: 7, Resident: experiment.Resident{Slots: "64"}},
 		`{"layout": "buddy", "target": 64, "overflow": 0.1}`: {TrainBatches: 7, Resident: experiment.Resident{Slots: "64", MaxOverflow: 0.1}},
 		`{"resident": 64}`: {TrainBatches: 7, Resident: experiment.Resident{Slots: "64"}},
 	} {
 		c := commandConfig{Config: experiment.Config{TrainBatches: 7}}
-		if err := errors.Join(decode(text, &c), c.finish()); err != nil || c.TrainBatches != want.TrainBatches || c.Resident != want.Resident {
+		if err := errors.Join(decode(text, &c), c.finish()); err != nil || c.TrainBatches != want.TrainBatches || c.Budget != want.Budget || c.Resident != want.Resident {
 			t.Errorf("%s: %+v %v", text, c.Config, err)
 		}
 	}

@@ -16,12 +16,13 @@ const (
 	kindCache = 1 + iota
 	kindOpening
 	kindBatch
+	kindModel
 
 	firstHandle = 1 << 40
 )
 
 // kinds are the names of the kinds of objects.
-var kinds = [...]string{kindCache: "cache", kindOpening: "opening", kindBatch: "batch"}
+var kinds = [...]string{kindCache: "cache", kindOpening: "opening", kindBatch: "batch", kindModel: "model"}
 
 // handles are the objects of one kind that C code holds. Looking one up takes no lock.
 type handles[T any] struct {
@@ -34,6 +35,7 @@ var (
 	caches   = &handles[*served]{kind: kindCache}
 	openings = &handles[*opening]{kind: kindOpening}
 	batches  = &handles[*batch]{kind: kindBatch}
+	models   = &handles[*opened]{kind: kindModel}
 )
 
 // add returns the handle of a new object.

@@ -25,7 +25,7 @@ func TestLibrary_Layout(t *testing.T) {
 	}
 	// A function that takes each structure, as tests cannot name types of C.
 	goTypes := map[string]reflect.Type{}
-	for _, function := range []any{tcgo_open, tcgo_attach, tcgo_listen, tcgo_opening_progress, tcgo_table_get_info, tcgo_device_get_info, tcgo_gather_pooled, newTraining} {
+	for _, function := range []any{tcgo_open, tcgo_attach, tcgo_listen, tcgo_opening_progress, tcgo_table_get_info, tcgo_device_get_info, tcgo_gather_pooled, newTraining, tcgo_model_read, tcgo_compress} {
 		of := reflect.TypeOf(function)
 		for i := range of.NumIn() {
 			in := of.In(i)

@@ -120,7 +120,7 @@ func result(err error) status {
 }
 
 // names are the words of package cache, in errors, that this interface has others for.
-var names = strings.NewReplacer("Budget (", "gpu_memory (", "Buddy (", "resident_buddy (", "MaxTarget", "resident_max_target", "MaxOverflow", "resident_overflow", "; FromBytes copies it instead", "; TC_MEMORY_COPY, in Python adopt=False, copies it")
+var names = strings.NewReplacer("GPUMemory (", "gpu_memory (", "Buddy (", "resident_buddy (", "MaxTarget", "resident_max_target", "MaxOverflow", "resident_overflow", "; FromBytes copies it instead", "; TC_MEMORY_COPY, in Python adopt=False, copies it")
 
 // message returns the text of an error. Too little page-locked memory is the one lack that the driver does not give a reason for, and users
 // can do something about: so the text says how much there is and what to try.

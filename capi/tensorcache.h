@@ -152,6 +152,9 @@ typedef struct tc_opening tc_opening;
 /* A batch of tc_gather. tc_batch_destroy gives it up. */
 typedef struct tc_batch tc_batch;
 
+/* A model whose tensors can be read: tc_model_open. tc_model_close gives it up. */
+typedef struct tc_model tc_model;
+
 /* Row numbers of one table in host memory, from which the cache learns which rows are used. */
 typedef struct tc_training {
 	int32_t table;   /* index of the table */
@@ -589,6 +592,54 @@ TC_API tc_status tc_explain_json(tc_cache *cache, int32_t table, const void *ids
  * "report": true the result is {"report": what they print without --json}. Both can take minutes. */
 TC_API tc_status tc_plan_json(const char *config_json, char **json);
 TC_API tc_status tc_bench_json(const char *config_json, char **json);
+
+/* ---- models and single tensors ---- */
+
+/* A part of a tensor of a model, and the host memory that it is read to or comes from. */
+typedef struct tc_model_part {
+	int64_t tensor; /* index in "tensors" of tc_model_json */
+	int64_t at;     /* first byte in the tensor */
+	int64_t bytes;  /* length of the part */
+	void *memory;   /* bytes of them; may be NULL if there are none */
+} tc_model_part;
+
+/* A tensor in host memory: elements in C order. */
+typedef struct tc_tensor {
+	void *data;        /* bytes of them; may be NULL if there are none */
+	int64_t bytes;     /* length of data: that of the shape's elements */
+	int32_t dtype;     /* tc_dtype */
+	int32_t axes;      /* 0 to 64 */
+	int64_t shape[64]; /* of each axis */
+	int32_t note;      /* 0 to 255: goes with the compressed tensor, for the program's own use */
+	int32_t reserved;  /* 0 */
+} tc_tensor;
+
+/* Opens a model: a directory that `cachebench pack` made of .safetensors files, or a .safetensors file, or a folder with such files. */
+TC_API tc_status tc_model_open(const char *path, tc_model **model);
+
+/* Gives a model up. Reads of it that are under way end first. NULL is ignored. */
+TC_API void tc_model_close(tc_model *model);
+
+/* What a model has: {"tensors": [{"name", "dtype", "shape", "bytes", "file"}, …], "named": {name: index of the tensor}, "files": [{"name", "metadata"}, …],
+ * "hash", "base"}. dtype is the name in .safetensors files. Of a packed model without a base "folders" are the directories of its tables, which tc_open takes, too, and
+ * "places" say where each tensor lies in their rows: {"table", "at": first byte, "row_bytes"}. */
+TC_API tc_status tc_model_json(tc_model *model, char **json);
+
+/* Reads parts of tensors to host memory, whole pages at a time, by all processors. The memory of parts must not overlap. */
+TC_API tc_status tc_model_read(tc_model *model, const tc_model_part *parts, int32_t count);
+
+/* Packs tensors in host memory into a directory, as `cachebench pack` does with a .safetensors file. header is the JSON text that such a file begins with, and part i
+ * is the tensor that is number i in it. config_json may be NULL, or is an object with "name", that of the file, and "codec", "base" and "keep_base_every", as the flags of
+ * the command. */
+TC_API tc_status tc_model_save(const char *path, const char *header, const tc_model_part *parts, int32_t count, const char *config_json);
+
+/* Compresses a tensor into bytes that describe themselves, at *blob, of length *bytes. The caller frees them with tc_free. codec is "auto", "none", "smallest" or a name of
+ * docs/codecs.md; a type that it does not serve is compressed in another way. Only codecs with a bound in their name lose anything. */
+TC_API tc_status tc_compress(const tc_tensor *tensor, const char *codec, void **blob, int64_t *bytes);
+
+/* Decompresses what tc_compress made. If tensor->data is NULL, the other fields are set and nothing is written: bytes says how much memory it takes. Otherwise data must have
+ * that many bytes. Anything else than such bytes is TC_ERROR_ARGUMENT. */
+TC_API tc_status tc_decompress(const void *blob, int64_t bytes, tc_tensor *tensor);
 
 #ifdef __cplusplus
 }

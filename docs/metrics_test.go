@@ -36,7 +36,11 @@ var tables = []struct {
 		{"cache.pagesDerived", ""}, {"cache.TierStats", ""}, {"cache.StoreStats", "tensorcache.tier tensorcache.store.name"},
 		{"cache.readTime", "tensorcache.tier tensorcache.store.name"},
 	}},
-	{"tracing.md", "listeners", []measured{{"serve/resp.counted", ""}, {"serve/resp.countedCuts", "reason"}, {"serve/web.counted", ""}}},
+	{"tracing.md", "listeners", []measured{{"serve/resp.counted", ""}, {"serve/resp.countedCuts", "reason"}, {"serve/resp.countedCalls", "command"}, {"serve/resp.countedLatency", "command le"}, {"serve/web.counted", ""}, {"serve/web.timed", "http.route http.response.status_code"}}},
+	{"tracing.md", "service", []measured{
+		{"serve/daemon.build", "version commit go cuda"}, {"serve/daemon.service", ""}, {"serve/daemon.changes", ""}, {"serve/daemon.snapshots", ""},
+		{"serve/daemon.process", ""}, {"internal/telemetry.spanCounts", ""},
+	}},
 	{"cluster.md", "cluster", []measured{{"pages/cluster.NodeStats", "server.address"}, {"pages/cluster.Stats", ""}}},
 }
 
@@ -87,7 +91,7 @@ func structsOf(t *testing.T, root string) map[string][]reflect.StructTag {
 }
 
 var (
-	kinds  = map[string]string{"counter": "counter", "level": "up-down counter", "gauge": "gauge"}
+	kinds  = map[string]string{"counter": "counter", "level": "up-down counter", "gauge": "gauge", "histogram": "histogram"}
 	goName = regexp.MustCompile(`\b[A-Z][A-Za-z]+\.[A-Z][A-Za-z]+\b`)
 )
 

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,5 +184,36 @@ func TestDocs_Snippets(t *testing.T) {
 	}
 	if run == 0 {
 		t.Error("no page has a block that is marked as runnable")
+	}
+}
+
+// TestReleasing_Files: releasing.md lists the files that tools/release makes.
+func TestReleasing_Files(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("../tools/release", "--list", "9.8.7").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := strings.Fields(string(out))
+	slices.Sort(made)
+	var listed []string
+	for line := range strings.Lines(read(t, "releasing.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 || !strings.HasPrefix(line, "| `") || strings.Contains(line, "make ") && !strings.Contains(line, "-V-") {
+			continue
+		}
+		for _, name := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[1], -1) {
+			for _, arch := range [][2]string{{"amd64", "x86_64"}, {"arm64", "aarch64"}} {
+				of := arch[0]
+				if strings.HasSuffix(name[1], ".whl") {
+					of = arch[1]
+				}
+				listed = append(listed, strings.NewReplacer("-V", "-9.8.7", "_V", "_9.8.7", "ARCH", of).Replace(name[1]))
+			}
+		}
+	}
+	slices.Sort(listed)
+	if listed = slices.Compact(listed); !slices.Equal(made, listed) {
+		t.Errorf("releasing.md lists\n%s\nand tools/release makes\n%s", strings.Join(listed, "\n"), strings.Join(made, "\n"))
 	}
 }

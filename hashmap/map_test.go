@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -510,6 +511,7 @@ func TestMap_StoresMakeACopy(t *testing.T) {
 
 // TestMap_ChurnDoesNotWearItOut: however many keys come and go, lookups stay short, of keys that are there and of others.
 func TestMap_ChurnDoesNotWearItOut(t *testing.T) {
+	race.SkipSequential(t)
 	const n, turns = 20_000, 30
 	l := LayoutFor(n)
 	m := newMap(l)

@@ -42,13 +42,18 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 	}
 	var c codec.Codec
 	var err error
-	if p.o.Codec == registry.Auto {
+	switch p.o.Codec {
+	case registry.Auto:
 		var choice registry.Choice
 		if c, choice, err = registry.Pick(sample, p.rowBytes, p.o.DType, registry.Terms{Rows: p.rows}); err == nil && p.o.Chosen != nil {
 			p.o.Chosen(choice)
 		}
-	} else {
-		c, err = registry.Train(p.o.Codec, sample, p.rowBytes, p.o.DType)
+	case Smallest:
+		c, _, err = registry.Smallest(sample, p.rowBytes, p.o.DType)
+	default:
+		if c, err = registry.Train(p.o.Codec, sample, p.rowBytes, p.o.DType); p.o.OrRaw && errors.Is(err, codec.ErrDType) {
+			c, err = nil, nil
+		}
 	}
 	if err != nil || c == nil {
 		return src, err
@@ -57,6 +62,12 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 	p.metadata, err = c.MarshalBinary()
 	return src, err
 }
+
+// smallestSaving is the share of the bytes, one in so many, that a stage must save for Smallest to take it.
+const smallestSaving = 200
+
+// aloneSaving is the share of the rows, one in so many, that the second stage must save more than codec and stage together for Smallest to leave the rows raw.
+const aloneSaving = 150
 
 // stageSample is how many pages' worth of rows StageAuto tries the stages on.
 const stageSample = 16
@@ -71,10 +82,18 @@ func (p *packing) pickStage(src Source) error {
 	want := min(p.rows, int64(max(1, min(stageSample*p.o.PageBytes/p.rowBytes, p.group))))
 	var rows []byte
 	if r, ok := src.(RangedSource); ok {
-		// Rows in the middle of the table: tables often begin with rows of zeros.
+		// Rows in the middle of the table, as tables often begin with rows of zeros; for Smallest from several places, as what is packed so consists of many arrays.
 		rows = make([]byte, want*int64(p.rowBytes))
-		if err := p.readGroup(r, nil, (p.rows-want)/2, rows); err != nil {
-			return err
+		places := int64(1)
+		if p.o.Codec == Smallest {
+			places = max(1, min(stageSample, want*int64(p.rowBytes)/int64(p.o.PageBytes)))
+		}
+		for i := range places {
+			from, to := i*want/places, (i+1)*want/places
+			begin := (2*i+1)*p.rows/(2*places) - (to-from)/2
+			if err := p.readGroup(r, nil, max(0, min(begin, p.rows-(to-from))), rows[from*int64(p.rowBytes):to*int64(p.rowBytes)]); err != nil {
+				return err
+			}
 		}
 	} else {
 		rows = p.sample[:min(int64(len(p.sample)), want*int64(p.rowBytes))]
@@ -82,28 +101,49 @@ func (p *packing) pickStage(src Source) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	best := int64(0)
+	best, stage, err := p.bestStage(rows, p.codec)
+	if err != nil {
+		return err
+	}
+	p.stage = stage
+	if p.o.Codec != Smallest || p.codec == nil {
+		return nil
+	}
+	raw, stage, err := p.bestStage(rows, nil)
+	// The second stage alone, which no GPU undoes, must save something for that.
+	if err == nil && raw < best-int64(len(rows)/aloneSaving) {
+		p.codec, p.codecName, p.metadata, p.stage = nil, registry.None, nil, stage
+	}
+	return err
+}
+
+// bestStage returns the stage that is best for rows by a codec, and the bytes of their pages.
+func (p *packing) bestStage(rows []byte, by codec.Codec) (best int64, picked Stage, err error) {
 	for s := StageNone; s.valid(); s++ {
-		stage, err := newStager(s)
+		stage, err := newStager(s, p.o.DType)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		var g packedGroup
-		if err := p.packerWith(stage).pack(&g, 0, rows); err != nil {
-			return err
+		if err := p.packerWith(by, stage).pack(&g, 0, rows); err != nil {
+			return 0, 0, err
 		}
 		total := int64(0)
 		for _, b := range g.pages {
 			total += int64(len(b))
 		}
-		// zstd takes several times as long to expand as lz4: it must save a twentieth more.
-		if s == StageNone || total <= best-best/stageSaving {
-			best, p.stage = total, s
+		// Where speed counts, a stage that takes several times as long to expand must save a twentieth more.
+		least := best - best/stageSaving
+		if p.o.Codec == Smallest {
+			least = best - best/smallestSaving
+		}
+		if s == StageNone || total <= least {
+			best, picked = total, s
 		}
 	}
-	return nil
+	return best, picked, nil
 }
 
-func (p *packing) packerWith(s *stager) *packer {
-	return &packer{codec: p.codec, rowBytes: p.rowBytes, pageBytes: p.o.PageBytes, stage: s}
+func (p *packing) packerWith(by codec.Codec, s *stager) *packer {
+	return &packer{codec: by, rowBytes: p.rowBytes, pageBytes: p.o.PageBytes, stage: s}
 }

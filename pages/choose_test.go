@@ -7,11 +7,13 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // TestPack_AutoKnowsTheTable: auto picks for the table's length, whatever the sample's. A sample of 512 KiB alone is a small table, of which codecs are trained
 // on few rows.
 func TestPack_AutoKnowsTheTable(t *testing.T) {
+	race.SkipSequential(t)
 	t.Parallel()
 	const rows, rowBytes = 10_000, 128
 	data := floats(rows, rowBytes/4, 8)

@@ -313,6 +313,7 @@ func failAt(t *testing.T, n int) {
 
 // TestPack_EveryFault: each write and each sync fails once. The error says so, the old generation stays, and the next run gives all rows.
 func TestPack_EveryFault(t *testing.T) {
+	race.SkipSequential(t)
 	filesOf(t, childFileBytes)
 	groupsOf(t, 40_000)
 	old := syncBytes

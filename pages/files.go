@@ -168,14 +168,20 @@ func ReadManifest(dir string) (*Manifest, error) {
 	return &m, nil
 }
 
+// regular returns what a file is, or an error if it is none that can be opened: opening a pipe would wait for its writer.
+func regular(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: must be a regular file (%v)", path, info.Mode().Type())
+	}
+	return info, err
+}
+
 // readSmall reads a file of at most so many bytes.
 func readSmall(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path) // before opening, which would wait for the writer of a pipe
+	info, err := regular(path)
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: must be a regular file (%v)", path, info.Mode().Type())
 	}
 	if info.Size() > most {
 		return nil, fmt.Errorf("%s: %d bytes must be at most %d", path, info.Size(), most)
@@ -292,6 +298,9 @@ func (f *Files) Close() error {
 
 // openPages opens a page file, past the page cache if so wanted and the file system can.
 func openPages(path string, direct bool) (*os.File, bool, error) {
+	if _, err := regular(path); err != nil {
+		return nil, false, err
+	}
 	if direct {
 		return directio.Open(path, os.O_RDONLY, 0)
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // filesOf bounds the length of page files during a test.
@@ -260,6 +262,7 @@ func TestFiles_Incomplete(t *testing.T) {
 // TestFiles_IndexFromBehind: a directory whose index is missing or damaged is opened with a store of the same contents behind it, which has the index, and its
 // own pages are read. A store of another table does not help.
 func TestFiles_IndexFromBehind(t *testing.T) {
+	race.SkipSequential(t)
 	filesOf(t, 1<<20)
 	data := floats(5_000, 100, 3)
 	o := PackOptions{Name: "x", Codec: "ibp4", Stage: "none", PageBytes: 64 << 10}
@@ -300,8 +303,12 @@ func TestFiles_IndexFromBehind(t *testing.T) {
 	}
 }
 
+// pipe puts a named pipe in the place of a file: opening it would wait for a writer.
+func pipe(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) }
+
 // TestOpenFiles_Refuses: files of a generation that are missing or of another table.
 func TestOpenFiles_Refuses(t *testing.T) {
+	race.SkipSequential(t)
 	filesOf(t, 1<<20)
 	data, other := floats(10_000, 32, 4), floats(10_000, 32, 5)
 	o := PackOptions{Name: "x", Codec: "rank"}
@@ -320,10 +327,13 @@ func TestOpenFiles_Refuses(t *testing.T) {
 		"short manifest": {func(dir string) error { return os.Truncate(filepath.Join(dir, "manifest"), 100) }, "unexpected EOF"},
 		"short index":    {func(dir string) error { return os.Truncate(filepath.Join(dir, "g1", "index"), 8) }, "index (8 bytes) must have"},
 		"long metadata":  {func(dir string) error { return os.Truncate(filepath.Join(dir, "g1", "metadata"), 1<<20) }, "must be at most"},
-		"a pipe": {func(dir string) error {
+		"a folder": {func(dir string) error {
 			os.Remove(filepath.Join(dir, "manifest"))
 			return os.Mkdir(filepath.Join(dir, "manifest"), 0o755)
 		}, "must be a regular file"},
+		"a pipe as manifest": {func(dir string) error { return pipe(filepath.Join(dir, "manifest")) }, "must be a regular file"},
+		"a pipe as index":    {func(dir string) error { return pipe(filepath.Join(dir, "g1", "index")) }, "must be a regular file"},
+		"a pipe as pages":    {func(dir string) error { return pipe(filepath.Join(dir, "g1", "pages-00000")) }, "must be a regular file"},
 	} {
 		dir := t.TempDir()
 		packFiles(t, dir, data, 128, o)

@@ -72,8 +72,8 @@ func TestFormat_Golden(t *testing.T) {
 		}
 	}
 	long := bytes.Repeat([]byte("0123456789abcdef"), 1000)
-	for _, s := range []Stage{StageZstd, StageLZ4} {
-		stage, err := newStager(s)
+	for _, s := range []Stage{StageZstd, StageLZ4, StagePlanes} {
+		stage, err := newStager(s, dtype.Float32)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func reseal(b []byte) {
 func FuzzParsePage(f *testing.F) {
 	rows := goldenRows()
 	for s := StageNone; s.valid(); s++ {
-		stage, err := newStager(s)
+		stage, err := newStager(s, dtype.Float32)
 		if err != nil {
 			f.Fatal(err)
 		}

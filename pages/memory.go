@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Memory is a place for one table in memory, for tests: a Writer's pages become what the stores that Open returns hold. Generations that are not the
+// Memory is a place for one table in memory: a Writer's pages become what the stores that Open returns hold. Generations that are not the
 // current one are freed with their last store.
 type Memory struct {
 	mu struct {
@@ -92,6 +92,28 @@ type MemoryStore struct {
 	place *Memory
 	g     *memoryGeneration
 	Fault func(ctx context.Context, page uint32) error
+}
+
+// NewMemoryStore returns a store of pages that lie one after the other in memory, which must not change.
+func NewMemoryStore(m *Manifest, parts *Parts, pages []byte) (*MemoryStore, error) {
+	for p, contents := range parts {
+		if err := m.Check(Part(p), contents); err != nil {
+			return nil, err
+		}
+	}
+	x, err := newIndex(m, parts[PartIndex])
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(pages)) != m.PageTotal {
+		return nil, fmt.Errorf("pages: pages (%d bytes) must have %d", len(pages), m.PageTotal)
+	}
+	g := &memoryGeneration{manifest: *m, parts: *parts, pages: make([][]byte, m.Pages)}
+	for i := range g.pages {
+		n := x.length(uint32(i))
+		g.pages[i], pages = pages[:n:n], pages[n:]
+	}
+	return &MemoryStore{g: g}, nil
 }
 
 // Name implements Store.

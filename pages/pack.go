@@ -19,13 +19,18 @@ const DefaultPageBytes = 256 << 10
 // StageAuto, as PackOptions.Stage, has the stage picked that saves most of a few groups' pages, if it saves a twentieth at least.
 const StageAuto = "auto"
 
+// Smallest, as PackOptions.Codec, has the codec and the second stage picked that take the fewest bytes of a sample, however fast they are.
+const Smallest = "smallest"
+
 // PackOptions say how to pack a table.
 type PackOptions struct {
 	// Name is the table's name, and DType the type of the elements. Both go to the manifest.
 	Name  string
 	DType dtype.Type
-	// Codec is a name that registry.Train takes; "" means auto.
+	// Codec is a name that registry.Train takes, or Smallest; "" means auto.
 	Codec string
+	// OrRaw has rows stay raw whose type or length the codec does not serve. Otherwise that is an error.
+	OrRaw bool
 	// PageBytes is the most bytes of a page, MinPageBytes to MaxPageBytes, 0 for DefaultPageBytes.
 	PageBytes int
 	// Stage is a name of Stages or StageAuto; "" means StageAuto.
@@ -140,8 +145,10 @@ func (p *packing) prepare(src Source) error {
 	if o.Scratch == nil {
 		o.Scratch = func(bytes int64) ([]byte, error) { return make([]byte, bytes), nil }
 	}
-	if err := registry.Check(o.Codec); err != nil {
-		return err
+	if o.Codec != Smallest {
+		if err := registry.Check(o.Codec); err != nil {
+			return err
+		}
 	}
 	if o.Stage != StageAuto {
 		if _, err := parseStage(o.Stage); err != nil {
@@ -201,12 +208,12 @@ func (p *packing) run(ctx context.Context, src Source) error {
 	defer wg.Wait()
 	defer stop()
 	for range workers {
-		stage, err := newStager(p.stage)
+		stage, err := newStager(p.stage, p.o.DType)
 		if err != nil {
 			return err
 		}
 		wg.Go(func() {
-			packer := p.packerWith(stage)
+			packer := p.packerWith(p.codec, stage)
 			buf := make([]byte, min(p.rows, int64(p.group))*int64(p.rowBytes))
 			for {
 				var g *packedGroup

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // rewriteSome replaces n rows, of those in [from, to), of a directory by rows of changed, and notes them down in want.
@@ -58,6 +60,7 @@ func diskBytes(t *testing.T, dir string) (n int64) {
 
 // TestRewrite_WritesWhatChanges: a few updates cost a few pages, generation after generation, until the files hold too many pages that are no longer used.
 func TestRewrite_WritesWhatChanges(t *testing.T) {
+	race.SkipSequential(t)
 	groupsOf(t, 500_000)
 	filesOf(t, 700_000)
 	const rows, columns, rowBytes = 10_000, 32, 128

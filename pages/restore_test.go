@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // tree returns the contents of all files below a folder but locks, by name.
@@ -116,6 +118,7 @@ func TestFiles_ManifestFromBehind(t *testing.T) {
 
 // TestFiles_ManifestNotRestored: a directory that may have what the store behind it lacks, or never had a table, is left as it is.
 func TestFiles_ManifestNotRestored(t *testing.T) {
+	race.SkipSequential(t)
 	data, other := floats(5_000, 100, 3), floats(5_000, 100, 4)
 	o := PackOptions{Name: "x", Codec: "ibp4", Stage: "none", PageBytes: 64 << 10}
 	behind := packMemory(t, data, 400, o)

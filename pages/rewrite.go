@@ -44,7 +44,7 @@ func Rewrite(ctx context.Context, from Store, w Writer, updates Updates, progres
 	if err != nil {
 		return nil, Rewritten{}, err
 	}
-	stage, err := newStager(t.manifest.Stage)
+	stage, err := newStager(t.manifest.Stage, t.manifest.DType)
 	if err != nil {
 		return nil, Rewritten{}, err
 	}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // updated is an Updates in memory.
@@ -35,6 +37,7 @@ func (u *updated) encode(t *testing.T, table *Table, row int64, raw []byte) {
 
 // TestRewrite: the next generation has the updates, and all other rows as they were; groups without updates keep their pages.
 func TestRewrite(t *testing.T) {
+	race.SkipSequential(t)
 	groupsOf(t, 200_000)
 	filesOf(t, 300_000)
 	const rows, columns = 9000, 32

@@ -8,6 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
@@ -19,10 +20,11 @@ const (
 	StageNone Stage = iota
 	StageZstd
 	StageLZ4
+	StagePlanes
 )
 
 // Stages are the names that parseStage takes.
-var Stages = []string{"none", "zstd", "lz4"}
+var Stages = []string{"none", "zstd", "lz4", "planes"}
 
 func (s Stage) valid() bool { return int(s) < len(Stages) }
 
@@ -52,18 +54,21 @@ type stager struct {
 	stage Stage
 	zstd  *zstd.Encoder
 	lz4   lz4.Compressor
+	plane planes
 	buf   []byte
 }
 
-// newStager returns nil for StageNone.
-func newStager(s Stage) (*stager, error) {
+// newStager returns nil for StageNone. of is the type of the elements.
+func newStager(s Stage, of dtype.Type) (*stager, error) {
 	c := &stager{stage: s}
 	switch s {
 	case StageNone:
 		return nil, nil
-	case StageZstd:
+	case StageZstd, StagePlanes:
 		var err error
 		c.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(MaxPageBytes))
+		c.plane.zstd = c.zstd
+		c.plane.element, c.plane.turned = planesOf(of)
 		return c, err
 	}
 	return c, nil
@@ -84,6 +89,8 @@ func (c *stager) compress(b []byte, from int) ([]byte, Stage) {
 			return b, StageNone
 		}
 		c.buf = c.buf[:n]
+	case StagePlanes:
+		c.buf = c.plane.append(c.buf[:0], body)
 	}
 	if len(c.buf) > len(body)-len(body)/stageSaving || directio.Blocks(from+len(c.buf)) >= directio.Blocks(len(b)) {
 		return b, StageNone
@@ -126,6 +133,8 @@ func (s Stage) expand(scratch, b []byte, size int) ([]byte, error) {
 		if err != nil || n != size {
 			return scratch, fmt.Errorf("lz4: %d bytes must be %d: %v", n, size, err)
 		}
+	case StagePlanes:
+		return scratch, expandPlanes(scratch, b)
 	}
 	return scratch, nil
 }

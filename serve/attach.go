@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
+	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
@@ -15,8 +17,13 @@ import (
 // attach gives the client the cache's memory.
 func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.Welcome, error) {
 	s := c.server
-	if s.owner == nil {
-		return nil, sharing.ErrNotShared
+	of, err := s.cacheOf(r.Table)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := s.ownerOf(of)
+	if err != nil {
+		return nil, err
 	}
 	if r.Lanes < 1 || r.Lanes > s.o.MaxLanes && !r.Fewer {
 		return nil, fmt.Errorf("serve: lanes (%d) must be 1 to %d, the owner's limit for a client", r.Lanes, s.o.MaxLanes)
@@ -25,7 +32,7 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reserve(c); err != nil {
+	if err := s.reserve(c, of, owner); err != nil {
 		return nil, err
 	}
 	p, err := processOf(c.wire.Socket()) // for the client, which may outlive the connection
@@ -34,7 +41,7 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 		return nil, err
 	}
 	p.name = c.name
-	g, welcome, err := s.owner.Admit(ctx, p, min(r.Lanes, s.o.MaxLanes), c.wire.Write)
+	g, welcome, err := owner.Admit(ctx, p, min(r.Lanes, s.o.MaxLanes), c.wire.Write)
 	if err != nil {
 		s.release(c)
 		return nil, err
@@ -42,7 +49,10 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 	s.mu.Lock()
 	c.client, c.number, c.scratch = g, welcome.Client, scratch
 	s.mu.Unlock()
-	welcome.Scratch = scratch
+	welcome.Scratch, welcome.Tables = scratch, slices.Clone(welcome.Tables)
+	for i := range welcome.Tables {
+		welcome.Tables[i].Name = s.nameIn(of, i, welcome.Tables[i].Name)
+	}
 	s.o.Logger.Info("client attached", slog.String("client", c.String()))
 	return welcome, nil
 }
@@ -61,8 +71,36 @@ func (s *Server) scratch(asked int64) (int64, error) {
 	return asked, nil
 }
 
+// cacheOf returns the cache that holds a table; of name "" the first.
+func (s *Server) cacheOf(name string) (*cache.Cache, error) {
+	v := s.tables.View()
+	if name == "" && len(v.Caches) > 0 {
+		return v.Caches[0], nil
+	}
+	t, err := v.Named(name)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	return t.Cache, nil
+}
+
+// nameIn returns the name by which processes attached to a cache see one of its tables. A table that is no longer served has a name that says so: its memory
+// goes with the other tables of the cache.
+func (s *Server) nameIn(of *cache.Cache, index int, name string) string {
+	t, err := s.tables.View().Find(name)
+	switch {
+	case err != nil:
+		return name + " (dropped)"
+	case t.Cache != of:
+		return fmt.Sprintf("%s (replaced: attach to %s#%s)", name, s.o.Address, name)
+	case t.Index != index: // a table whose name is a number
+		return name
+	}
+	return t.Name
+}
+
 // reserve counts a client that is about to attach, unless there are too many.
-func (s *Server) reserve(c *connection) error {
+func (s *Server) reserve(c *connection, of *cache.Cache, owner sharing.Owner) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clients := 0
@@ -80,17 +118,17 @@ func (s *Server) reserve(c *connection) error {
 		return fmt.Errorf("serve: clients (%d) must be at most %d", clients+1, s.o.MaxClients)
 	}
 	// A client that attaches again after it has lost its connection has two attachments for a moment.
-	if disconnected := s.owner.Disconnected(); disconnected > s.o.MaxClients {
+	if disconnected := owner.Disconnected(); disconnected > s.o.MaxClients {
 		return fmt.Errorf("serve: attachments whose connections have ended (%d) must be at most %d: their processes must end", disconnected, s.o.MaxClients)
 	}
-	c.attaching = true
+	c.attaching, c.cache = true, of
 	return nil
 }
 
 func (s *Server) release(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.attaching = false
+	c.attaching, c.cache = false, nil
 }
 
 // ready lets batches of the client begin.
@@ -111,7 +149,7 @@ func (c *connection) leave(r wire.LeaveRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.client != nil && c.number == r.Client { // another client may take its place before this connection ends
-		c.attaching, c.client = false, nil
+		c.attaching, c.cache, c.client = false, nil, nil
 		s.changedLocked()
 	}
 	return nil
@@ -131,8 +169,10 @@ func (c *connection) freeCaptures(r wire.FreeCapturesRequest) error {
 
 // client returns the client of a number, nil if there is none.
 func (s *Server) client(number uint64) sharing.Client {
-	if s.owner == nil {
-		return nil
+	for _, owner := range s.owners() {
+		if c := owner.Client(number); c != nil {
+			return c
+		}
 	}
-	return s.owner.Client(number)
+	return nil
 }

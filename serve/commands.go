@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/wire"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // handle carries out a request.
@@ -33,7 +35,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		}
 	}
 	switch m.Method {
-	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Merge, wire.Snapshot:
+	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Retarget, wire.Merge, wire.Snapshot, wire.ChangeTable:
 		end, err := s.beginChange()
 		if err != nil {
 			return nil, err
@@ -44,16 +46,21 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	case wire.Status:
 		return s.Status()
 	case wire.Stats:
-		return s.cache.Stats()
+		return c.stats()
 	case wire.Explain:
-		return statjson.Explain(s.cache, rows.Table, rows.Rows)
+		return on(c, rows.Table, func(of *cache.Cache, table int) ([]statjson.Explanation, error) {
+			return statjson.Explain(of, table, rows.Rows)
+		})
 	case wire.Explanations:
-		return s.cache.Explain(rows.Table, rows.Rows)
+		return on(c, rows.Table, func(of *cache.Cache, table int) ([]cache.Explanation, error) { return of.Explain(table, rows.Rows) })
 	case wire.Missed:
-		if s.owner == nil {
-			return nil, sharing.ErrNotShared
-		}
-		return s.owner.Misses(rows.Table, rows.Rows)
+		return on(c, rows.Table, func(of *cache.Cache, table int) (*wire.Misses, error) {
+			owner, err := s.ownerOf(of)
+			if err != nil {
+				return nil, err
+			}
+			return owner.Misses(table, rows.Rows)
+		})
 	case wire.Attach:
 		var r wire.AttachRequest
 		if err := wire.Decode(m.Body, &r); err != nil {
@@ -79,57 +86,132 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		}
 		return nil, c.freeCaptures(r)
 	case wire.Cached:
-		return s.cache.Cached(rows.Table, rows.Rows, nil)
+		return on(c, rows.Table, func(of *cache.Cache, table int) ([]bool, error) { return of.Cached(table, rows.Rows, nil) })
 	case wire.Update:
-		return nil, s.cache.Update(ctx, rows.Table, rows.Rows, m.Payload)
+		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error { return of.Update(ctx, table, rows.Rows, m.Payload) })
 	case wire.Invalidate:
-		return nil, s.cache.Invalidate(rows.Table, rows.Rows)
+		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error { return of.Invalidate(table, rows.Rows) })
 	case wire.Absent:
-		if s.owner == nil {
-			return nil, sharing.ErrNotShared
-		}
-		return s.owner.ReadAbsent(ctx, rows.Table, rows.Rows)
+		return on(c, rows.Table, func(of *cache.Cache, table int) (*wire.AbsentRows, error) {
+			owner, err := s.ownerOf(of)
+			if err != nil {
+				return nil, err
+			}
+			return owner.ReadAbsent(ctx, table, rows.Rows)
+		})
 	case wire.Prefetch:
-		return nil, s.cache.Prefetch(rows.Table, rows.Rows)
+		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error { return of.Prefetch(table, rows.Rows) })
 	case wire.Refresh:
-		return nil, s.o.Commands.Refresh(ctx)
+		if f := s.o.Commands.Refresh; f != nil {
+			return nil, f(ctx)
+		}
+		var errs []error
+		for _, of := range c.caches() {
+			errs = append(errs, of.Refresh(ctx))
+		}
+		return nil, errors.Join(errs...)
 	case wire.SetBudget:
 		var b wire.BudgetRequest
 		if err := wire.Decode(m.Body, &b); err != nil {
 			return nil, err
 		}
-		return nil, s.o.Commands.SetBudget(ctx, b.Bytes)
+		if f := s.o.Commands.SetBudget; f != nil {
+			return nil, f(ctx, b.Bytes)
+		}
+		return nil, c.caches()[0].SetBudget(ctx, b.Bytes)
 	case wire.Retarget:
 		var r wire.RetargetRequest
 		if err := wire.Decode(m.Body, &r); err != nil {
 			return nil, err
 		}
-		return nil, s.cache.Retarget(ctx, r.Table, r.Target)
+		return nil, c.change(r.Table, func(of *cache.Cache, table int) error { return of.Retarget(ctx, table, r.Target) })
 	case wire.Merge:
 		var r wire.MergeRequest
 		if err := wire.Decode(m.Body, &r); err != nil {
 			return nil, err
 		}
-		return nil, s.cache.MergeUpdates(ctx, r.Table)
+		return nil, c.change(r.Table, func(of *cache.Cache, table int) error { return of.MergeUpdates(ctx, table) })
 	case wire.Snapshot:
 		var p wire.SnapshotRequest
 		if err := wire.Decode(m.Body, &p); err != nil {
 			return nil, err
 		}
-		return nil, s.o.Commands.Snapshot(p.Path)
+		if f := s.o.Commands.Snapshot; f != nil {
+			return nil, f(p.Path)
+		}
+		return nil, c.caches()[0].Snapshot(p.Path)
 	case wire.Drain:
-		return nil, s.o.Commands.Drain(ctx)
+		if f := s.o.Commands.Drain; f != nil {
+			return nil, f(ctx)
+		}
+		return nil, s.Drain(ctx)
+	case wire.ChangeTable:
+		var r wire.TableRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		if s.o.Commands.ChangeTable == nil {
+			return nil, errors.New("serve: this owner's tables cannot be changed")
+		}
+		text, err := s.o.Commands.ChangeTable(ctx, r)
+		return wire.TableAnswer{Text: text}, err
 	}
 	return nil, fmt.Errorf("serve: unknown request (%q)", m.Method)
 }
 
-// Status returns the cache's statistics and its clients.
+// caches returns the cache that the client is attached to, or else all.
+func (c *connection) caches() []*cache.Cache {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if c.cache != nil {
+		return []*cache.Cache{c.cache}
+	}
+	return c.server.tables.View().Caches
+}
+
+// stats returns the statistics of the first of them.
+func (c *connection) stats() (cache.Stats, error) {
+	of := c.caches()[0]
+	s, err := of.Stats()
+	for i := range s.Tables {
+		s.Tables[i].Name = c.server.nameIn(of, i, s.Tables[i].Name)
+	}
+	return s, err
+}
+
+// on calls f for a table: of the cache that the client is attached to, or else one of the catalog, by number.
+func on[T any](c *connection, table int, f func(of *cache.Cache, table int) (T, error)) (result T, err error) {
+	s := c.server
+	s.mu.Lock()
+	of := c.cache
+	s.mu.Unlock()
+	if of != nil {
+		return f(of, table)
+	}
+	t, err := s.tables.View().Numbered(table)
+	if err != nil {
+		return result, fmt.Errorf("serve: %w", err)
+	}
+	err = s.tables.Do(t, func(t *catalog.Table) error {
+		result, err = f(t.Cache, t.Index)
+		return err
+	})
+	return result, err
+}
+
+// change is on for what has no result.
+func (c *connection) change(table int, f func(of *cache.Cache, table int) error) error {
+	_, err := on(c, table, func(of *cache.Cache, table int) (struct{}, error) { return struct{}{}, f(of, table) })
+	return err
+}
+
+// Status returns the statistics of the tables, and the clients.
 func (s *Server) Status() (*Status, error) {
-	stats, err := statjson.Of(s.cache)
+	stats, err := s.tables.Stats()
 	if err != nil {
 		return nil, err
 	}
-	status := &Status{Attached: s.clients(), Process: s.reception().Process, Stats: *stats}
+	status := &Status{Attached: s.Clients(), Process: os.Getpid(), Stats: *stats}
 	status.Clients = len(status.Attached)
 	if s.o.Commands.Errors != nil {
 		maps.Copy(status.Errors, s.o.Commands.Errors())
@@ -140,11 +222,11 @@ func (s *Server) Status() (*Status, error) {
 	return status, nil
 }
 
-// clients describes the attached processes.
-func (s *Server) clients() []Client {
+// Clients describes the attached processes, the oldest first.
+func (s *Server) Clients() []Client {
 	all, counted := []Client{}, map[uint64]sharing.Description{}
-	if s.owner != nil {
-		for _, d := range s.owner.Describe() {
+	for _, owner := range s.owners() {
+		for _, d := range owner.Describe() {
 			counted[d.Number] = d
 		}
 	}

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
@@ -27,6 +29,7 @@ type connection struct {
 	since   time.Time
 	// Server.mu guards these.
 	attaching bool           // attached, or about to be
+	cache     *cache.Cache   // that it is attached to, or about to be; nil otherwise
 	client    sharing.Client // nil unless attached
 	number    uint64         // of the client
 	scratch   int64          // most bytes that it may allocate on each device, 0: no limit
@@ -130,6 +133,7 @@ func (c *connection) greet() error {
 	var g wire.Greeting
 	err = wire.Decode(m.Body, &g)
 	var user error
+	version := 0
 	c.process, user = processOf(c.wire.Socket())
 	switch {
 	case m.Method != wire.Hello:
@@ -137,8 +141,8 @@ func (c *connection) greet() error {
 	case err != nil:
 	case user != nil:
 		err = user
-	case g.Version != wire.Version:
-		err = fmt.Errorf("serve: client's version (%d) must be the owner's (%d): both must come from one release", g.Version, wire.Version)
+	default:
+		version, err = g.Agree(c.server.oldest())
 	}
 	if err != nil {
 		c.answer(m.ID, nil, err)
@@ -147,7 +151,7 @@ func (c *connection) greet() error {
 	c.name, c.since = nameOf(g.Name), time.Now()
 	c.process.name = c.name
 	c.wire.Socket().SetReadDeadline(time.Time{})
-	return c.answer(m.ID, c.server.reception(), nil)
+	return c.answer(m.ID, wire.Reception{Version: version, Process: os.Getpid()}, nil)
 }
 
 // maxName is the most bytes of a client's name that are kept.

@@ -123,7 +123,7 @@ func TestControl_Commands(t *testing.T) {
 	if all, err := d.Explain(ctx, 0, []int64{5}); err != nil || len(all) != 1 || all[0].Row != 5 || all[0].StoredBytes != 64 {
 		t.Errorf("%v, %+v", err, all)
 	}
-	if _, err := d.Explain(ctx, 7, []int64{5}); err == nil || err.Error() != "cache: table (7) must be 0 to 0" {
+	if _, err := d.Explain(ctx, 7, []int64{5}); err == nil || err.Error() != `serve: table ("7") must be one of 1: rows` {
 		t.Error(err)
 	}
 	if err := d.Drain(ctx); err != nil {
@@ -309,7 +309,7 @@ func TestServer_BadBytes(t *testing.T) {
 				break
 			}
 		}
-		if want := map[string]string{"version": fmt.Sprintf("client's version (9) must be the owner's (%d)", wire.Version), "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
+		if want := map[string]string{"version": fmt.Sprintf("the owner speaks versions %d to %d of the protocol, and the client 9 to 9", wire.Oldest, wire.Version), "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
 			t.Errorf("%s: answered %q, want %s", name, answer[:n], want)
 		}
 		c.Close()

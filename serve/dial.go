@@ -32,7 +32,14 @@ func (c *Control) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// Explain returns for each row of a table where it is, or why it is not cached. A table is named by its index.
+// ChangeTable has the owner add, replace or drop a table. It returns what the owner has done.
+func (c *Control) ChangeTable(ctx context.Context, change TableChange) (string, error) {
+	var a wire.TableAnswer
+	err := c.call(ctx, wire.ChangeTable, change, &a)
+	return a.Text, err
+}
+
+// Explain returns for each row of a table where it is, or why it is not cached. A table is named by its number.
 func (c *Control) Explain(ctx context.Context, table int, rows []int64) ([]Explanation, error) {
 	var all []Explanation
 	err := c.call(ctx, wire.Explain, wire.RowsRequest{Table: table, Rows: rows}, &all)

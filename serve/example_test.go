@@ -20,7 +20,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	owned, err := cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: 1 << 20, Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		Tables: []cache.Table{table}, GPUMemory: 1 << 20, Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -16,6 +16,12 @@ import (
 // TestLong_ClientsKilled: 1,000 clients are killed in their batches.
 func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, "gather", func(*cache.Options) {}) }
 
+// TestLong_OwnersTakenOver: 1,000 owners are killed at any moment, and the next one takes over what they leave.
+func TestLong_OwnersTakenOver(t *testing.T) {
+	t.Run("in place", func(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 500, cache.InPlace) })
+	t.Run("packed", func(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 500, cache.Packed) })
+}
+
 // TestLong_Model: the model of several processes, ten times as long.
 func TestLong_Model(t *testing.T) {
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {

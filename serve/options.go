@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/internal/wire"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // Options configure a Server. The zero value of a field is its default.
@@ -28,13 +29,16 @@ type Options struct {
 	StoppedAfter time.Duration
 	// EvictStopped kills a client (SIGKILL) that has held back changes for longer than StoppedAfter.
 	EvictStopped bool
+	// Tables are the tables of a program that has several caches, which come and go. Listen takes nil for its cache then. Default: those of Listen's cache.
+	Tables *catalog.Catalog
 	// Commands are what requests of clients do to the cache. A program that owns more than the cache replaces some of them.
 	Commands Commands
 	// Logger receives records of clients that come and go. Default: none.
 	Logger *slog.Logger
 }
 
-// Commands are functions that requests call. The default of each acts on the cache.
+// Commands are functions that requests call. The default of each acts on the cache that a client is attached to, or else on all, but that of SetBudget on
+// the first.
 type Commands struct {
 	// Refresh runs a refresh cycle.
 	Refresh func(context.Context) error
@@ -46,7 +50,12 @@ type Commands struct {
 	Errors func() map[string]string
 	// Drain prepares the end of the program. By default, no further client can attach, and Drain returns when the last one has left.
 	Drain func(context.Context) error
+	// ChangeTable changes the tables, and says what it has done. By default they cannot be changed.
+	ChangeTable func(context.Context, TableChange) (string, error)
 }
+
+// TableChange is a change of an owner's tables.
+type TableChange = wire.TableRequest
 
 // ErrOptions is wrapped by Listen's error for options out of range. The text names all of them.
 var ErrOptions = errors.New("serve: bad options")

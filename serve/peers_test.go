@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 )
@@ -102,6 +103,7 @@ func TestServer_TooManyFiles(t *testing.T) {
 
 // TestServer_LongAnswer: an answer that is longer than a frame becomes an error, not silence.
 func TestServer_LongAnswer(t *testing.T) {
+	race.SkipSequential(t)
 	s := listen(t, open(t, 10, nil), serve.Options{})
 	socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: strings.TrimPrefix(s.Address(), "unix:"), Net: "unix"})
 	if err != nil {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
-	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,14 +20,14 @@ import (
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/throttle"
 	"github.com/tensorcache/tensorcache/internal/wire"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
-// Server accepts clients of a cache.
+// Server accepts clients of a cache, or of several.
 type Server struct {
-	cache  *cache.Cache
+	tables *catalog.Catalog
 	o      Options
 	socket *socket
-	owner  sharing.Owner   // nil for a cache whose memory is not shared
 	life   context.Context // ends with Close
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup
@@ -34,7 +36,9 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		all      map[*connection]struct{}
+		all map[*connection]struct{}
+		// owners are of the caches that have been asked for, also of those that have left the catalog while processes read them; nil where memory is not shared.
+		owners   map[*cache.Cache]sharing.Owner
 		draining bool
 		ending   bool
 		changing int           // requests under way that change the cache
@@ -49,18 +53,23 @@ func Listen(c *cache.Cache, o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cache: c, o: o}
-	s.defaultCommands()
+	s := &Server{tables: o.Tables, o: o}
+	s.mu.all, s.mu.changed, s.mu.owners = map[*connection]struct{}{}, make(chan struct{}), map[*cache.Cache]sharing.Owner{}
 	var err error
-	s.owner, err = sharing.Open(c, sharing.Options{StoppedAfter: o.StoppedAfter, Evict: o.EvictStopped})
-	if err != nil && !errors.Is(err, sharing.ErrNotShared) {
-		return nil, fmt.Errorf("serve: %w", err)
+	if s.tables == nil {
+		if s.tables, err = catalog.New(c); err != nil {
+			return nil, fmt.Errorf("serve: %w", err)
+		}
+	}
+	for _, c := range s.tables.View().Caches {
+		if _, err := s.ownerOf(c); err != nil && !errors.Is(err, sharing.ErrNotShared) {
+			return nil, fmt.Errorf("serve: %w", err)
+		}
 	}
 	if s.socket, err = listen(o.Address); err != nil {
 		return nil, err
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
-	s.mu.all, s.mu.changed = map[*connection]struct{}{}, make(chan struct{})
 	s.tasks.Go(s.accept)
 	return s, nil
 }
@@ -169,21 +178,73 @@ func (s *Server) forget(c *connection) {
 	s.changedLocked()
 }
 
-// defaultCommands sets the commands that are not given.
-func (s *Server) defaultCommands() {
-	c := &s.o.Commands
-	if c.Refresh == nil {
-		c.Refresh = s.cache.Refresh
+// ownerOf returns the owner's side of a cache.
+func (s *Server) ownerOf(c *cache.Cache) (sharing.Owner, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if owner := s.mu.owners[c]; owner != nil {
+		return owner, nil
 	}
-	if c.SetBudget == nil {
-		c.SetBudget = s.cache.SetBudget
+	owner, err := sharing.Open(c, sharing.Options{StoppedAfter: s.o.StoppedAfter, Evict: s.o.EvictStopped})
+	if err == nil {
+		s.mu.owners[c] = owner
 	}
-	if c.Snapshot == nil {
-		c.Snapshot = s.cache.Snapshot
+	return owner, err
+}
+
+// owners returns the owner's sides of all caches.
+func (s *Server) owners() []sharing.Owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.mu.owners))
+}
+
+// Readers names the processes that are attached to a cache, and those that have lost their connection and may still read it.
+func (s *Server) Readers(c *cache.Cache) (all []string) {
+	s.mu.Lock()
+	owner := s.mu.owners[c]
+	s.mu.Unlock()
+	if owner != nil {
+		for _, d := range owner.Describe() {
+			all = append(all, d.Name)
+		}
 	}
-	if c.Drain == nil {
-		c.Drain = s.Drain
+	return all
+}
+
+// Detach ends the connections of the processes that are attached to a cache which has left Options.Tables. If another cache with equal tables has taken its
+// place, they attach to that one by themselves; otherwise they go on reading the rows as they are.
+func (s *Server) Detach(c *cache.Cache) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for one := range s.mu.all {
+		if one.attaching && one.cache == c {
+			one.wire.Close()
+		}
 	}
+}
+
+// Left returns when no process reads a cache any more, or an error that names those that do when ctx has ended. Captured batches read until their graphs
+// are destroyed.
+func (s *Server) Left(ctx context.Context, c *cache.Cache) error {
+	for {
+		readers := s.Readers(c)
+		if len(readers) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("serve: processes (%s) may still read the rows of before: %w", strings.Join(readers, ", "), ctx.Err())
+		}
+	}
+}
+
+// Forget is called before a cache that has left Options.Tables is closed.
+func (s *Server) Forget(c *cache.Cache) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.owners, c)
 }
 
 // Drain lets no further client attach, and returns when the last one has left or ctx has ended.
@@ -250,7 +311,11 @@ func (s *Server) changedLocked() {
 	s.mu.changed = make(chan struct{})
 }
 
-// reception answers a client's greeting.
-func (s *Server) reception() wire.Reception {
-	return wire.Reception{Version: wire.Version, Process: os.Getpid()}
+// oldest returns the oldest version of the protocol that clients may speak.
+func (s *Server) oldest() int {
+	oldest := wire.Oldest
+	for _, owner := range s.owners() {
+		oldest = max(oldest, owner.Oldest())
+	}
+	return oldest
 }

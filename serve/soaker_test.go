@@ -8,16 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -85,7 +91,8 @@ func (s *soaker) step(updates bool) error {
 }
 
 func init() {
-	// soakown BACKEND ADDRESS FILE SEED: owns the model's cache, reads, updates and changes it until it is killed.
+	// soakown BACKEND ADDRESS FILE SEED [TIER]: owns the model's cache, reads, updates and changes it until it is killed. With a tier the cache's memory
+	// outlives it, in the folder of FILE: the next owner begins with what this one leaves, not with the model.
 	roles["soakown"] = func(p *parent, args []string) error {
 		m, err := openModel(args[2], 0)
 		if err != nil {
@@ -96,9 +103,25 @@ func init() {
 			return err
 		}
 		o.Host.Tier, o.Devices.Backend = cache.Packed, cache.Backend(args[0])
+		if len(args) > 4 {
+			table, err := cache.Open(args[2] + ".npy")
+			if err != nil {
+				return err
+			}
+			o.Tables = []cache.Table{table.WithName("model").WithCapacity(modelCapacity)}
+			o.Host.Tier, o.State = cache.HostTier(args[4]), filepath.Join(filepath.Dir(args[2]), "state")
+		}
+		_, failed := os.Stat(filepath.Join(o.State, "manifest"))
+		var log bytes.Buffer
+		if o.State != "" {
+			o.Telemetry.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		}
 		c, err := cache.New(o)
 		if err != nil {
 			return err
+		}
+		if o.State != "" && failed == nil && !strings.Contains(log.String(), "state is taken over") {
+			return fmt.Errorf("owner %s has not taken over what there was: %q", args[3], log.String())
 		}
 		if _, err := serve.Listen(c, serve.Options{Address: args[1], StoppedAfter: time.Minute}); err != nil {
 			return err
@@ -157,9 +180,38 @@ func init() {
 	}
 }
 
-// killOwnerUpdating kills owners that are read and updated by several processes at the time, and checks what these read then, and of the next owner.
-func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int) {
+// inMemory returns a folder on a tmpfs, which is removed when the test ends.
+func inMemory(t testing.TB) string {
+	folder, err := os.MkdirTemp("/dev/shm", "tensorcache-test-")
+	var on unix.Statfs_t
+	if err != nil || unix.Statfs(folder, &on) != nil || on.Type != unix.TMPFS_MAGIC {
+		t.Skipf("/dev/shm must be a tmpfs that can be written to: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	return folder
+}
+
+// writeModel writes the rows of the model's source to an .npy file.
+func writeModel(t testing.TB, path string) {
+	all := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", modelRows, modelRowBytes/4))
+	row := make([]byte, modelRowBytes)
+	for i := range int64(modelRows) {
+		versioned(row, i, 0)
+		all = append(all, row...)
+	}
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killOwnerUpdating kills owners that are read and updated by several processes at the time, and checks what these read then, and of the next owner. With a
+// tier the next owner takes over what there is of it, and some owners are killed while they do so.
+func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int, tier cache.HostTier) {
 	folder := t.TempDir()
+	if tier != "" {
+		folder = inMemory(t)
+		writeModel(t, filepath.Join(folder, "model.npy"))
+	}
 	file, address := filepath.Join(folder, "model"), "unix:"+filepath.Join(folder, "s")
 	m, err := openModel(file, 1)
 	if err != nil {
@@ -173,8 +225,19 @@ func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int) {
 	failed := make(chan error, 10)
 	var gathers, updates, refused atomic.Int64
 	r := rand.New(rand.NewPCG(3, 3))
+	before, early := int64(0), 0
 	for n := range owners {
-		owner := start(t, "soakown", string(backend), address, file, strconv.Itoa(n))
+		role := []string{"soakown", string(backend), address, file, strconv.Itoa(n)}
+		if tier != "" {
+			role = append(role, string(tier))
+			if n > 0 && n%3 == 0 {
+				hasty := start(t, role...)
+				time.Sleep(time.Duration(r.IntN(60)) * time.Millisecond)
+				hasty.kill()
+				early++
+			}
+		}
+		owner := start(t, role...)
 		owner.expect("ready")
 		if n == 0 {
 			if c, err = cache.Attach(ctx, address, cache.AttachOptions{Name: "keeper"}); err != nil {
@@ -207,6 +270,9 @@ func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int) {
 				})
 			}
 		}
+		if n == 1 {
+			before = kept.Bytes(filepath.Join(folder, "state"))
+		}
 		until(t, "the test is attached", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
 		other := start(t, "soak", address, file, strconv.Itoa(soakKept), strconv.Itoa(n))
 		other.expect("attached")
@@ -231,15 +297,28 @@ func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int) {
 			t.Fatalf("the other client: %v, %s", err, said)
 		}
 	}
+	if tier != "" {
+		after := kept.Bytes(filepath.Join(folder, "state"))
+		if after > 2*before {
+			t.Errorf("the folder has %d bytes, and had %d", after, before)
+		}
+		t.Logf("%d owners more were killed while they began; the folder had %d bytes, and has %d", early, before, after)
+	}
 	t.Logf("%d owners killed; %d Gathers, %d updates, %d refused", owners, gathers.Load(), updates.Load(), refused.Load())
 }
 
 // TestOwner_KilledUpdating: what is read when an owner is killed in the middle of updates, and of the next owner, is old or new, never a mixture, and not older
 // than what was read before.
-func TestOwner_KilledUpdating(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 5) }
+func TestOwner_KilledUpdating(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 5, "") }
+
+// TestOwner_KilledAndTakenOver: the next owner has every update that has returned, also of owners that are killed at any moment, and the test of them does not wait for tables to be loaded.
+func TestOwner_KilledAndTakenOver(t *testing.T) {
+	t.Run("in place", func(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 6, cache.InPlace) })
+	t.Run("packed", func(t *testing.T) { killOwnerUpdating(t, cache.BackendHost, 6, cache.Packed) })
+}
 
 // TestGPU_OwnerKilledUpdating is TestOwner_KilledUpdating on a GPU.
 func TestGPU_OwnerKilledUpdating(t *testing.T) {
 	gputest.Require(t)
-	killOwnerUpdating(t, cache.BackendCUDA, gputest.Few(8, 2))
+	killOwnerUpdating(t, cache.BackendCUDA, gputest.Few(8, 2), "")
 }

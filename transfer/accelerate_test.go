@@ -69,6 +69,7 @@ func checkSame(t *testing.T, want, got *Tier) {
 
 // TestLoad_DeviceEqualsHost: however the table is cut into pieces, the device's tier is the host's.
 func TestLoad_DeviceEqualsHost(t *testing.T) {
+	race.SkipSequential(t)
 	for _, rowBytes := range race.Some([]int{1, 3, 4, 7, 8, 29, 64, 129, 1000, 8192, 20_001}) {
 		for _, rows := range []int{1, 65, 700} {
 			if rows*rowBytes > 1<<20 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // repeated returns rows of which most are one of a few: all zeros, one element throughout, or a row that was drawn once.
@@ -47,6 +48,7 @@ func distinct(data []byte, rowBytes int) (contents int, several int64) {
 
 // TestPack_EqualRows: rows that are alike take one place, whether they are stored raw or compressed, and read back. Others do not.
 func TestPack_EqualRows(t *testing.T) {
+	race.SkipSequential(t)
 	for _, codec := range []string{"none", "ibp4", "sparse"} {
 		for _, rowBytes := range []int{1, 30, 64, 600} {
 			t.Run(fmt.Sprintf("%s/row=%d", codec, rowBytes), func(t *testing.T) {
@@ -226,6 +228,7 @@ func checkGroups(t *testing.T, tier *Tier, data []byte) {
 
 // TestLoad_GroupsOfFewRows: rows are in groups if they have one equal row each, next to them or anywhere; not if few rows have one.
 func TestLoad_GroupsOfFewRows(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 20_000, 1024
 	for name, of := range map[string]struct {
 		pairs int
@@ -331,6 +334,7 @@ func TestEqualSearch_ComparesOnce(t *testing.T) {
 
 // TestTier_Groups: rows have the number of their group or place, from the given number on, and others none. Each number has the place and the size that Shared has.
 func TestTier_Groups(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, rowBytes = 20_000, 256
 	data := repeated(rows, rowBytes, 4)
 	for _, mode := range modes {

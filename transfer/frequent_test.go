@@ -10,12 +10,14 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // TestLoad_FrequentContents: rows of contents that many rows have share groups, though few other rows are equal, also rows shorter than those of which all
 // equal ones are looked for. Others have no group.
 func TestLoad_FrequentContents(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 6000
 	for _, rowBytes := range []int{16, 32, 64, 128, 512} {
 		for name, shares := range map[string][]float64{"zeros": {0.2}, "three": {0.2, 0.05, 0.05}, "rare": {0.02}, "none": nil, "nearly all": {0.95}} {

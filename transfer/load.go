@@ -78,6 +78,8 @@ type Options struct {
 	// EqualRows makes equal rows of an in-place tier share slots in slabs, if a sample shows that there are enough of
 	// them.
 	EqualRows bool
+	// Keep, if not nil, has the memory outlive the process. Then Shared is set.
+	Keep *Keep
 	// OnHost makes the host search masks and encode, even if the device could.
 	OnHost bool
 	// Timings, if not nil, receives the durations of the steps, which are added to it.
@@ -91,7 +93,7 @@ type Timings struct{ Read, Train, Encode, Pack time.Duration }
 // Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
 // table, and in mode Packed also for the stored rows, unless the device is a device.Discarder.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
-	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
+	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows())), keep: o.Keep}
 	t.shared = o.Shared && o.Mode == InPlace // pack moves the rows of the other layout
 	defer func() {
 		if err != nil {
@@ -178,6 +180,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	} else {
 		d.Free(t.host.Compressed)
 		t.host.Compressed = device.Buffer{}
+		t.keep.abandon(bitsRole)
 	}
 	t.trained = t.total
 	t.shared = o.Shared
@@ -196,7 +199,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		t.host.Common = t.commonBytes()
 	}
 	t.look()
-	return t, nil
+	return t, t.keepGroups()
 }
 
 // inBackground runs f in a goroutine that has the profiler's labels for loading. Goroutines started by f have them,
@@ -240,9 +243,9 @@ func (t *Tier) alloc(o Options) (err error) {
 	t.host = kernels.HostRows{Mem: mem, Stride: stride, RowBytes: t.rowBytes}
 	switch {
 	case o.Mode == Packed:
-		t.host.Index, err = t.home.AllocHost(t.capacity*8, "host tier index")
+		t.host.Index, err = t.allocHost(indexRole, t.capacity*8, "host tier index")
 	case o.Codec != registry.None:
-		t.host.Compressed, err = t.home.AllocHost((t.capacity+63)/64*8, "row bits")
+		t.host.Compressed, err = t.allocHost(bitsRole, (t.capacity+63)/64*8, "row bits")
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -25,6 +26,7 @@ var modes = []Mode{InPlace, Packed}
 // TestLoad_EveryRowReadsBack loads tables of all short row lengths and a few long ones, in both modes, and holds the
 // totals against the rows.
 func TestLoad_EveryRowReadsBack(t *testing.T) {
+	race.SkipSequential(t)
 	lengths := []int{127, 128, 511, 512, 1001, 20_001, 1_000_003, slab.MaxRowBytes} // the longest take several reads
 	for n := 1; n <= 70; n++ {
 		lengths = append(lengths, n)

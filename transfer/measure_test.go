@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -83,6 +84,7 @@ func trainedOn(t *testing.T, tier *Tier, data []byte, names ...string) (all []re
 
 // TestMeasuring_MeasuresEveryCodec on every layout, by all the kernels that batches have, without a write to the table.
 func TestMeasuring_MeasuresEveryCodec(t *testing.T) {
+	race.SkipSequential(t)
 	limit(t, time.Minute)
 	for _, c := range []struct {
 		rows, rowBytes int
@@ -204,6 +206,7 @@ var autoTable = rowsOf(20_000, 64, 1)
 // TestLoad_KeepsMeasurements: what was measured and picked is read from the file by the next load of such a table, unless the file says
 // nothing that can be used.
 func TestLoad_KeepsMeasurements(t *testing.T) {
+	race.SkipSequential(t)
 	path := costsIn(t)
 	fast := "ibp4"
 	times := inject(t, func(codec string) registry.Costs {
@@ -282,6 +285,7 @@ func TestLoad_KeepsMeasurements(t *testing.T) {
 
 // TestLoad_NotMeasured: named codecs, small tables, devices of the host backend and loads without Measure are not measured.
 func TestLoad_NotMeasured(t *testing.T) {
+	race.SkipSequential(t)
 	costsIn(t)
 	times := inject(t, func(string) registry.Costs { return costing(1) })
 	for what, of := range map[string]func() (*Tier, error){
@@ -364,6 +368,7 @@ func TestLoad_ServesAfterFailure(t *testing.T) {
 
 // TestLoad_KeptPickStands: of the same measurement, what was picked before stands under other terms, unless another codec is 3 % faster.
 func TestLoad_KeptPickStands(t *testing.T) {
+	race.SkipSequential(t)
 	path := costsIn(t)
 	inject(t, func(codec string) registry.Costs {
 		if codec == "ibp4" {

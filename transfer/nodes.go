@@ -25,11 +25,22 @@ func (t *Tier) Nodes() NodeMemory {
 
 // allocRows allocates memory for rows, on the tier's nodes if possible.
 func (t *Tier) allocRows(bytes int64) (device.Buffer, error) {
+	if t.keep != nil && t.shared {
+		return t.keep.Folder.Alloc(t.home, t.keep.role(rowsRole), bytes, "host tier")
+	}
 	b, refused, err := device.AllocHost(t.home, t.shared, t.nodes, bytes, "host tier")
 	if err == nil {
 		t.lies = NodeMemory{Refused: refused}
 	}
 	return b, err
+}
+
+// allocHost allocates memory for what says where or in which form rows lie.
+func (t *Tier) allocHost(role string, bytes int64, what string) (device.Buffer, error) {
+	if t.keep != nil {
+		return t.keep.Folder.Alloc(t.home, t.keep.role(role), bytes, what)
+	}
+	return t.home.AllocHost(bytes, what)
 }
 
 // look finds on which nodes the rows are, and sets t.lies. REQUIRES: the rows have been written.

@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -83,6 +84,7 @@ func measureWatched(t *testing.T, adopted bool, change func(w *watched, m *measu
 // TestProbes_MissesAreOfEncodedRows: while codecs are measured, encoded rows lie all over a table of the cache's own, and misses read and
 // decode them there. Afterwards the table is as it was, also if measuring fails, at whatever step. Adopted memory is never written to.
 func TestProbes_MissesAreOfEncodedRows(t *testing.T) {
+	race.SkipSequential(t)
 	w, costs, err := measureWatched(t, false, func(*watched, *measuring) {})
 	if err != nil || len(costs) != 3 {
 		t.Fatalf("costs %v, error %v", costs, err)

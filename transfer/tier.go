@@ -79,6 +79,8 @@ type Tier struct {
 	length      atomic.Pointer[atomic.Int64] // in a tier of another process: its number of rows
 	part        *part                        // nil if the tier holds all rows
 	vacated     bool                         // rows are elsewhere: see Vacate
+	keep        *Keep                        // nil if the memory ends with the process
+	groupsMem   device.Buffer                // of groups that are kept
 	shared      bool                         // rows, and what Attach copies to devices, are in memory that other processes can map
 }
 
@@ -302,6 +304,7 @@ func (t *Tier) Close() {
 	t.home.Free(t.host.Mem)
 	t.home.Free(t.host.Compressed)
 	t.home.Free(t.host.Index)
+	t.home.Free(t.groupsMem)
 	t.host = kernels.HostRows{}
 	if t.part != nil {
 		t.part.times.Free()

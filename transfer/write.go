@@ -42,6 +42,8 @@ func (t *Tier) Grow(rows int64) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
 	if more := rows - t.Rows(); more > 0 {
+		defer t.keepTotals()
+		t.keep.setRows(rows) // first: the next owner must have each row that batches have found
 		t.added.Add(more)
 		t.total.RawRows += more
 		t.total.RawBytes += more * int64(t.rowBytes)
@@ -130,6 +132,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 			w = Written{uint64(row), uint64(now)}
 		}
 	}
+	defer t.keepTotals()
 	t.total.StoredBytes += int64(len(stored) - old)
 	t.total.SlotBytes += int64(slab.SlotBytes(len(stored)) - slab.SlotBytes(old))
 	if was := old == t.rowBytes; was && compressed {
@@ -180,7 +183,7 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	defer t.writes.Unlock()
 	from := t.locations()
 	rows := t.Rows()
-	index, err := t.home.AllocHost(t.capacity*8, "host tier index")
+	index, err := t.allocHost(indexRole, t.capacity*8, "host tier index")
 	if err != nil {
 		return old, err
 	}
@@ -231,5 +234,6 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.packs++
 	t.shares.Store(len(t.sharers.rows) > 0 || t.capacity > rows)
 	t.look()
-	return old, nil
+	t.keepTotals()
+	return old, t.keep.commit() // before anything is written to the new memory
 }

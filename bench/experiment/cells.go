@@ -26,8 +26,6 @@ type Cell struct {
 	// Seconds is what measuring took.
 	Seconds float64 `json:"seconds"`
 	Result  *Result `json:"result"`
-	// Series is what older versions kept of the hit rate over time. It is read and passed on.
-	Series json.RawMessage `json:"series,omitempty"`
 }
 
 // Point is a cell's place in the grid.
@@ -230,9 +228,6 @@ func openCells(dir string, notice func(string)) (f *os.File, cells []Cell, err e
 			return nil, nil, fmt.Errorf("sweep: %w", err)
 		}
 		notice(fmt.Sprintf("%s: %d bytes of an unfinished last line are removed; its cell is measured again", path, torn))
-	}
-	if slices.ContainsFunc(cells, func(c Cell) bool { return c.Series != nil }) {
-		notice("cells of an older version have a series of hit rates; new ones have none: run --metrics-addr exports values over time")
 	}
 	return f, cells, nil
 }

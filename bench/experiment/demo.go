@@ -35,10 +35,11 @@ type DemoTable struct {
 	Result *Result `json:"result"`
 }
 
-// demoTable makes a table and its batches.
+// demoTable is a table of the demonstration and its batches.
 type demoTable struct {
 	name, lookups, budget string
-	make                  func(d *DemoConfig, r *run) error
+	// prepare configures a run, and may make its table and graph.
+	prepare func(d *DemoConfig, r *run) error
 }
 
 // Sizes of the demonstration.
@@ -54,48 +55,26 @@ const (
 )
 
 var demoList = []demoTable{
-	{"graph features", "neighbour sampling", "10%", func(d *DemoConfig, r *run) (err error) {
-		if r.table, err = dataset.Generate(demoVertices/d.Scale, defaultColumns, d.Seed); err != nil {
-			return err
-		}
-		return d.sampled(r, workload.GraphOptions{})
+	{"graph features", "neighbour sampling", "10%", func(d *DemoConfig, r *run) error {
+		r.cfg.Vertices, r.cfg.BatchSize = demoVertices/d.Scale, max(1, demoSeeds/d.Scale)
+		return nil
 	}},
-	{"embeddings", "power law", "5%", func(d *DemoConfig, r *run) (err error) {
-		if r.table, err = dataset.Generate(demoEmbeddings/d.Scale, defaultColumns, d.Seed); err != nil {
-			return err
-		}
-		if r.table, err = r.table.Cast("bf16"); err != nil {
-			return err
-		}
-		table := workload.EmbeddingTable{Rows: int64(r.table.Rows), Exponent: 1, Lookups: demoTables}
-		o := workload.DLRMOptions{Tables: []workload.EmbeddingTable{table}, BatchSize: max(1, demoSamples/d.Scale), Batches: demoTraining + demoBatches, Seed: d.Seed}
-		w, err := workload.NewDLRM(o)
-		if err != nil {
-			return err
-		}
-		r.measured, r.training = w, w
-		r.trainLast, r.first, r.last = demoTraining, demoTraining, demoTraining+demoBatches
+	{"embeddings", "power law", "5%", func(d *DemoConfig, r *run) error {
+		r.cfg.Vertices, r.cfg.Cast = demoEmbeddings/d.Scale, "bf16"
+		r.cfg.Workload, r.cfg.Bag, r.cfg.BatchSize = Embedding, demoTables, max(1, demoSamples/d.Scale)
 		return nil
 	}},
 	{"bags of words", "neighbour sampling", "1%", func(d *DemoConfig, r *run) error {
 		rows := demoPapers / d.Scale
+		r.cfg.Vertices, r.cfg.BatchSize = rows, max(1, demoSeeds/d.Scale)
 		data, err := workload.Words(rows, coraColumns, coraWords, d.Seed)
 		if err != nil {
 			return err
 		}
 		r.table = &dataset.Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * coraColumns, Data: data}
-		return d.sampled(r, workload.GraphOptions{MeanDegree: coraDegree})
-	}},
-}
-
-// sampled gives a run a graph over its table's rows, and batches of sampled neighbours.
-func (d *DemoConfig) sampled(r *run, o workload.GraphOptions) (err error) {
-	o.Vertices, o.Seed = r.table.Rows, d.Seed
-	if r.graph, err = workload.PowerLaw(o); err != nil {
+		r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: rows, MeanDegree: coraDegree, Seed: d.Seed})
 		return err
-	}
-	r.cfg.BatchSize, r.cfg.Batches, r.cfg.TrainBatches = max(1, demoSeeds/d.Scale), demoBatches, demoTraining
-	return r.prepareSampling()
+	}},
 }
 
 // Demo runs generated tables of three kinds through the cache and through an uncompressed one of the same budget. Canceling ctx ends it
@@ -108,15 +87,15 @@ func Demo(ctx context.Context, d DemoConfig, progress Progress) (*DemoResult, er
 	for _, t := range demoList {
 		r := &run{cfg: NewConfig(), progress: progress}
 		r.cfg.Budget, r.cfg.Device, r.cfg.Workers, r.cfg.Seed = t.budget, d.Device, d.Workers, d.Seed
-		if err := r.cfg.Validate(); err != nil {
+		r.cfg.Batches, r.cfg.TrainBatches = demoBatches, demoTraining
+		if err := r.cfg.Validate(); err != nil { // what the user said
 			return nil, err
 		}
 		progress.Stage("generating "+t.name, 0)
-		if err := t.make(&d, r); err != nil {
-			return nil, fmt.Errorf("%s: %w", t.name, err)
-		}
-		if err := r.fit(); err != nil {
-			return nil, fmt.Errorf("%s: %w", t.name, err)
+		for _, step := range []func() error{func() error { return t.prepare(&d, r) }, r.load, r.sample, r.fit} {
+			if err := step(); err != nil {
+				return nil, fmt.Errorf("%s: %w", t.name, err)
+			}
 		}
 		one, err := r.result(ctx, nil)
 		if err != nil {

@@ -15,51 +15,32 @@ import (
 const idBytes = 20
 
 // readIDs reads the row numbers that are looked up in a table of so many rows: those of an .npy file of one axis, or the IDs of the gets of a trace, which may be a
-// text file of row numbers.
+// text file of row numbers. Unless force is set, it ends once this process may not take the memory for them.
 func readIDs(path string, rows int, force bool) (ids []int64, err error) {
-	add := func(part []int64) error {
+	err = eachID(path, rows, !force, func(part []int64) error {
 		ids = append(ids, part...)
 		return nil
-	}
-	if isNPY(path) {
-		err = visitNPY(path, rows, func(elements int) error {
-			if !force {
-				if err := memlimit.Check(memlimit.Need{Setting: "--ids", Value: path, Bytes: idBytes * float64(elements)}); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, add)
-	} else {
-		err = visitGets(path, rows, func(r trace.Reader) trace.Reader {
-			if force {
-				return r
-			}
-			return trace.Limited(r, "--ids", path, idBytes)
-		}, add)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return ids, nil
+	})
+	return ids, err
 }
 
 // visitIDs is readIDs that passes the row numbers on in parts. An error of visit ends it.
 func visitIDs(path string, rows int, visit func(part []int64) error) error {
-	if isNPY(path) {
-		return visitNPY(path, rows, nil, visit)
-	}
-	return visitGets(path, rows, nil, visit)
+	return eachID(path, rows, false, visit)
 }
 
-func visitGets(path string, rows int, limit func(trace.Reader) trace.Reader, visit func(part []int64) error) error {
+// eachID is visitIDs. keeps says that the row numbers are kept, so that there must be memory for them.
+func eachID(path string, rows int, keeps bool, visit func(part []int64) error) error {
+	if strings.EqualFold(filepath.Ext(path), ".npy") {
+		return visitNPY(path, rows, keeps, visit)
+	}
 	r, err := trace.Open(path, trace.Options{Default: "ids"})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if limit != nil {
-		r = limit(r)
+	if keeps {
+		r = trace.Limited(r, "--ids", path, idBytes)
 	}
 	gets := 0
 	buf := make([]trace.Request, 4096)
@@ -78,7 +59,7 @@ func visitGets(path string, rows int, limit func(trace.Reader) trace.Reader, vis
 				continue
 			}
 			if q.ID >= uint64(rows) {
-				return fmt.Errorf("trace %s: row number (%d) of get %d must be below %d, the rows of the table", path, q.ID, gets+len(part), rows)
+				return fmt.Errorf("row numbers (%s): row number (%d) of lookup %d must be 0 to %d: the table has %d rows", path, q.ID, gets+len(part)+1, rows-1, rows)
 			}
 			part = append(part, int64(q.ID))
 		}
@@ -93,8 +74,7 @@ func visitGets(path string, rows int, limit func(trace.Reader) trace.Reader, vis
 	return nil
 }
 
-// visitNPY passes the elements of an .npy file on in parts. room, unless nil, is told their number first, and may refuse it.
-func visitNPY(path string, rows int, room func(elements int) error, visit func(part []int64) error) error {
+func visitNPY(path string, rows int, keeps bool, visit func(part []int64) error) error {
 	r, err := npy.Open(path, 1)
 	if err != nil {
 		return err
@@ -103,8 +83,8 @@ func visitNPY(path string, rows int, room func(elements int) error, visit func(p
 	if len(r.Shape()) != 1 || !r.DType().IsInt() {
 		return fmt.Errorf("row numbers (%s, %s with shape %v) must be integers, with one axis", path, r.DType(), r.Shape())
 	}
-	if room != nil {
-		if err := room(r.Rows()); err != nil {
+	if keeps {
+		if err := memlimit.Check(memlimit.Need{Setting: "--ids", Value: path, Bytes: idBytes * float64(r.Rows())}); err != nil {
 			return err
 		}
 	}
@@ -119,5 +99,3 @@ func visitNPY(path string, rows int, room func(elements int) error, visit func(p
 		return visit(part)
 	})
 }
-
-func isNPY(path string) bool { return strings.EqualFold(filepath.Ext(path), ".npy") }

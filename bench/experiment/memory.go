@@ -118,7 +118,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	}
 	needs = append(needs, size)
 	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && c.joined == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
-		needs = append(needs, memlimit.Need{Setting: "--budget", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
+		needs = append(needs, memlimit.Need{Setting: "--gpu-memory", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
 	}
 	if c.readsText() {
 		needs = append(needs, c.Ngram.memory(c.BatchSize, rowBytes)...)

@@ -14,10 +14,10 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/safetensors"
 	"github.com/tensorcache/tensorcache/internal/scratch"
-	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/cluster"
+	"github.com/tensorcache/tensorcache/pages/model"
 )
 
 // PackConfig says what to pack into pages, and how.
@@ -39,6 +39,9 @@ type PackConfig struct {
 	Scratch string
 	Workers int
 	Seed    uint64
+	// Base is a packed model that a model is stored as the difference from; of KeepBaseEvery models in a row one is stored as a whole, 0: none. Both are of models only.
+	Base          string
+	KeepBaseEvery int
 	// Force goes on where memory may not suffice, and replaces another table.
 	Force bool
 }
@@ -92,6 +95,9 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	if info, err := os.Stat(cfg.Out); cfg.Out == "" || err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("--out (%s) must be a directory, one to be made, or the address of a cluster", cfg.Out)
 	}
+	if cfg.Base != "" || cfg.KeepBaseEvery != 0 {
+		return nil, fmt.Errorf("--base and --keep-base-every are of models (DIR or FILE.safetensors), and %s is one table of rows", cfg.Features)
+	}
 	if cluster.IsAddress(cfg.Features) {
 		return cfg.copy(ctx, start, progress)
 	}
@@ -111,12 +117,8 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	if cfg.Workers < 0 || cfg.Workers > maximumPackers {
 		return nil, fmt.Errorf("--workers (%d) must be 1 to %d, or 0 for one a processor", cfg.Workers, maximumPackers)
 	}
-	if cfg.Page != "" {
-		n, err := setting.Bytes("--page", cfg.Page)
-		if err != nil || n < pages.MinPageBytes || n > pages.MaxPageBytes {
-			return nil, fmt.Errorf("--page (%q) must be 4KiB to 1MiB", cfg.Page)
-		}
-		o.PageBytes = int(n)
+	if o.PageBytes, err = cfg.pageBytes(); err != nil {
+		return nil, err
 	}
 	first, err := tablefile.Open(cfg.Features)
 	if err != nil {
@@ -176,6 +178,11 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (_ *Packed, er
 	m, err := pages.Pack(ctx, func() (pages.Source, error) { return tablefile.Open(cfg.Features) }, w, o)
 	if err != nil {
 		return nil, goesOn(err)
+	}
+	if !cluster.IsAddress(cfg.Out) && model.IsOneTable(cfg.Features) && cfg.Order == "" {
+		if err := model.OfTable(ctx, cfg.Features, cfg.Out); err != nil {
+			return nil, err
+		}
 	}
 	p := packed(cfg.Out, m, start)
 	p.ResumedRows, p.Choice = max(0, resumed), choice

@@ -76,7 +76,7 @@ type Plan struct {
 	Reached bool `json:"reached"`
 	// Rows are those that the cache holds.
 	Rows int64 `json:"rows"`
-	// BudgetBytes is the value for --budget, of each device. PayloadBytes and MetadataBytes are what the cache uses of it, sums over the devices. BesideBytes is device memory
+	// BudgetBytes is the value for --gpu-memory, of each device. PayloadBytes and MetadataBytes are what the cache uses of it, sums over the devices. BesideBytes is device memory
 	// outside the budget, on each device: codec tables and the index of a packed host tier. ReserveBytes is kept free on each device for batches under way. TotalBytes is
 	// budgets, beside and reserve on all devices.
 	BudgetBytes   int64 `json:"budget_bytes"`
@@ -109,7 +109,7 @@ type Plan struct {
 type GPUPlan struct {
 	// Fits says that the plan's cache fits, with the memory of batches under way.
 	Fits bool `json:"fits"`
-	// BudgetBytes is what the memory leaves for --budget, at least 0, and HitRatio what a cache of it hits.
+	// BudgetBytes is what the memory leaves for --gpu-memory, at least 0, and HitRatio what a cache of it hits.
 	BudgetBytes int64   `json:"budget_bytes"`
 	HitRatio    float64 `json:"hit_ratio"`
 }
@@ -198,7 +198,7 @@ func (p *PlanConfig) Validate() error {
 		f.If(!(target > 0 && target <= 1), "--target-hit (%.6g %%) must be above 0 %% and at most 100 %%", 100*target)
 	}
 	f.If(len(p.Targets) == 0, "--target-hit () must have at least one value")
-	f.If(p.GPUMemory < 0, "--gpu-memory (%d B) must not be negative", p.GPUMemory)
+	f.If(p.GPUMemory < 0, "--device-memory (%d B) must not be negative", p.GPUMemory)
 	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
 	f.If(p.HostThreads < 0 || p.HostThreads > maximumWorkers, "--host-threads (%d) must be 0 to %d", p.HostThreads, maximumWorkers)
 	p.Tiers.validate(&f)
@@ -208,7 +208,7 @@ func (p *PlanConfig) Validate() error {
 	for _, x := range []struct {
 		name  string
 		given bool
-	}{{"gpu-memory", p.GPUMemory > 0}, {"host-memory", len(p.Tiers.HostMemories) > 0}, {"rows-per-second", p.Tiers.RowsPerSecond > 0}} {
+	}{{"device-memory", p.GPUMemory > 0}, {"host-memory", len(p.Tiers.HostMemories) > 0}, {"rows-per-second", p.Tiers.RowsPerSecond > 0}} {
 		f.If(several && x.given, "--%s takes one table", x.name)
 		f.If(p.resident() && x.given, "--%s and --resident contradict each other", x.name)
 	}

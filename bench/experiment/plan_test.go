@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/internal/realdata"
@@ -365,7 +364,7 @@ func TestMakePlan_InSmallTiers(t *testing.T) {
 	t.Parallel()
 	c := ngramPlan(t, 4000, 24_000)
 	c.GPUMemory = scratchBytes + 32*200*16 + 2<<20
-	c.Tiers = TiersConfig{HostMemories: []string{"4MiB"}, Page: "4KiB", Cold: sim.Drive{Reads: 80_000}}
+	c.Tiers = TiersConfig{HostMemories: []string{"4MiB"}, Page: "4KiB", Cold: Drive{Reads: 80_000}}
 	near := func(what string, got, want, share float64) {
 		t.Logf("%s: %g, of all rows %g", what, got, want)
 		if math.Abs(got-want) > share*math.Abs(want) {
@@ -414,7 +413,7 @@ func TestMakePlan_MoreThanThereIsMemoryFor(t *testing.T) {
 	t.Parallel()
 	c := ngramPlan(t, 20_000, 768_000_000)
 	c.GPUMemory, c.planned = 40<<30, 200_000
-	c.Tiers = TiersConfig{HostMemories: []string{"32GiB"}, Page: "4KiB", Cold: sim.Drive{Reads: 80_000, Latency: 100 * time.Microsecond}}
+	c.Tiers = TiersConfig{HostMemories: []string{"32GiB"}, Page: "4KiB", Cold: Drive{Reads: 80_000, Latency: 100 * time.Microsecond}}
 	res, err := MakePlan(t.Context(), c, Quiet{})
 	if err != nil {
 		t.Fatal(err)
@@ -440,11 +439,11 @@ func TestMakePlan_Placement(t *testing.T) {
 	for _, of := range []struct {
 		gpu    int64
 		host   string
-		drive  sim.Drive
+		drive  Drive
 		choice string
 	}{
-		{kept + 4<<20, "8MiB", sim.Drive{}, ResidentLayout}, {kept + 1<<20, "8MiB", sim.Drive{}, CachedLayout}, {kept + 1<<20, "1MiB", sim.Drive{Bandwidth: "1GB/s"}, TiersLayout},
-		{kept + 1<<20, "1MiB", sim.Drive{}, TiersLayout}, {kept, "1MiB", sim.Drive{}, ""}, {kept + 1<<20, "", sim.Drive{}, CachedLayout},
+		{kept + 4<<20, "8MiB", Drive{}, ResidentLayout}, {kept + 1<<20, "8MiB", Drive{}, CachedLayout}, {kept + 1<<20, "1MiB", Drive{Bandwidth: "1GB/s"}, TiersLayout},
+		{kept + 1<<20, "1MiB", Drive{}, TiersLayout}, {kept, "1MiB", Drive{}, ""}, {kept + 1<<20, "", Drive{}, CachedLayout},
 	} {
 		c.GPUMemory, c.Tiers = of.gpu, TiersConfig{Cold: of.drive}
 		if of.host != "" {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
-	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/pages"
@@ -23,7 +22,7 @@ type TiersConfig struct {
 	// is a RowsPerSecond; else the table lies in host memory as a whole.
 	HostMemories []string
 	// Cold is what the drive or the cluster delivers.
-	Cold sim.Drive
+	Cold Drive
 	// Page is the most bytes of a page, as a size, and Order the order of the rows in them, as for `cachebench pack`, whose order "frequency" is that of the training
 	// batches here. "": pages.DefaultPageBytes, and by row number. Of a table of pages both are the table's own.
 	Page, Order string
@@ -102,7 +101,7 @@ type PlannedHost struct {
 }
 
 // times adds what follows from the drive and the rate asked for. lookups are those of a mean batch.
-func (p *PlannedTiers) times(d *sim.Drive, rate, lookups float64) {
+func (p *PlannedTiers) times(d *Drive, rate, lookups float64) {
 	if d.Known() {
 		p.ColdMS = 1e3 * d.Seconds(p.BytesRead, p.PagesRead)
 		p.BatchMS, p.PrefetchedMS = p.ResidentMS+p.ColdMS, max(p.ResidentMS, p.ColdMS)

@@ -67,18 +67,16 @@ func prepare(cfg Config, progress Progress) (*run, error) {
 // result measures the cache, and the uncompressed one to compare with unless its figures are given. With ctx's error, a result is partial.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
-	if cfg.joined != nil {
-		return r.attachedResult(ctx)
-	}
-	res := &Result{Table: infoOf(r.table), Workload: r.workloadInfo(), MissesByReason: map[string]int64{}}
-	res.Cache.Policy = cfg.Policy
-
+	res := &Result{Table: infoOf(r.table), Workload: r.workloadInfo(), MissesByReason: map[string]int64{}, OtherBudgets: []BudgetHits{}}
 	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
 	if err != nil {
 		return nil, err
 	}
 	r.capture = capture
-	counts := make(accesses, r.table.Rows)
+	var counts accesses
+	if cfg.joined == nil { // whose policy the owner knows
+		counts, res.Cache.Policy = make(accesses, r.table.Rows), cfg.Policy
+	}
 	r.counts = counts
 	compressed, interrupted := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
 	r.counts, r.capture = nil, nil
@@ -89,6 +87,7 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		return nil, err
 	}
 	compressed.describe(res)
+	res.Attachment = r.attachment(compressed)
 	if cfg.Online.on() {
 		s := compressed.stats
 		n := s.Changes
@@ -97,6 +96,9 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		}
 	}
 	res.Verification = r.verification()
+	if interrupted == nil && !res.Compares() {
+		return res, nil
+	}
 	if interrupted == nil {
 		whole, err := orInterrupted(ctx, func() (*Result, error) { return r.compare(ctx, *res, plain, compressed, counts) })
 		if err == nil || ctx.Err() == nil {
@@ -104,17 +106,13 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		}
 		interrupted = err
 	}
-	res.Partial, res.OtherBudgets = true, []BudgetHits{}
+	res.Partial = true
 	res.Workload.endedAfter(compressed.batches)
 	return res, interrupted
 }
 
 // compare adds what other caches do to a result.
 func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, compressed *measurement, counts accesses) (_ *Result, err error) {
-	if r.table.Paged() != nil { // a cache of raw rows would need the whole table in memory
-		res.Uncompressed, res.OtherBudgets = Uncompressed{}, []BudgetHits{}
-		return &res, nil
-	}
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
 			return nil, err
@@ -130,7 +128,6 @@ func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, comp
 		res.Online = &online
 	}
 	if r.cfg.resident() { // the predictions are of caches
-		res.OtherBudgets = []BudgetHits{}
 		return &res, nil
 	}
 	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
@@ -296,7 +293,9 @@ func (r *run) load() (err error) {
 	}
 	if err == nil && c.IDs != "" {
 		r.progress.Stage("reading row numbers", 0)
-		r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force)
+		if r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force); err != nil {
+			err = fmt.Errorf("--ids: %w", err)
+		}
 	}
 	return err
 }
@@ -512,8 +511,11 @@ func (r *run) measureRaw(ctx context.Context) (*measurement, error) {
 	return r.measure(ctx, registry.None, transfer.InPlace.String(), false)
 }
 
-// measure makes a cache and runs the measured batches through it, as through does.
+// measure makes a cache, unless that of another process is measured, and runs the measured batches through it, as through does.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
+	if r.cfg.joined != nil {
+		return r.through(ctx, r.cfg.joined.Cache, r.cfg.Attach, verify)
+	}
 	c, err := r.open(ctx, codec, tier)
 	if err != nil {
 		return nil, err
@@ -563,7 +565,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (c *cache.Cache, err
 	}
 	c, err = cache.New(o)
 	if errors.Is(err, cache.ErrBudget) {
-		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
+		return nil, fmt.Errorf("--gpu-memory (%s): %w", r.cfg.Budget, err)
 	}
 	return c, err
 }

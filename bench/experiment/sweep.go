@@ -77,12 +77,12 @@ func once(err error) error {
 }
 
 type axis struct {
-	flag   string
-	values []string
+	flag, key string // by its key the folder's manifest has the values
+	values    []string
 }
 
 func (s *SweepConfig) axes() []axis {
-	return []axis{{"policy", s.Policies}, {"budget", s.Budgets}, {"codec", s.Codecs}, {"host-tier", s.HostTiers}}
+	return []axis{{"policy", "policy", s.Policies}, {"gpu-memory", "budget", s.Budgets}, {"codec", "codec", s.Codecs}, {"host-tier", "host_tier", s.HostTiers}}
 }
 
 // points returns the grid. Seeds come last, so that an interrupted sweep has all of the grid as early as possible.
@@ -248,7 +248,7 @@ type manifest map[string]any
 func (s *SweepConfig) manifest() manifest {
 	m := manifest(s.Config.Settings())
 	for _, a := range s.axes() {
-		m[strings.ReplaceAll(a.flag, "-", "_")] = a.values
+		m[a.key] = a.values
 	}
 	m["seeds"] = s.Seeds
 	return m
@@ -293,8 +293,11 @@ func (m manifest) check(dir string) error {
 		}
 		if a, b := SettingText(there[key]), SettingText(m[key]); a != b {
 			name := "--" + strings.ReplaceAll(key, "_", "-")
-			if key == "data_checksum" {
+			switch key {
+			case "data_checksum":
 				name = "the checksum of table, graph and row numbers"
+			case "budget":
+				name = "--gpu-memory"
 			}
 			differences = append(differences, fmt.Sprintf("%s is %s there, %s here", name, a, b))
 		}

@@ -136,9 +136,6 @@ func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResul
 			return nil, err
 		}
 	}
-	if cfg.joined != nil {
-		return r.attachedTables(ctx)
-	}
 	cached, interrupted := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
 	if cached == nil {
 		return nil, interrupted
@@ -224,7 +221,7 @@ func (r *run) replayTables() error {
 	for i, name := range strings.Split(r.cfg.IDs, ",") {
 		rows, err := readIDs(name, r.tables[i].Rows, r.cfg.Force)
 		if err != nil {
-			return err
+			return fmt.Errorf("--ids: %w", err)
 		}
 		longest = max(longest, len(rows))
 		for j := range rows {
@@ -264,7 +261,10 @@ func (d *divided) Batch(i int, dst []int64) []int64 {
 func (r *run) tablesResult(m *measurement) *TablesResult {
 	res := &TablesResult{Attachment: r.attachment(m), Device: m.info(), Workload: r.workloadInfo(), Verification: r.verification()}
 	res.Workload.IDs = m.ids
-	res.Cache.Policy, res.Cache.MemoryInfo, res.Total.Speed = r.cfg.Policy, memoryInfo(&m.stats), m.speed
+	if r.cfg.joined == nil { // whose policy the owner knows
+		res.Cache.Policy = r.cfg.Policy
+	}
+	res.Cache.MemoryInfo, res.Total.Speed = memoryInfo(&m.stats), m.speed
 	for i, t := range r.tables {
 		own := &m.stats.Tables[i]
 		one := TableResult{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
-	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 func codecTables(r *Results) section {
@@ -50,44 +49,8 @@ func simulatedTables(r *Results) (tables []tableView) {
 			t.Rows = append(t.Rows, rowOf(x.Policy, x, simulatedColumns))
 		}
 		tables = append(tables, t)
-		below := newTableView("Simulation "+f+": below the host tier", "policy", belowColumns)
-		for _, x := range points[f] {
-			for i := range x.Tiers {
-				below.Rows = append(below.Rows, rowOf(x.Policy, &tierBelow{x.CacheBytes, &x.Tiers[i]}, belowColumns))
-			}
-		}
-		if len(below.Rows) > 0 {
-			tables = append(tables, below)
-		}
 	}
 	return tables
-}
-
-// tierBelow is a host tier below a cache of so many bytes.
-type tierBelow struct {
-	cache int64
-	*sim.TierResult
-}
-
-// batch returns a figure of the mean batch, 0 if none was predicted.
-func (t *tierBelow) batch(of func(*sim.TierBatch) float64) float64 {
-	if t.Batch == nil {
-		return 0
-	}
-	return of(t.Batch)
-}
-
-var belowColumns = []column[tierBelow]{
-	{"size", func(x *tierBelow) float64 { return float64(x.cache) }, wholeBytes},
-	{"host tier", func(x *tierBelow) float64 { return float64(x.HostBytes) }, wholeBytes},
-	{"hits in it", func(x *tierBelow) float64 { return x.HostHitRatio }, percent},
-	{"misses below it", func(x *tierBelow) float64 { return x.ColdMissRatio }, percent},
-	{"bytes of the cache", func(x *tierBelow) float64 { return float64(x.CacheHitBytes) }, wholeBytes},
-	{"of the host tier", func(x *tierBelow) float64 { return float64(x.HostHitBytes) }, wholeBytes},
-	{"read there", func(x *tierBelow) float64 { return float64(x.ColdBytesRead) }, wholeBytes},
-	{"reads a batch", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.Reads }) }, wholeCount},
-	{"batch ms", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.MS }) }, decimals},
-	{"prefetched ms", func(x *tierBelow) float64 { return x.batch(func(b *sim.TierBatch) float64 { return b.PrefetchedMS }) }, decimals},
 }
 
 var simulatedColumns = []column[SimulatedPoint]{

@@ -108,23 +108,6 @@ func TestPlan_Text(t *testing.T) {
 	}
 }
 
-// TestHTML_Tiers has what a simulation says of a host tier and of what lies below.
-func TestHTML_Tiers(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	const point = `[{"policy":"lru","cache_objects":10,"cache_bytes":5000,"requests":9,"misses":4,"miss_ratio":0.5,"byte_miss_ratio":0.5,"requests_per_second":3,
-		"tiers":[{"host_bytes":70000,"host_hit_ratio":0.25,"cache_hit_bytes":3300000,"host_hit_bytes":440000,"cold_misses":2,"cold_miss_ratio":0.125,"cold_bytes_read":8192,"batch":{"requests":800,"reads":100,"batch_ms":7.125,"prefetched_ms":6.875}}]}]`
-	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(point), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	text := page(t, dir, HTMLOptions{})
-	for _, want := range []string{"Simulation s.json: below the host tier", "12.50 %", "7.125", "6.875", "3.3 MB", "440 kB"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in the page", want)
-		}
-	}
-}
-
 // TestHTML_Plan has the chosen layout, and marks those that do not fit.
 func TestHTML_Plan(t *testing.T) {
 	t.Parallel()

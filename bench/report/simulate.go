@@ -16,8 +16,6 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 		header = append(header, "byte miss ratio")
 	}
 	t := newTable(append(header, "requests/s")...)
-	var below [][]string
-	batch := 0 // requests of one
 	last := ""
 	sizes, larger := 0, false // sizes of the last policy
 	for _, r := range s.Results {
@@ -28,21 +26,6 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 		row := table.Row{r.Policy, size, count(r.Misses), ratioOf(r.MissRatio)}
 		if !s.UnitSize {
 			row = append(row, ratioOf(r.ByteMissRatio))
-		}
-		for _, tier := range r.Tiers {
-			one := []string{r.Policy, size, sizeOf(&s.Source, tier.HostBytes), ratioOf(tier.HostHitRatio), ratioOf(tier.ColdMissRatio)}
-			for _, n := range []int64{tier.CacheHitBytes, tier.HostHitBytes, tier.ColdBytesRead} {
-				text := "-"
-				if n > 0 {
-					text = bytesOf(n)
-				}
-				one = append(one, text)
-			}
-			if b := tier.Batch; b != nil {
-				batch = b.Requests
-				one = append(one, fmt.Sprintf("%.0f", b.Reads), fmt.Sprintf("%.3f", b.ResidentMS), fmt.Sprintf("%.3f", b.MS), fmt.Sprintf("%.3f", b.PrefetchedMS))
-			}
-			below = append(below, one)
 		}
 		if r.Policy != last {
 			if sizes > 1 {
@@ -56,24 +39,6 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	out := &printer{w: w}
 	out.source(&s.Source)
 	out.printf("\n%s\n", t.Render())
-	if len(below) > 0 {
-		header := []any{"policy", "cache", "host tier", "hits in it", "misses below it", "cache serves", "host tier serves", "read below"}
-		if batch > 0 {
-			header = append(header, "reads/batch", "resident ms", "batch ms", "prefetched ms")
-		}
-		t := newTable(header...)
-		for _, b := range below {
-			var row table.Row
-			for _, cell := range b {
-				row = append(row, cell)
-			}
-			t.AppendRow(row)
-		}
-		out.printf("\n%s\n", t.Render())
-		if batch > 0 {
-			out.printf("of a batch of %s; resident: hits of both, on a GPU; prefetched: reading beside them\n", plural(batch, "request", "requests"))
-		}
-	}
 	if larger {
 		out.printf("* holds the whole working set\n")
 	}

@@ -123,7 +123,7 @@ func (c *CurveConfig) missRatios(ctx context.Context, t *demand.Trace, source So
 // sizes returns the sizes of the curve, which increase.
 func (c *CurveConfig) sizes(workingSet int64) (sizes []int64, err error) {
 	for _, text := range c.Sizes {
-		n, err := c.size("--sizes", text, workingSet)
+		n, err := c.size(text, workingSet)
 		if err != nil {
 			return nil, err
 		}

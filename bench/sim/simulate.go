@@ -30,13 +30,6 @@ type Config struct {
 	Policies []string
 	// Sizes are cache sizes: shares of the working set ("1%"), or bytes ("64MiB"), with UnitSize rows.
 	Sizes []string
-	// HostSizes, in the units of Sizes, are sizes of a host tier below the cache that holds other rows than it, and is filled by the same ranking.
-	HostSizes []string
-	// Cold is what lies below the host tier, Page the bytes that are read of it for a row, as a size; "": the row, whole blocks of 4 KiB. BatchSize is requests of a batch
-	// whose time is predicted. Default 4096.
-	Cold      Drive
-	Page      string
-	BatchSize int
 	// UnitSize counts every row as 1.
 	UnitSize bool
 	// RefreshRequests is how many requests there are between two refreshes of admission policies. Default: a 250th of the trace,
@@ -61,27 +54,6 @@ type Result struct {
 	MissRatio         float64 `json:"miss_ratio"`
 	ByteMissRatio     float64 `json:"byte_miss_ratio"`
 	RequestsPerSecond float64 `json:"requests_per_second"`
-	// Tiers has an entry for each of Config.HostSizes.
-	Tiers []TierResult `json:"tiers,omitempty"`
-
-	bytes int64 // of all requests' rows, or their number with UnitSize
-}
-
-// TierResult is what a cache and a host tier of HostBytes miss together. As one ranking says what lies in both, they hold what one cache of both sizes holds, and
-// the cache alone the best of that. HostHitRatio is of all requests, at least 0: few policies hit less with more memory.
-type TierResult struct {
-	HostBytes    int64   `json:"host_bytes"`
-	HostHitRatio float64 `json:"host_hit_ratio"`
-	// CacheHitBytes and HostHitBytes are the bytes of the rows that each of the two serves, of all requests; 0 with UnitSize.
-	CacheHitBytes     int64   `json:"cache_hit_bytes,omitempty"`
-	HostHitBytes      int64   `json:"host_hit_bytes,omitempty"`
-	ColdMisses        int64   `json:"cold_misses"`
-	ColdMissRatio     float64 `json:"cold_miss_ratio"`
-	ColdByteMissRatio float64 `json:"cold_byte_miss_ratio"`
-	// ColdBytesRead is what is read below the host tier, a page for each miss. 0 with UnitSize, unless there is a Page.
-	ColdBytesRead int64 `json:"cold_bytes_read,omitempty"`
-	// Batch is there with Config.Cold.
-	Batch *TierBatch `json:"batch,omitempty"`
 }
 
 // Source is the trace that something was computed from.
@@ -161,7 +133,6 @@ func (c *Config) Validate() error {
 	f.Add(err)
 	f.If(len(c.Policies) == 0, "--policy must name at least one policy")
 	c.validateSource(&f)
-	c.validateCold(&f)
 	f.If(len(c.Sizes) == 0, "--sizes must name at least one size")
 	f.If(c.RefreshRequests < 0, "--refresh-requests (%d) must not be negative", c.RefreshRequests)
 	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
@@ -173,17 +144,13 @@ func (c *Config) validateSource(f *faults.List) {
 	known := slices.ContainsFunc(trace.Formats(), func(name string) bool { return strings.EqualFold(name, c.Format) })
 	f.If(c.Format != "" && !known, "--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", "))
 	for _, size := range c.Sizes {
-		_, err := c.size("--sizes", size, 1<<40)
-		f.Add(err)
-	}
-	for _, size := range c.HostSizes {
-		_, err := c.size("--host-sizes", size, 1<<40)
+		_, err := c.size(size, 1<<40)
 		f.Add(err)
 	}
 }
 
-// size returns the cache size that the text of a flag means for a working set.
-func (c *Config) size(flag, text string, workingSet int64) (int64, error) {
+// size returns the cache size that the text of --sizes means for a working set.
+func (c *Config) size(text string, workingSet int64) (int64, error) {
 	text = strings.TrimSpace(text)
 	if share, ok := strings.CutSuffix(text, "%"); ok {
 		if p, err := strconv.ParseFloat(strings.TrimSpace(share), 64); err == nil && p > 0 && !math.IsInf(p, 0) {
@@ -197,9 +164,9 @@ func (c *Config) size(flag, text string, workingSet int64) (int64, error) {
 		return int64(n), nil
 	}
 	if c.UnitSize {
-		return 0, fmt.Errorf("%s (%q) must be a positive percentage of the working set or, with --unit-size, a number of objects", flag, text)
+		return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or, with --unit-size, a number of objects", text)
 	}
-	return 0, fmt.Errorf("%s (%q) must be a positive percentage of the working set or a size such as 64MiB", flag, text)
+	return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or a size such as 64MiB", text)
 }
 
 // Estimates of memory: loadBytes for each request while a trace is read and its IDs are numbered, rowBytes for each row of a simulation.
@@ -263,26 +230,10 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 			t.PrepareFuture()
 		}
 		for _, text := range c.Sizes {
-			if p.capacity, err = c.size("--sizes", text, source.WorkingSet); err != nil {
+			if p.capacity, err = c.size(text, source.WorkingSet); err != nil {
 				return nil, err
 			}
 			jobs = append(jobs, p)
-		}
-	}
-	results := len(jobs)
-	var hosts []int64
-	for _, text := range c.HostSizes {
-		host, err := c.size("--host-sizes", text, source.WorkingSet)
-		if err != nil {
-			return nil, err
-		}
-		hosts = append(hosts, host)
-	}
-	for _, j := range jobs[:results] { // with the host tier
-		for _, host := range hosts {
-			both := j
-			both.capacity += host
-			jobs = append(jobs, both)
 		}
 	}
 	var stream *Stream
@@ -318,17 +269,6 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	for i, both := range out.Results[results:] {
-		of, host := &out.Results[i/len(hosts)], hosts[i%len(hosts)]
-		tier := TierResult{HostBytes: host, HostHitRatio: max(0, of.MissRatio-both.MissRatio), ColdMisses: both.Misses, ColdMissRatio: both.MissRatio, ColdByteMissRatio: both.ByteMissRatio}
-		if !c.UnitSize {
-			tier.CacheHitBytes = int64((1 - of.ByteMissRatio) * float64(of.bytes))
-			tier.HostHitBytes = int64(max(0, of.ByteMissRatio-both.ByteMissRatio) * float64(of.bytes))
-		}
-		c.readCold(&tier, of, t)
-		of.Tiers = append(of.Tiers, tier)
-	}
-	out.Results = out.Results[:results]
 	return out, nil
 }
 
@@ -362,7 +302,7 @@ func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream
 		o = &demand.Outcome{Requests: out.Lookups, Misses: out.Lookups - out.Hits, Bytes: out.LookupBytes, MissBytes: out.LookupBytes - out.HitBytes, Elapsed: time.Since(start)}
 	}
 	r.Requests, r.Misses = o.Requests, o.Misses
-	r.MissRatio, r.ByteMissRatio, r.bytes = ratio(o.Misses, o.Requests), ratio(o.MissBytes, o.Bytes), o.Bytes
+	r.MissRatio, r.ByteMissRatio = ratio(o.Misses, o.Requests), ratio(o.MissBytes, o.Bytes)
 	r.RequestsPerSecond = float64(o.Requests) / max(1e-9, o.Elapsed.Seconds())
 	return nil
 }

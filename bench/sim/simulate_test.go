@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tensorcache/tensorcache/internal/realdata"
 )
@@ -70,26 +69,6 @@ func TestSimulate_ManyAtOnce(t *testing.T) {
 		}
 		if i%4 == 3 && r.Misses != 48_974 && (r.Policy == "sieve" || r.Policy == "lru" || r.Policy == "belady") {
 			t.Errorf("larger than the working set: %+v", r)
-		}
-	}
-}
-
-// TestSimulate_BytesOfTiers: the bytes that cache and host tier serve, and those that miss both, are the bytes of all requests.
-func TestSimulate_BytesOfTiers(t *testing.T) {
-	c := Config{Trace: realdata.Trace(t, traces["cloudphysics"]), Policies: []string{"lru", "static-freq"}, Sizes: []string{"1%", "10%"}, HostSizes: []string{"5%", "200%"}}
-	got, err := Simulate(t.Context(), c, silent{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range got.Results {
-		a, b := r.Tiers[0], r.Tiers[1]
-		for _, one := range []TierResult{a, b} {
-			if all := float64(one.CacheHitBytes+one.HostHitBytes) / (1 - one.ColdByteMissRatio); math.Abs(all/float64(r.bytes)-1) > 1e-6 || one.CacheHitBytes != a.CacheHitBytes {
-				t.Errorf("%s: %+v are %.0f bytes of %d", r.Policy, one, all, r.bytes)
-			}
-		}
-		if a.CacheHitBytes <= 0 || a.HostHitBytes <= 0 || b.HostHitBytes <= a.HostHitBytes || r.bytes <= got.WorkingSet {
-			t.Errorf("%+v", r)
 		}
 	}
 }
@@ -272,65 +251,5 @@ func TestMissRatios_Bad(t *testing.T) {
 		if _, err := MissRatios(t.Context(), c, silent{}); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
-	}
-}
-
-// TestSimulate_HostSizes: a cache and a host tier together miss what one cache of both sizes does.
-func TestSimulate_HostSizes(t *testing.T) {
-	var lines []string
-	for i := range 20_000 {
-		lines = append(lines, fmt.Sprint(i*i%7919%(1+i%1500)))
-	}
-	c := Config{Trace: text(t, lines...), UnitSize: true, Policies: []string{"lru", "static-freq"}, Sizes: []string{"100", "20%"}, HostSizes: []string{"150", "200%"}}
-	got, err := Simulate(t.Context(), c, silent{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain := c
-	plain.HostSizes, plain.Sizes = nil, []string{"250"}
-	both, err := Simulate(t.Context(), plain, silent{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got.Results) != 4 {
-		t.Fatalf("%+v", got.Results)
-	}
-	for i, r := range got.Results {
-		if len(r.Tiers) != 2 || r.Tiers[0].HostBytes != 150 || r.Tiers[1].ColdMisses > r.Tiers[0].ColdMisses || r.Tiers[0].ColdMisses >= r.Misses {
-			t.Fatalf("%+v", r)
-		}
-		want := both.Results[i/2]
-		if one := r.Tiers[0]; i%2 == 0 && (one.ColdMisses != want.Misses || one.ColdMissRatio != want.MissRatio || math.Abs(one.HostHitRatio-(r.MissRatio-want.MissRatio)) > 1e-12) {
-			t.Errorf("%+v, one cache of both sizes %+v", r, want)
-		}
-	}
-	// A batch of 1,000 requests reads a page of 4 KiB for each miss below the host tier.
-	c.Cold, c.Page, c.BatchSize = Drive{Reads: 50_000, Latency: time.Millisecond}, "4KiB", 1000
-	if got, err = Simulate(t.Context(), c, silent{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range got.Results {
-		for _, one := range r.Tiers {
-			reads := 1000 * one.ColdMissRatio
-			if b := one.Batch; one.ColdBytesRead != 4096*one.ColdMisses || b == nil || b.Reads != reads || b.BytesRead != 4096*reads || math.Abs(b.ColdMS-1-reads/50) > 1e-9 && reads > 0 ||
-				b.MS != b.ResidentMS+b.ColdMS || b.PrefetchedMS != max(b.ResidentMS, b.ColdMS) || !(b.ResidentMS > 0) {
-				t.Errorf("%+v, %+v", one, one.Batch)
-			}
-		}
-	}
-	for want, change := range map[string]func(c *Config){
-		"need --host-sizes": func(c *Config) { c.HostSizes = nil }, "--page": func(c *Config) { c.Page = "much" }, "--cold-latency (-1ns)": func(c *Config) { c.Cold.Latency = -1 },
-		"--cold-bandwidth with --unit-size needs --page": func(c *Config) { c.Page, c.Cold.Bandwidth = "", "1GB/s" }, "--cold-bandwidth (\"3\")": func(c *Config) { c.Cold.Bandwidth = "3" },
-		"--batch-size (-1)": func(c *Config) { c.BatchSize = -1 },
-	} {
-		bad := c
-		change(&bad)
-		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-	c.HostSizes = []string{"none"}
-	if _, err := Simulate(t.Context(), c, silent{}); err == nil {
-		t.Error("a bad size is no error")
 	}
 }

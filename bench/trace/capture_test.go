@@ -163,7 +163,7 @@ func TestNewCapture_Refuses(t *testing.T) {
 
 // TestFromWorkload: the requests of a workload's trace are its batches.
 func TestFromWorkload(t *testing.T) {
-	w, err := workload.NewKVBlocks(workload.KVBlocksOptions{Requests: 50})
+	w, err := workload.NewPopularity(workload.PopularityOptions{Buckets: []int64{3, 50}, Weights: []float64{1, 2}, Sizes: []int64{64 << 10}, SizeWeights: []float64{1}, BatchSize: 90, Batches: 20})
 	if err != nil {
 		t.Fatal(err)
 	}

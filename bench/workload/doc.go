@@ -24,7 +24,7 @@
 // # Memory
 //
 // A Workload keeps references to the graph, row numbers or text it was made from,
-// which must not change afterwards; KVBlocks keeps 24 bytes a request. A Cursor owns scratch of 4 bytes a vertex
+// which must not change afterwards. A Cursor owns scratch of 4 bytes a vertex
 // (sampling) or none to speak of (others), and Batch appends to memory of the caller.
 //
 // # Example

@@ -6,6 +6,8 @@ import (
 	"hash/fnv"
 	"math"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // mustFeatures generates a table that the test takes for valid.
@@ -44,6 +46,7 @@ func TestFeatures_Pinned(t *testing.T) {
 // TestFeatures_ColumnsAreScaledNormals checks each column against N(0, scale²)
 // and the logarithms of the scales against N(0, 1).
 func TestFeatures_ColumnsAreScaledNormals(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, cols = 20_000, 200
 	table := mustFeatures(t, rows, cols, 9)
 	scales := columnScales(cols, 9)

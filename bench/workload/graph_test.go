@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
@@ -73,6 +74,7 @@ func TestGraph_Counts(t *testing.T) {
 }
 
 func TestLoadGraph_RealInputs(t *testing.T) {
+	race.SkipSequential(t)
 	for _, c := range []struct {
 		file            string
 		vertices, edges int

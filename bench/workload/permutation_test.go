@@ -3,9 +3,12 @@ package workload
 import (
 	"fmt"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 func TestPermutation_IsBijection(t *testing.T) {
+	race.SkipSequential(t)
 	sizes := []int{1000, 1023, 1024, 1025, 7919, 65_536, 104_729, 500_000}
 	for n := 1; n <= 70; n++ {
 		sizes = append(sizes, n)

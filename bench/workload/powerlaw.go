@@ -11,9 +11,9 @@ import (
 
 // GraphOptions describes a generated graph. The zero value is the default graph.
 type GraphOptions struct {
-	// Vertices is the number of vertices, 1 to 2^31-1; of R-MAT at least 2. Default 500,000.
+	// Vertices is the number of vertices, 1 to 2^31-1. Default 500,000.
 	Vertices int
-	// MeanDegree is the number of edges per vertex, at least 1. Default 15, of R-MAT 16.
+	// MeanDegree is the number of edges per vertex, at least 1. Default 15.
 	MeanDegree int
 	// Seed fixes the graph. Any value, 0 included, is a seed of its own.
 	Seed uint64
@@ -23,11 +23,11 @@ type GraphOptions struct {
 const maxEdges = 1 << 38
 
 // prepare sets defaults and reports every field out of range.
-func (o *GraphOptions) prepare(kind string, minVertices, degree int) error {
+func (o *GraphOptions) prepare() error {
 	o.Vertices = cmp.Or(o.Vertices, 500_000)
-	o.MeanDegree = cmp.Or(o.MeanDegree, degree)
-	f := faults.List{Prefix: "workload: " + kind + ": "}
-	f.If(o.Vertices < minVertices || o.Vertices > math.MaxInt32, "Vertices (%d) must be in [%d, %d]", o.Vertices, minVertices, math.MaxInt32)
+	o.MeanDegree = cmp.Or(o.MeanDegree, 15)
+	f := faults.List{Prefix: "workload: power law: "}
+	f.If(o.Vertices < 1 || o.Vertices > math.MaxInt32, "Vertices (%d) must be in [1, %d]", o.Vertices, math.MaxInt32)
 	f.If(o.MeanDegree < 1, "MeanDegree (%d) must be at least 1", o.MeanDegree)
 	f.If(o.Vertices > 0 && o.MeanDegree > maxEdges/o.Vertices, "Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
 	return f.Err()
@@ -49,7 +49,7 @@ const edgeBlock = 1 << 16
 // Because target and source of an edge are independent, the sources need only
 // be counted, and the targets can be written in place in CSR order.
 func PowerLaw(o GraphOptions) (*Graph, error) {
-	if err := o.prepare("power law", 1, 15); err != nil {
+	if err := o.prepare(); err != nil {
 		return nil, err
 	}
 	edges := o.Vertices * o.MeanDegree

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // atProcs runs fn under a given GOMAXPROCS.
@@ -49,6 +51,7 @@ func TestPowerLaw_Pinned(t *testing.T) {
 }
 
 func TestPowerLaw_OutDegreesArePoisson(t *testing.T) {
+	race.SkipSequential(t)
 	const n, mean = 100_000, 15
 	g := mustGraph(t, GraphOptions{Vertices: n, MeanDegree: mean, Seed: 3})
 	if err := g.Validate(); err != nil {
@@ -174,7 +177,7 @@ func TestPowerLaw_ReportsEveryFault(t *testing.T) {
 
 func TestGraphOptions_Defaults(t *testing.T) {
 	var o GraphOptions
-	if err := o.prepare("power law", 1, 15); err != nil || o != (GraphOptions{Vertices: 500_000, MeanDegree: 15}) {
+	if err := o.prepare(); err != nil || o != (GraphOptions{Vertices: 500_000, MeanDegree: 15}) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }

@@ -21,8 +21,7 @@ type Spec struct {
 	Tables             string // dlrm, see ParseTables
 	Turnover           int    // dlrm
 	Popularity         string // file, see LoadPopularity
-	Active             int    // kv-blocks
-	// Graph is a file for LoadGraph, "rmat" (default) or "power-law".
+	// Graph is a file for LoadGraph, or "power-law" (default).
 	Graph            string
 	Vertices, Degree int // of a generated graph
 	Fanouts          []int
@@ -33,12 +32,12 @@ type Spec struct {
 }
 
 // Kinds are those of Spec.
-var Kinds = []string{"mix", "dlrm", "kv-blocks", "popularity", "sampling", "ngram"}
+var Kinds = []string{"mix", "dlrm", "popularity", "sampling", "ngram"}
 
 // SpecFields lists the kinds that use a field, by the field's flag. Fields that all kinds use are not listed.
 var SpecFields = map[string]string{
 	"batch-size": "mix dlrm popularity sampling ngram", "rows": "mix popularity ngram", "mix": "mix", "tables": "dlrm", "turnover": "dlrm",
-	"popularity": "popularity", "active": "kv-blocks", "graph": "sampling", "vertices": "sampling", "degree": "sampling",
+	"popularity": "popularity", "graph": "sampling", "vertices": "sampling", "degree": "sampling",
 	"fanouts": "sampling", "weighted": "sampling",
 	"tokens": "ngram", "orders": "ngram", "heads": "ngram", "layers": "ngram", "phase": "ngram", "text-tokens": "ngram",
 }
@@ -69,8 +68,6 @@ func (s *Spec) New() (Workload, error) {
 			}
 		}
 		return NewDLRM(o)
-	case "kv-blocks":
-		return NewKVBlocks(KVBlocksOptions{Active: s.Active, Requests: s.Batches, Seed: s.Seed})
 	case "popularity":
 		if s.Popularity == "" {
 			return nil, fmt.Errorf("workload: popularity: a file of popularity buckets must be given")
@@ -113,10 +110,8 @@ func (s *Spec) memory() []memlimit.Need {
 			lookups += t.Lookups
 		}
 		return []memlimit.Need{need("--batch-size", cmp.Or(s.BatchSize, 2048), row*float64(cmp.Or(lookups, 8)))}
-	case "kv-blocks":
-		return []memlimit.Need{need("--batches", s.Batches, 24), need("--active", s.Active, 48)}
 	case "sampling":
-		if s.Graph != "" && s.Graph != "rmat" && s.Graph != "power-law" {
+		if !s.generatesGraph() {
 			return nil
 		}
 		edge := 4.0
@@ -125,7 +120,7 @@ func (s *Spec) memory() []memlimit.Need {
 		}
 		vertices := cmp.Or(s.Vertices, 500_000)
 		if s.Degree == 0 {
-			return []memlimit.Need{need("--vertices", vertices, 48+row+16*edge)}
+			return []memlimit.Need{need("--vertices", vertices, 48+row+15*edge)}
 		}
 		return []memlimit.Need{need("--vertices", vertices, 48+row), need("--degree", s.Degree, edge*float64(vertices))}
 	case "ngram":
@@ -134,25 +129,22 @@ func (s *Spec) memory() []memlimit.Need {
 	return nil
 }
 
+func (s *Spec) generatesGraph() bool { return s.Graph == "" || s.Graph == "power-law" }
+
 // graph loads or generates the graph.
 func (s *Spec) graph() (g *Graph, err error) {
-	o := GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed}
-	switch s.Graph {
-	case "", "rmat":
-		g, err = RMAT(o)
-	case "power-law":
-		g, err = PowerLaw(o)
-	default:
-		if s.Vertices != 0 || s.Degree != 0 {
-			return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)
-		}
-		if g, err = LoadGraph(s.Graph, s.Force); err == nil && s.Weighted && g.Weights == nil {
-			err = g.LoadWeights(s.Graph)
+	if s.generatesGraph() {
+		g, err = PowerLaw(GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+		if err == nil && s.Weighted {
+			g.SetWeights(s.Seed)
 		}
 		return g, err
 	}
-	if err == nil && s.Weighted {
-		g.SetWeights(s.Seed)
+	if s.Vertices != 0 || s.Degree != 0 {
+		return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)
+	}
+	if g, err = LoadGraph(s.Graph, s.Force); err == nil && s.Weighted && g.Weights == nil {
+		err = g.LoadWeights(s.Graph)
 	}
 	return g, err
 }

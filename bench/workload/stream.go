@@ -13,25 +13,25 @@ import (
 type purpose uint64
 
 const (
-	purposeSources       purpose = iota + 1 // edge sources, one stream a block of edges
-	purposeTargets                          // edge targets, one stream a block of edges
-	purposeRanks                            // the permutation of ranks, one stream
-	purposeScales                           // column scales, one stream
-	purposeFeatures                         // table elements, one stream a block of rows
-	purposePermutation                      // epoch shuffles, one stream an epoch
-	purposeNeighbors                        // sampled neighbours, one stream a batch
-	purposeRMAT                             // edges of an R-MAT graph, one stream a block of edges
-	purposeWeights                          // edge weights, one stream a block of edges
-	purposeEmbedding                        // DLRM lookups, one stream a batch
-	purposeTurnover                         // when a DLRM rank gets another row
-	purposeConversations                    // LLM conversations, one stream
-	purposeMix                              // lookups of mixes, one stream a batch
-	purposePopularity                       // lookups by popularity buckets, one stream a batch
-	purposeSizes                            // row sizes by distribution
-	purposeWords                            // words of generated texts, one stream a block of rows
-	purposeText                             // texts drawn from another's statistics, one stream
-	purposeFloat8                           // float8 table elements, one stream a block of rows
-	purposeStandIns                         // stand-ins, one stream a block of rows, and one for what is of columns
+	purposeSources     purpose = iota + 1 // edge sources, one stream a block of edges
+	purposeTargets                        // edge targets, one stream a block of edges
+	purposeRanks                          // the permutation of ranks, one stream
+	purposeScales                         // column scales, one stream
+	purposeFeatures                       // table elements, one stream a block of rows
+	purposePermutation                    // epoch shuffles, one stream an epoch
+	purposeNeighbors                      // sampled neighbours, one stream a batch
+	_                                     // of a generator that is no more
+	purposeWeights                        // edge weights, one stream a block of edges
+	purposeEmbedding                      // DLRM lookups, one stream a batch
+	purposeTurnover                       // when a DLRM rank gets another row
+	_                                     // of another one
+	purposeMix                            // lookups of mixes, one stream a batch
+	purposePopularity                     // lookups by popularity buckets, one stream a batch
+	purposeSizes                          // row sizes by distribution
+	purposeWords                          // words of generated texts, one stream a block of rows
+	purposeText                           // texts drawn from another's statistics, one stream
+	purposeFloat8                         // float8 table elements, one stream a block of rows
+	purposeStandIns                       // stand-ins, one stream a block of rows, and one for what is of columns
 )
 
 // gamma is the increment of splitmix64, 2^64 over the golden ratio.

@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // TestVisitTargets_EqualsInDegrees: the parts of a graph's file say how many edges point to each vertex, as the graph in memory does.
 func TestVisitTargets_EqualsInDegrees(t *testing.T) {
+	race.SkipSequential(t)
 	csr := func(indptr []int64, indices []int32) string {
 		return writeNPZ(t, map[string][]byte{"indptr": npyInts("<i8", indptr), "indices": npyInts("<i4", indices)})
 	}

@@ -5,7 +5,7 @@ import "fmt"
 // Workload is a sequence of batches. Batch i depends on the options and i only.
 // A Workload is read-only: separate Cursors may run at the same time.
 type Workload interface {
-	// Kind names the access pattern: "neighbor-sampling", "ids", "dlrm", "kv-blocks", "mix", "popularity" or "ngram".
+	// Kind names the access pattern: "neighbor-sampling", "ids", "dlrm", "mix", "popularity" or "ngram".
 	Kind() string
 	// Batches is the number of batches.
 	Batches() int
@@ -54,7 +54,6 @@ var (
 	_ Workload = (*NeighborSampling)(nil)
 	_ Workload = (*Replay[int64])(nil)
 	_ Tabled   = (*DLRM)(nil)
-	_ Tabled   = (*KVBlocks)(nil)
 	_ Tabled   = (*Mix)(nil)
 	_ Tabled   = (*Popularity)(nil)
 	_ Tabled   = (*Ngram)(nil)

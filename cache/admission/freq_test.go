@@ -184,6 +184,7 @@ func TestFrequency_Loyalty(t *testing.T) {
 
 // TestFrequency_Untracked: rows that do not get into the table at once do when they keep coming.
 func TestFrequency_Untracked(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 2_000_000
 	p := problem([]int64{rows}, nil)
 	p.Capacity = 1000 * 112
@@ -255,6 +256,7 @@ func TestFrequency_Memory(t *testing.T) {
 
 // TestFrequency_MemoryBound: with Problem.Memory the policy takes no more, says what it takes, and still ranks the rows that are used most first.
 func TestFrequency_MemoryBound(t *testing.T) {
+	race.SkipSequential(t)
 	const rows, memory = 2_000_000, 5_000_000
 	p := Problem{Rows: []int64{rows}, Capacity: rows / 2 * 16, Memory: memory, SlotBytes: func(uint64) int { return 16 }, StoredBytes: func(uint64) int { return 16 }}
 	f := frequencyOf(t, p)
@@ -286,6 +288,7 @@ func TestFrequency_MemoryBound(t *testing.T) {
 
 // TestFrequency_Resize: what is known survives, and the table's size follows.
 func TestFrequency_Resize(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 400_000
 	p := problem([]int64{rows}, nil)
 	p.Capacity = 100_000 * 112

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/internal/realdata"
 )
 
@@ -76,6 +77,7 @@ func TestRecency_Scan(t *testing.T) {
 // TestRecency_ReferenceMissRatios: as filled on demand, what the policies hold misses exactly as published for golang-lru's
 // caches on a public trace (gli, from the LIRS paper).
 func TestRecency_ReferenceMissRatios(t *testing.T) {
+	race.SkipSequential(t)
 	f, err := os.Open(realdata.Trace(t, "lirs_gli.gz"))
 	if err != nil {
 		t.Fatal(err)

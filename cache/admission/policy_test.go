@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // problem is one whose rows take 100 stored bytes in slots of 112, unless they are named.
@@ -138,6 +139,7 @@ func TestPolicy_CloseAnyTime(t *testing.T) {
 // TestPolicy_Lifetime drives every policy as a cache does, refresh after refresh, and checks what holds of all: each key
 // comes once and is a row; rows that nobody asked for are offered only by policies that know the graph.
 func TestPolicy_Lifetime(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 300
 	for _, capacity := range []int64{0, 1, 112, 5_000, 1 << 40} {
 		for name, p := range everyPolicy(t, rows) {
@@ -184,6 +186,7 @@ func TestPolicy_Lifetime(t *testing.T) {
 
 // TestPolicy_Reproducible: equal accesses give equal rankings, however they are batched.
 func TestPolicy_Reproducible(t *testing.T) {
+	race.SkipSequential(t)
 	const rows = 500
 	ranks := map[string][][]uint64{}
 	for split := range 2 {

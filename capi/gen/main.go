@@ -102,7 +102,7 @@ type function struct {
 
 // With returns the beginning of a call of a method of the handle's object.
 func (f function) With() string {
-	return map[string]string{"cache": "caches.with(h, func(of *served) ", "opening": "openings.with(h, func(of *opening) ", "batch": "batches.with(h, func(of *batch) "}[f.Of]
+	return map[string]string{"cache": "caches.with(h, func(of *served) ", "opening": "openings.with(h, func(of *opening) ", "batch": "batches.with(h, func(of *batch) ", "model": "models.with(h, func(of *opened) "}[f.Of]
 }
 
 // Method returns the name of the function in Go, as "gatherHostIDs".
@@ -182,7 +182,9 @@ func parse(text string) (*header, error) {
 		f := function{Result: found[2], Name: found[3], Returns: ctype(strings.TrimSpace(found[2]), handles), Parameters: parameters}
 		f.Calls = f.Result == "tc_status " && f.Name != "status_name" || f.Result == "void " && parameters[0].C != "void *"
 		if f.Result == "tc_status " && f.Name != "close" && strings.HasSuffix(parameters[0].Cast, "(uintptr_t)") {
-			f.Of = strings.TrimSuffix(strings.TrimPrefix(parameters[0].C, "tc_"), " *")
+			if of := strings.TrimSuffix(strings.TrimPrefix(parameters[0].C, "tc_"), " *"); handles[of] {
+				f.Of = of
+			}
 		}
 		h.Functions = append(h.Functions, f)
 	}

@@ -132,7 +132,7 @@ func TestRun_AttachedRefuses(t *testing.T) {
 	}
 	attach := "run --attach " + address + " "
 	for _, c := range []struct{ args, want string }{
-		{attach + "--budget 5% --policy lru --device host", "--budget, --policy, --device: --attach measures the cache as its owner has configured it"},
+		{attach + "--gpu-memory 5% --policy lru --device host", "--gpu-memory, --policy, --device: --attach measures the cache as its owner has configured it"},
 		{attach + "--config " + config, "--placement: --attach measures"},
 		{attach + "--cold", "--cold: --attach"},
 		{attach + "--verify", "--verify with --attach needs --features"},

@@ -109,18 +109,18 @@ func TestRun_BadFiles(t *testing.T) {
 		{"features", "one.safetensors", "safetensors: @one.safetensors:a: rank (1) of shape [80] must be at least 2"},
 		{"features", "cut.safetensors", "safetensors: @cut.safetensors: data bytes (233) must be 320: truncated"},
 		{"features", "fp4.safetensors", `safetensors: @fp4.safetensors:a: dtype ("F4") must be one of F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2, F8_E8M0`},
-		{"ids", "missing", "trace: open @missing: no such file or directory"},
-		{"ids", "ids-empty", "trace: @ids-empty: offset 0: file (0 bytes) must not be empty: truncated"},
-		{"ids", "ids-comments", "trace @ids-comments: gets (0) must be at least 1"},
-		{"ids", "ids-negative", `trace: @ids-negative:2: offset 2: ID ("-1") must be 0 to 2^64 - 1 in decimal digits`},
-		{"ids", "ids-beyond", "trace @ids-beyond: row number (10) of get 2 must be below 10, the rows of the table"},
-		{"ids", "ids-fraction", `trace: @ids-fraction:2: offset 2: ID ("1.5") must be 0 to 2^64 - 1 in decimal digits`},
-		{"ids", "missing.npy", "npy: @missing.npy: open: no such file or directory"},
-		{"ids", "ids.npy", "row numbers (@ids.npy): row number (10) at index 2 must be 0 to 9: the table has 10 rows"},
-		{"ids", "negative.npy", "row numbers (@negative.npy): row number (-1) at index 1 must be 0 to 9: the table has 10 rows"},
-		{"ids", "ids-floats.npy", "row numbers (@ids-floats.npy, float32 with shape [3]) must be integers, with one axis"},
-		{"ids", "ids-2d.npy", "row numbers (@ids-2d.npy, int32 with shape [3 2]) must be integers, with one axis"},
-		{"ids", "ids-cut.npy", "npy: @ids-cut.npy: data bytes (12) must be 24 for shape (3,) of int64: truncated"},
+		{"ids", "missing", "--ids: trace: open @missing: no such file or directory"},
+		{"ids", "ids-empty", "--ids: trace: @ids-empty: offset 0: file (0 bytes) must not be empty: truncated"},
+		{"ids", "ids-comments", "--ids: trace @ids-comments: gets (0) must be at least 1"},
+		{"ids", "ids-negative", `--ids: trace: @ids-negative:2: offset 2: line ("-1") must be one ID, 0 to 2^64 - 1 in decimal digits`},
+		{"ids", "ids-beyond", "--ids: row numbers (@ids-beyond): row number (10) of lookup 3 must be 0 to 9: the table has 10 rows"},
+		{"ids", "ids-fraction", `--ids: trace: @ids-fraction:2: offset 2: line ("1.5") must be one ID, 0 to 2^64 - 1 in decimal digits`},
+		{"ids", "missing.npy", "--ids: npy: @missing.npy: open: no such file or directory"},
+		{"ids", "ids.npy", "--ids: row numbers (@ids.npy): row number (10) at index 2 must be 0 to 9: the table has 10 rows"},
+		{"ids", "negative.npy", "--ids: row numbers (@negative.npy): row number (-1) at index 1 must be 0 to 9: the table has 10 rows"},
+		{"ids", "ids-floats.npy", "--ids: row numbers (@ids-floats.npy, float32 with shape [3]) must be integers, with one axis"},
+		{"ids", "ids-2d.npy", "--ids: row numbers (@ids-2d.npy, int32 with shape [3 2]) must be integers, with one axis"},
+		{"ids", "ids-cut.npy", "--ids: npy: @ids-cut.npy: data bytes (12) must be 24 for shape (3,) of int64: truncated"},
 		{"graph", "missing.npz", "workload: graph @missing.npz: array indptr: npy: @missing.npz: open: no such file or directory"},
 		{"graph", "folder", "workload: graph @folder: path (a directory) must be a file"},
 		{"graph", "folder.csv", "workload: graph @folder.csv: path (a directory) must be a file"},
@@ -181,14 +181,14 @@ func TestRun_BadFlags(t *testing.T) {
 	const sizes = " must be a positive percentage of the table or a size such as 64MiB"
 	policies := "freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu"
 	for _, c := range []struct{ flags, want string }{
-		{"--budget 0", `--budget ("0")` + sizes},
-		{"--budget 0%", `--budget ("0%")` + sizes},
-		{"--budget -1%", `--budget ("-1%")` + sizes},
-		{"--budget -5", `--budget ("-5")` + sizes},
-		{"--budget NaN%", `--budget ("NaN%")` + sizes},
-		{"--budget much", `--budget ("much")` + sizes},
-		{"--budget=", `--budget ("") must not be empty: leave it out`},
-		{"--budget 99999999999999999999", `--budget ("99999999999999999999")` + sizes},
+		{"--gpu-memory 0", `--gpu-memory ("0")` + sizes},
+		{"--gpu-memory 0%", `--gpu-memory ("0%")` + sizes},
+		{"--gpu-memory -1%", `--gpu-memory ("-1%")` + sizes},
+		{"--gpu-memory -5", `--gpu-memory ("-5")` + sizes},
+		{"--gpu-memory NaN%", `--gpu-memory ("NaN%")` + sizes},
+		{"--gpu-memory much", `--gpu-memory ("much")` + sizes},
+		{"--gpu-memory=", `--gpu-memory ("") must not be empty: leave it out`},
+		{"--gpu-memory 99999999999999999999", `--gpu-memory ("99999999999999999999")` + sizes},
 		{"--policy freq,lru", `--policy ("freq,lru") must be one value: a grid of several is run --sweep DIR`},
 		{"--policy mru", `unknown policy ("mru") must be one of ` + policies},
 		{"--codec zip", `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
@@ -215,8 +215,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--devices 1.5", `--devices ("1.5") must be a whole number`},
 		{"--fanouts 15,", `--fanouts ("15,") must be whole numbers between commas`},
 		{"--refresh-interval 5", `--refresh-interval ("5") must be a time such as 100ms`},
-		{"--vertices 100 --codec none --budget 0.0001%", "--budget (0.0001%): cache: budget too small: Budget (1 B) must hold at least one slot (512 B) and its metadata: 720 B in all"},
-		{"--budget", "flag needs an argument: --budget"},
+		{"--vertices 100 --codec none --gpu-memory 0.0001%", "--gpu-memory (0.0001%): cache: budget too small: GPUMemory (1 B) must hold at least one slot (512 B) and its metadata: 720 B in all"},
+		{"--gpu-memory", "flag needs an argument: --gpu-memory"},
 		{"--bogus", "unknown flag: --bogus"},
 		{"-x", "unknown shorthand flag: 'x' in -x"},
 		{"FEATURES extra", `run: argument ("extra") must be the value of a flag: cachebench run --help lists them`},
@@ -236,8 +236,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --policy static-pagerank", "--policy static-pagerank needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --batch-size 4096 --train-batches 1", "--train-batches (1) must leave some of the 1 batches of IDS to measure"},
-		{"--features FEATURES --ids IDS --codec ibp4 --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
-		{"--features FEATURES --ids IDS --codec ibp4 --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --gpu-memory 100", "--gpu-memory (100): cache: budget too small: GPUMemory (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --gpu-memory 1%", "--gpu-memory (1%): cache: budget too small: GPUMemory (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
@@ -250,14 +250,16 @@ func TestRun_BadFlags(t *testing.T) {
 func TestRoot_Commands(t *testing.T) {
 	t.Parallel()
 	refuse(t, `unknown command "bogus" for "cachebench"`, "bogus")
-	refuse(t, "unknown flag: --bogus", "--bogus")
+	refuse(t, "unknown flag: --bogus: cachebench --help lists them", "--bogus")
+	refuse(t, "unknown flag: --polcy: did you mean --policy?", "run", "--polcy", "lru")
+	refuse(t, "unknown flag: --gpu: did you mean --gpus?", "run", "--gpu", "0")
 	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
 		if out := succeed(t, args...); !strings.Contains(out, "compress") || !strings.Contains(out, "run") {
 			t.Errorf("%v: %s", args, out)
 		}
 	}
 	out := succeed(t, "run", "--help")
-	for _, flag := range strings.Fields("features graph ids budget policy codec cast host-tier device devices batches train-batches seed verify json config") {
+	for _, flag := range strings.Fields("features graph ids gpu-memory policy codec cast host-tier device devices batches train-batches seed verify json config") {
 		if !strings.Contains(out, " --"+flag+" ") {
 			t.Errorf("help lacks --%s", flag)
 		}

@@ -56,7 +56,7 @@ func TestCompare_Output(t *testing.T) {
 func TestCompare_Sweeps(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	flags := slices.Concat(generated, []string{"--budget", "20%", "--codec", "none", "--policy", "freq,lru", "--seeds", "4", "--data-seed", "9"})
+	flags := slices.Concat(generated, []string{"--gpu-memory", "20%", "--codec", "none", "--policy", "freq,lru", "--seeds", "4", "--data-seed", "9"})
 	sweep(t, filepath.Join(dir, "a"), flags)
 	sweep(t, filepath.Join(dir, "b"), append(slices.Clone(flags), "--seed", "100"))
 	stdout, stderr, status := cachebench(t, "report", "compare", filepath.Join(dir, "a"), filepath.Join(dir, "b"), "--json", "--alpha", "0.02")

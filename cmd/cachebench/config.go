@@ -19,5 +19,5 @@ func applyConfigFile(flags *pflag.FlagSet, path string) error {
 	if err != nil {
 		return fmt.Errorf("config %s: %w", path, err)
 	}
-	return flagfile.Apply(flags, path, renamedSettings(flags, settings))
+	return flagfile.Apply(flags, path, settings)
 }

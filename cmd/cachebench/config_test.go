@@ -15,10 +15,10 @@ func TestConfig_EqualsFlags(t *testing.T) {
 	t.Parallel()
 	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(1000*32), 1000, 32))
 	config := write(t, "c.json", fmt.Appendf(nil, `{
-		"features": %q, "cast": "bf16", "fanouts": [4, 3], "batch_size": 8, "batches": 5, "train_batches": 3, "budget": "20%%",
+		"features": %q, "cast": "bf16", "fanouts": [4, 3], "batch_size": 8, "batches": 5, "train_batches": 3, "gpu_memory": "20%%",
 		"policy": "static-freq", "codec": "ibp4", "host_tier": "packed", "device": "host", "devices": 2, "workers": 1, "seed": 9, "verify": true, "json": true
 	}`, features))
-	flags := strings.Fields("--fanouts 4,3 --batch-size 8 --batches 5 --train-batches 3 --budget 20% --policy static-freq --codec ibp4 " +
+	flags := strings.Fields("--fanouts 4,3 --batch-size 8 --batches 5 --train-batches 3 --gpu-memory 20% --policy static-freq --codec ibp4 " +
 		"--host-tier packed --device host --devices 2 --workers 1 --seed 9 --cast bf16 --features " + features)
 	byFile, byFlags := decode[experiment.Result](t, succeed(t, "run", "--config", config)), run(t, flags...)
 	check(t, "run --config", &byFile)
@@ -53,7 +53,7 @@ func TestConfig_BadInput(t *testing.T) {
 		`{"batches": 1.5}`:              `config @: key "batches": --batches ("1.5") must be a whole number`,
 		`{"batches": true}`:             `config @: key "batches": --batches ("true") must be a whole number`,
 		`{"batches": [1]}`:              `config @: key "batches": value (1) must not be a list`,
-		`{"budget": ["1%", "2%"]}`:      `--budget ("1%,2%") must be one value: a grid of several is run --sweep DIR`,
+		`{"gpu_memory": ["1%", "2%"]}`:  `--gpu-memory ("1%,2%") must be one value: a grid of several is run --sweep DIR`,
 		`{"verify": "yes"}`:             `config @: key "verify": --verify ("yes") must be true or false`,
 		`{"fanouts": [1, "a"]}`:         `config @: key "fanouts": --fanouts ("1,a") must be whole numbers between commas`,
 		`{"batches": -1}`:               `--batches (-1) must not be negative`,
@@ -78,7 +78,11 @@ func TestSettings_AreFlags(t *testing.T) {
 	c.Link, c.GPUs, c.Rates, c.HostNodes, c.RefreshBytes, c.Cast, c.IDs = "55", "0", "r.json", "any", "1MiB", "bf16", "ids"
 	c.Weighted, c.Verify, c.Cold, c.Drift, c.RefreshInterval, c.Batches, c.TrainBatches, c.DataSeed = true, true, true, 3, time.Second, 7, 0, 9
 	settings := c.Settings()
-	flags := newRun().Flags()
+	run, _, err := newRoot().Find([]string{"run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := run.Flags()
 	for key, value := range settings {
 		name := strings.ReplaceAll(key, "_", "-")
 		if err := flags.Set(name, strings.Trim(fmt.Sprint(value), "[]")); err != nil {

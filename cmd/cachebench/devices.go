@@ -25,17 +25,11 @@ of their address: all of --gpus at once, and the slowest counts; each pair is al
   cachebench devices --measure > rates.json && cachebench run --gpus all --rates rates.json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			declares := cmd.Flags().Changed("declare")
-			for _, name := range []string{"gpus", "row-bytes", "batch", "table-bytes", "runs"} {
-				if cmd.Flags().Changed(name) && declares {
-					return fmt.Errorf("--%s and --declare contradict each other: what is declared is not measured", name)
-				}
-				if cmd.Flags().Changed(name) && !measure {
-					return fmt.Errorf("--%s means nothing without --measure", name)
-				}
+			if err := checkRules(cmd.Flags()); err != nil {
+				return err
 			}
 			w := cmd.OutOrStdout()
-			if declares { // for machines that emulate GPUs
+			if cmd.Flags().Changed("declare") { // for machines that emulate GPUs
 				of, err := placement.ParseRates(declared)
 				if err != nil {
 					return fmt.Errorf("--declare (%q): %w", declared, err)

@@ -115,14 +115,14 @@ func TestIDs_Pipe(t *testing.T) {
 	}
 	const ids = "1\n2\n1\n3\n1\n2\n1\n9\n"
 	for _, gzipped := range []bool{false, true} {
-		r := decode[experiment.Result](t, succeed(t, "run", "--vertices", "10", "--ids", pipe(ids, gzipped), "--budget", "50%", "--codec", "none", "--json"))
+		r := decode[experiment.Result](t, succeed(t, "run", "--vertices", "10", "--ids", pipe(ids, gzipped), "--gpu-memory", "50%", "--codec", "none", "--json"))
 		if r.Results.Lookups != 8 {
 			t.Errorf("%d lookups", r.Results.Lookups)
 		}
 		if text := succeed(t, "trace", "info", pipe(ids, gzipped)); !strings.Contains(text, "8 gets") {
 			t.Error(text)
 		}
-		succeed(t, "run", "--graph", pipe("0 1\n1 2\n2 0\n", gzipped), "--batches", "2", "--train-batches", "1", "--budget", "5000", "--codec", "none")
+		succeed(t, "run", "--graph", pipe("0 1\n1 2\n2 0\n", gzipped), "--batches", "2", "--train-batches", "1", "--gpu-memory", "5000", "--codec", "none")
 	}
 	features := filepath.Join(t.TempDir(), "pipe")
 	if err := exec.Command("mkfifo", features).Run(); err != nil {
@@ -130,7 +130,7 @@ func TestIDs_Pipe(t *testing.T) {
 	}
 	refuse(t, "npy: "+features+": file (a pipe) must be a regular file, of which any part can be read: save it first", "run", "--features", features)
 	// Each seed of a sweep replays them.
-	if _, stderr, status := cachebench(t, "run", "--sweep", t.TempDir(), "--vertices", "10", "--ids", pipe(ids, false), "--budget", "50%", "--codec", "none", "--seeds", "2"); status != 0 {
+	if _, stderr, status := cachebench(t, "run", "--sweep", t.TempDir(), "--vertices", "10", "--ids", pipe(ids, false), "--gpu-memory", "50%", "--codec", "none", "--seeds", "2"); status != 0 {
 		t.Errorf("sweep: %s", stderr)
 	}
 }
@@ -143,7 +143,7 @@ func TestIDs_Few(t *testing.T) {
 		args              []string
 		batches, training int
 	}{{nil, 4, 1}, {[]string{"--batch-size", "50"}, 2, 1}, {[]string{"--batch-size", "100"}, 1, 1}, {[]string{"--train-batches", "0"}, 4, 0}} {
-		r := decode[experiment.Result](t, succeed(t, append([]string{"run", "--vertices", "10", "--ids", path, "--budget", "50%", "--codec", "none", "--json"}, c.args...)...))
+		r := decode[experiment.Result](t, succeed(t, append([]string{"run", "--vertices", "10", "--ids", path, "--gpu-memory", "50%", "--codec", "none", "--json"}, c.args...)...))
 		if w := r.Workload; w.Batches != c.batches || w.TrainingBatches != c.training {
 			t.Errorf("%v: %d batches, %d train; want %d, %d", c.args, w.Batches, w.TrainingBatches, c.batches, c.training)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
@@ -27,24 +26,4 @@ func addNgramSpec(f *pflag.FlagSet, s *workload.NgramSpec) {
 	f.StringVar(&s.Phase, "phase", "", fmt.Sprintf("decode (default): a batch is one token each of --batch-size sequences (%d); prefill: --batch-size tokens in a row (%d)",
 		workload.DecodeSequences, workload.PrefillTokens))
 	f.IntVar(&s.TextTokens, "text-tokens", 0, "read a text of so many tokens instead, drawn from the bigram statistics of --tokens")
-}
-
-// checkNgram refuses flags of n-gram workloads where there is none, and zeros that would stand for defaults.
-func checkNgram(cmd *cobra.Command) error {
-	f := cmd.Flags()
-	if f.Lookup("workload") == nil {
-		return nil
-	}
-	for _, name := range []string{"tokens", "rows", "orders", "heads", "layers", "phase", "text-tokens"} {
-		if !f.Changed(name) {
-			continue
-		}
-		if f.Lookup("workload").Value.String() != "ngram" {
-			return fmt.Errorf("--%s means nothing without --workload ngram", name)
-		}
-		if f.Lookup(name).Value.String() == "0" {
-			return fmt.Errorf("--%s (0) must be at least 1", name)
-		}
-	}
-	return nil
 }

@@ -38,7 +38,7 @@ func TestNgram_EqualsReplay(t *testing.T) {
 	if info := traceInfo(t, trace); info.Requests != 12000 || info.SmallestBytes != 264 || info.LargestBytes != 264 || info.LargestID >= 2900 {
 		t.Errorf("%+v", info)
 	}
-	common := []string{"--features", features, "--codec", "none", "--budget", "10%"}
+	common := []string{"--features", features, "--codec", "none", "--gpu-memory", "10%"}
 	got := run(t, slices.Concat([]string{"--workload", "ngram"}, common, ngram)...)
 	want := run(t, slices.Concat([]string{"--ids", trace, "--batch-size", "1200", "--train-batches", "8", "--seed", "5"}, common)...)
 	if got.Workload.Kind != "ngram" || got.Workload.IDs != 2400 || got.Workload.TrainingBatches != 8 || got.Workload.TrainingMeasured || got.Results.Hits == 0 {
@@ -65,7 +65,7 @@ func TestNgram_Generated(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	plan := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "50%"}, ngram)...)).Plans[0]
-	r = run(t, slices.Concat(ngram, []string{"--budget", fmt.Sprint(plan.BudgetBytes)})...)
+	r = run(t, slices.Concat(ngram, []string{"--gpu-memory", fmt.Sprint(plan.BudgetBytes)})...)
 	if r.Results.HitRatio != plan.PredictedHitRatio || plan.PredictedHitRatio < 0.5 || !plan.Reached {
 		t.Errorf("planned %+v, ran %+v", plan, r.Results)
 	}
@@ -76,7 +76,7 @@ func TestNgram_Generated(t *testing.T) {
 	if out := succeed(t, slices.Concat([]string{"run", "--explain", "3-4", "--features", features, "--codec", "none"}, ngram[:4])...); !strings.Contains(out, "3") {
 		t.Error(out)
 	}
-	sweep, _, _ := cachebench(t, slices.Concat([]string{"run", "--sweep", t.TempDir() + "/s", "--json", "--budget", "5%,10%"}, ngram)...)
+	sweep, _, _ := cachebench(t, slices.Concat([]string{"run", "--sweep", t.TempDir() + "/s", "--json", "--gpu-memory", "5%,10%"}, ngram)...)
 	if cells := decode[[]experiment.Cell](t, sweep); len(cells) != 2 || cells[0].Config["tokens"] == nil || cells[0].Config["vertices"] != nil {
 		t.Errorf("%+v", cells)
 	}

@@ -47,7 +47,7 @@ func TestRun_HumanOutput(t *testing.T) {
 	t.Parallel()
 	golden(t, "run.golden", mask(succeed(t, slices.Concat([]string{"run", "--verify", "--policy", "static-degree"}, small)...)))
 	ids := write(t, "ids", []byte(strings.Repeat("5\n", 20000)))
-	golden(t, "run-ids.golden", mask(succeed(t, "run", "--vertices", "100", "--budget", "200%", "--codec", "ibp4", "--ids", ids)))
+	golden(t, "run-ids.golden", mask(succeed(t, "run", "--vertices", "100", "--gpu-memory", "200%", "--codec", "ibp4", "--ids", ids)))
 }
 
 func TestMismatch_IsAnError(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/pages/cluster"
+	"github.com/tensorcache/tensorcache/pages/model"
 )
 
 func newPack() *cobra.Command {
@@ -18,12 +19,16 @@ func newPack() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "pack FILE --out DIR|redis://HOST:PORT[,HOST:PORT…][/TABLE]",
-		Short: "Pack a table into a directory or a cluster of pages of compressed rows",
+		Short: "Pack a table, or a model, into a directory or a cluster of pages of compressed rows",
 		Long: `Pack a table into a directory of pages of compressed rows, which opens without encoding
 and may be larger than memory. An interrupted pack goes on where it was when it is run
 again with the same arguments. A directory that has a table gets the new one as its next
 generation; readers see the old one until it is complete. A table of another name, row
 length or element type is replaced with --force only.
+
+A folder of .safetensors files, or FILE.safetensors without :NAME, is a model: all its
+tensors are packed, of any shape and type, and unpack writes the same files, byte for byte.
+With --base it is stored as the difference from an earlier model, such as a checkpoint.
 
 FILE may also be a directory of pages or a cluster, whose pages are then copied as they
 are. A file that is called as a sub-command is given as ./verify, or by --features.
@@ -36,6 +41,8 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 		Example: `  cachebench pack features.npy --out features.tc
   cachebench pack features.npy --out features.tc --order degree --graph graph.npz
   cachebench pack features.npy --out features.tc --order frequency --ids accesses.tct
+  cachebench pack MODEL_DIR --out model.tc
+  cachebench pack step-20.safetensors --base step-10.tc --keep-base-every 10 --out step-20.tc
   cachebench pack features.tc --out redis://10.0.0.1:6379,10.0.0.2:6379/features`,
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,6 +54,12 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 				hint = "the cluster has the table that it had before"
 			}
 			resume.Store(&hint)
+			if cfg.PacksModel() {
+				_, err := present(cmd, asJSON, func(bar *progress) (*model.Packed, error) {
+					return experiment.PackModel(cmd.Context(), cfg, bar)
+				}, report.PackedModel)
+				return err
+			}
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
 				return experiment.Pack(cmd.Context(), cfg, bar)
 			}, report.Packed)
@@ -55,10 +68,12 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Features}, "features", "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor], a directory of pages or redis://HOST:PORT/TABLE")
+	f.Var(&once{to: &cfg.Features}, "features", "the table, as FILE: FILE.npy, FILE.npz[:array], FILE.safetensors:tensor, a directory of pages or redis://HOST:PORT/TABLE; or the model: a folder, or FILE.safetensors")
 	f.Var(&once{to: &cfg.Out}, "out", "directory to make, or to make the next generation of a table in, or the address of a cluster")
 	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the address's, or the file's)")
-	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto, for an H200 behind a link of 55 GB/s, a tenth of the table in the cache and hits by a power law)")
+	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+", "+pages.Smallest+" (default auto, for an H200 behind a link of 55 GB/s, a tenth of the table in the cache and hits by a power law; of a model "+pages.Smallest+")")
+	f.StringVar(&cfg.Base, "base", "", "packed model to store the difference from: tensors of the same name, type and shape (default: none)")
+	f.IntVar(&cfg.KeepBaseEvery, "keep-base-every", 0, "of so many models in a row one is stored as a whole, although there is a --base (default: none)")
 	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 4KiB to 1MiB (default 256KiB)")
 	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto: the one that saves most of a few pages, if it saves 5%)")
 	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text; others follow (default: by row number)")
@@ -80,11 +95,17 @@ func newVerify() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify DIR|redis://…",
-		Short: "Check every page of a packed table and decode every row",
+		Short: "Check every page of a packed table or model and decode every row",
 		Example: `  cachebench pack verify features.tc
   cachebench pack verify redis://10.0.0.1:6379/features`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if experiment.IsPackedModel(args[0]) {
+				_, err := present(cmd, asJSON, func(bar *progress) (*experiment.ModelInfo, error) {
+					return experiment.VerifyModel(cmd.Context(), args[0], bar)
+				}, report.VerifiedModel)
+				return err
+			}
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.VerifiedPages, error) {
 				return experiment.VerifyPages(cmd.Context(), args[0], bar)
 			}, report.VerifiedPages)
@@ -99,19 +120,26 @@ func newUnpack() *cobra.Command {
 	var out string
 	var asJSON, force bool
 	cmd := &cobra.Command{
-		Use:   "unpack DIR|redis://… --out FILE.npy",
-		Short: "Write the rows of a packed table to an .npy or .safetensors file",
-		Example: `  cachebench pack unpack features.tc --out features.npy
+		Use:   "unpack DIR|redis://… --out FILE.npy|FOLDER",
+		Short: "Write a packed table to an .npy or .safetensors file, or a packed model to a folder, as its files were",
+		Example: `  cachebench pack unpack model.tc --out MODEL_DIR
+  cachebench pack unpack features.tc --out features.npy
   cachebench pack unpack redis://10.0.0.1:6379/features --out features.npy`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if experiment.UnpacksModel(args[0], out) {
+				_, err := present(cmd, asJSON, func(bar *progress) (*experiment.ModelInfo, error) {
+					return experiment.UnpackModel(cmd.Context(), args[0], out, force, bar)
+				}, report.UnpackedModel)
+				return err
+			}
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
 				return experiment.UnpackPages(cmd.Context(), args[0], out, force, bar)
 			}, report.Unpacked)
 			return err
 		},
 	}
-	cmd.Flags().Var(&once{to: &out}, "out", "file to write: .npy, or .safetensors")
+	cmd.Flags().Var(&once{to: &out}, "out", "file to write: .npy, or .safetensors; of a model the folder for its files")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	if err := cmd.MarkFlagRequired("out"); err != nil {

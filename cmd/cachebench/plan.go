@@ -8,11 +8,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
-	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
@@ -30,28 +28,29 @@ func newPlan() *cobra.Command {
 It opens caches as a program would, of several budgets. They learn from the
 first part of the lookups, and what they hit of the rest is counted. Of large
 tables it opens a miniature.`,
-		Example: `  cachebench plan embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
+		Example: `  cachebench plan embeddings.npy --trace lookups.tct --target-hit 90% --device-memory 80GiB
   cachebench plan embeddings.npy --ids lookups.txt --target-hit 60% --check
   cachebench plan users.npy,items.npy --ids users.txt,items.txt
   cachebench plan big.npy --ids accesses.txt --policy static-freq --codec rank --target-hit 30% --rows-per-second 20e6 --cold-bandwidth 6GB/s
   cachebench plan --workload ngram --tokens tokens.npy --rows 96000000 --phase decode:256,prefill:8192 --policy static-freq --codec ibp4 --target-hit 45% \
-    --gpu-memory 20GiB --host-memory 16GiB --page 4KiB --cold-reads-per-second 80000 --cold-latency 100us`,
+    --device-memory 20GiB --host-memory 16GiB --page 4KiB --cold-reads-per-second 80000 --cold-latency 100us`,
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			if trace != "" {
-				for _, name := range []string{"ids", "fanouts"} {
-					if cmd.Flags().Changed(name) {
-						return fmt.Errorf("--%s and --trace contradict each other", name)
-					}
-				}
 				cfg.IDs = trace
 			}
-			cfg.AtBudget = cmd.Flags().Changed("budget")
-			if cfg.AtBudget && cmd.Flags().Changed("target-hit") {
-				return errors.New("--budget and --target-hit contradict each other: one follows from the other")
+			changed := cmd.Flags().Changed
+			cfg.AtBudget = changed("gpu-memory")
+			if cfg.AtBudget && changed("target-hit") {
+				if changed("budget") || changed("device-memory") || strings.HasSuffix(cfg.Budget, "%") {
+					return errors.New("--gpu-memory and --target-hit contradict each other: one follows from the other")
+				}
+				// Until the next release, as --device-memory had that name.
+				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: --gpu-memory with --target-hit is --device-memory now; the old name goes with the next release")
+				memory, cfg.AtBudget, cfg.Budget = cfg.Budget, false, experiment.NewConfig().Budget
 			}
 			cfg.Targets = nil
 			for _, text := range targets {
@@ -64,13 +63,18 @@ tables it opens a miniature.`,
 			if memory != "" {
 				n, err := humanize.ParseBytes(memory)
 				if err != nil || n == 0 || n > 1<<59 {
-					return fmt.Errorf("--gpu-memory (%q) must be a size: 80GiB, 80GB, bytes", memory)
+					return fmt.Errorf("--device-memory (%q) must be a size: 80GiB, 80GB, bytes", memory)
 				}
 				cfg.GPUMemory = int64(n)
 			}
 			_, err = present(cmd, asJSON, func(bar *progress) (*experiment.PlanResult, error) {
 				return experiment.MakePlan(cmd.Context(), cfg, bar)
 			}, report.Plan)
+			if err != nil && trace != "" {
+				if text, ok := strings.CutPrefix(err.Error(), "--ids: "); ok {
+					return fmt.Errorf("--trace: %s", text)
+				}
+			}
 			return err
 		},
 	}
@@ -78,9 +82,11 @@ tables it opens a miniature.`,
 	f.SortFlags = false
 	f.Var(&once{to: &trace}, "trace", "trace whose IDs are row numbers, as --ids")
 	f.StringSliceVar(&targets, "target-hit", targets, "hit rates to reach: 90% or 0.9")
-	f.StringVar(&memory, "gpu-memory", "", "all memory of each device, such as 80GiB, of which 32 MiB and 32 bytes for each row of the largest batch are kept for batches under way: say whether the plan fits, what all of it hits, and whether the table is faster as a resident one or in tiers")
+	f.StringVar(&memory, "device-memory", "", "all memory of each device, such as 80GiB, of which 32 MiB and 32 bytes for each row of the largest batch are kept for batches under way: say whether the plan fits, what all of it hits, and whether the table is faster as a resident one or in tiers")
 	f.StringSliceVar(&cfg.Tiers.HostMemories, "host-memory", nil, "host memory for rows and index of a table in pages, sizes: a cache over pages is opened for each, to say what lies on which tier")
-	addDrive(f, &cfg.Tiers.Cold)
+	f.StringVar(&cfg.Tiers.Cold.Bandwidth, "cold-bandwidth", "", "what the drive or cluster delivers, such as 3GB/s: say how long batches take")
+	f.Float64Var(&cfg.Tiers.Cold.Reads, "cold-reads-per-second", 0, "pages that it reads a second, of many at once")
+	f.DurationVar(&cfg.Tiers.Cold.Latency, "cold-latency", 0, "time that one read takes, such as 100us")
 	f.StringVar(&cfg.Tiers.Page, "page", "", "most bytes of a page, 4KiB to 1MiB")
 	f.StringVar(&cfg.Tiers.Order, "order", "", "rows that lie together in pages: degree, frequency (of the training batches), or a file of row numbers")
 	f.Float64Var(&cfg.Tiers.RowsPerSecond, "rows-per-second", 0, "rows to look up a second: say how fast a drive that takes, and with --cold-bandwidth how much host memory")
@@ -90,7 +96,7 @@ tables it opens a miniature.`,
 	f.IntVar(&cfg.HostThreads, "host-threads", cfg.HostThreads, "threads of the host that help a GPU with misses")
 	of := runFlags(&cfg.Config)
 	for name := range strings.FieldsSeq(`features dtype cast graph vertices ids fanouts weighted workload rows tokens orders heads layers text-tokens batch-size batches train-batches
-		budget host-tier no-equal-rows cold drift refresh-batches refresh-churn sample-rate link device devices gpus placement workers seed force`) {
+		gpu-memory host-tier no-equal-rows cold drift refresh-batches refresh-churn sample-rate link device devices gpus placement workers seed force`) {
 		f.AddFlag(of.Lookup(name))
 	}
 	f.StringVar(&cfg.Slots, "resident", "", "plan a resident table, of slots of so many bytes, or auto; what is read beyond these counts as missed")
@@ -103,16 +109,9 @@ tables it opens a miniature.`,
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	f.Lookup("page").DefValue = "256KiB"
 	f.Lookup("order").DefValue = "by row number"
-	f.Lookup("budget").Usage = "say what a cache of this budget hits, instead of what a hit rate takes"
-	f.Lookup("budget").DefValue = ""
+	f.Lookup("gpu-memory").Usage = "say what a cache of so much device memory hits, instead of what a hit rate takes"
+	f.Lookup("gpu-memory").DefValue = ""
 	return cmd
-}
-
-// addDrive defines the flags of a drive or cluster below host memory.
-func addDrive(f *pflag.FlagSet, d *sim.Drive) {
-	f.StringVar(&d.Bandwidth, "cold-bandwidth", "", "what the drive or cluster delivers, such as 3GB/s: say how long batches take")
-	f.Float64Var(&d.Reads, "cold-reads-per-second", 0, "pages that it reads a second, of many at once")
-	f.DurationVar(&d.Latency, "cold-latency", 0, "time that one read takes, such as 100us")
 }
 
 // parsePercent reads a hit rate: 90%, or 0.9.

@@ -16,7 +16,7 @@ import (
 
 func TestPlan_Output(t *testing.T) {
 	t.Parallel()
-	flags := slices.Concat([]string{"plan", "--gpu-memory", "80GiB", "--check", "--policy", "freq,static-freq", "--codec", "none,ibp4"}, generated)
+	flags := slices.Concat([]string{"plan", "--device-memory", "80GiB", "--check", "--policy", "freq,static-freq", "--codec", "none,ibp4"}, generated)
 	curve := regexp.MustCompile("(?m)^ *[0-9.]+ .?B  █.*\n")
 	golden(t, "plan.golden", mask(curve.ReplaceAllString(succeed(t, flags...), "")))
 	text := succeed(t, append(slices.Clone(flags), "--target-hit", "60%,80%")...)
@@ -70,11 +70,11 @@ func TestPlan_Asked(t *testing.T) {
 	if !strings.Contains(both, "2 tables: 4,000 rows") {
 		t.Error(both)
 	}
-	at := decode[experiment.PlanResult](t, succeed(t, "plan", "--features", features, "--ids", train, "--budget", strconv.FormatInt(res.Answers[0].BudgetBytes, 10), "--json"))
+	at := decode[experiment.PlanResult](t, succeed(t, "plan", "--features", features, "--ids", train, "--gpu-memory", strconv.FormatInt(res.Answers[0].BudgetBytes, 10), "--json"))
 	if a := at.Answers[0]; a.BudgetBytes != res.Answers[0].BudgetBytes || a.HitLow != res.Answers[0].HitLow {
 		t.Errorf("%+v of %+v", a, res)
 	}
-	refuse(t, "--budget and --target-hit contradict each other: one follows from the other", "plan", "--budget", "5%", "--target-hit", "50%")
+	refuse(t, "--gpu-memory and --target-hit contradict each other: one follows from the other", "plan", "--gpu-memory", "5%", "--target-hit", "50%")
 }
 
 // A resident table that plan says fits is served from that budget, and one that does not fit leaves the comparison to the cache.
@@ -82,20 +82,20 @@ func TestPlan_Resident(t *testing.T) {
 	t.Parallel()
 	base := []string{"--features", realdata.Table(t, "reddit.npz"), "--device", "host", "--batches", "5"}
 	plan := func(memory string, more ...string) *experiment.PlannedResident {
-		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "50%", "--policy", "static-freq", "--codec", "ibp4", "--gpu-memory", memory}, base, more)...))
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "50%", "--policy", "static-freq", "--codec", "ibp4", "--device-memory", memory}, base, more)...))
 		return res.Plans[0].Resident
 	}
 	r := plan("40MB")
 	if !r.Fits || r.Faster != "resident" || r.TargetBytes != 208 || r.OverflowLookups != 0 {
 		t.Errorf("%+v", r)
 	}
-	ran := run(t, slices.Concat([]string{"--resident", "auto", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes, 10)}, base)...)
+	ran := run(t, slices.Concat([]string{"--resident", "auto", "--codec", "ibp4", "--gpu-memory", strconv.FormatInt(r.BudgetBytes, 10)}, base)...)
 	if got := ran.Resident; got.TargetBytes != r.TargetBytes || got.BuddyBytes != r.BuddyBytes {
 		t.Errorf("planned %+v, ran %+v", r, got)
 	}
-	refuse(t, "--budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+realdata.Table(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
-		"2372672 B of each device: with this table alone Budget ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
-		slices.Concat([]string{"run", "--resident", "auto", "--codec", "ibp4", "--budget", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
+	refuse(t, "--gpu-memory ("+strconv.FormatInt(r.BudgetBytes-1, 10)+"): cache: budget too small: table "+realdata.Table(t, "reddit.npz")+":features, resident with at most 30 % of overflowing rows, needs slots of 208 B, "+
+		"2372672 B of each device: with this table alone GPUMemory ("+strconv.FormatInt(r.BudgetBytes-1, 10)+" B) must be at least "+strconv.FormatInt(r.BudgetBytes, 10)+" B",
+		slices.Concat([]string{"run", "--resident", "auto", "--codec", "ibp4", "--gpu-memory", strconv.FormatInt(r.BudgetBytes-1, 10)}, base)...)
 	// Shorter slots fit less memory where more rows may be longer, and other devices' memory is read sooner than the host's.
 	host := plan("36MB", "--max-overflow", "1")
 	if !host.Fits || host.TargetBytes >= 208 || host.OverflowRatio <= 0.3 || host.OverflowLookups == 0 {
@@ -115,7 +115,7 @@ func TestPlan_Resident(t *testing.T) {
 func TestPlan_PagesOnADevice(t *testing.T) {
 	t.Parallel()
 	dir, _ := packedFeatures(t, 4000)
-	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", dir, "--json", "--target-hit", "50%", "--gpu-memory", "36MB", "--host-memory", "1MiB"}, generated[2:])...))
+	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", dir, "--json", "--target-hit", "50%", "--device-memory", "36MB", "--host-memory", "1MiB"}, generated[2:])...))
 	r := res.Plans[0].Resident
 	if r == nil || !r.Fits || r.TargetBytes < 16 || r.TargetBytes > 256 || len(res.Placements) != 1 || res.Placements[0].Layouts[0].Codec != res.Plans[0].ChosenCodec {
 		t.Errorf("%+v %+v", r, res.Placements)
@@ -127,7 +127,7 @@ func TestPlan_BudgetReachesTheTarget(t *testing.T) {
 	t.Parallel()
 	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "0.4", "--policy", "static-freq"}, small)...))
 	p := res.Plans[0]
-	r := run(t, slices.Concat([]string{"--policy", "static-freq", "--budget", strconv.FormatInt(p.BudgetBytes, 10)}, small)...)
+	r := run(t, slices.Concat([]string{"--policy", "static-freq", "--gpu-memory", strconv.FormatInt(p.BudgetBytes, 10)}, small)...)
 	if r.Results.HitRatio != p.PredictedHitRatio || r.Results.HitRatio < 0.4 || r.Cache.RowsCached != p.Rows || r.Cache.MetadataBytes+r.Cache.PayloadBytes > p.BudgetBytes || r.Cache.PayloadBytes != p.PayloadBytes {
 		t.Errorf("planned %+v\nran %+v", p, r)
 	}
@@ -155,11 +155,11 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--target-hit 101%", "--target-hit (101 %) must be above 0 % and at most 100 %"},
 		{"--target-hit NaN", "--target-hit (NaN %) must be above 0 % and at most 100 %"},
 		{"--target-hit most", `--target-hit ("most") must be a hit rate such as 90% or 0.9`},
-		{"--gpu-memory 0", `--gpu-memory ("0") must be a size: 80GiB, 80GB, bytes`},
-		{"--gpu-memory large", `--gpu-memory ("large") must be a size: 80GiB, 80GB, bytes`},
+		{"--device-memory 0", `--device-memory ("0") must be a size: 80GiB, 80GB, bytes`},
+		{"--device-memory large", `--device-memory ("large") must be a size: 80GiB, 80GB, bytes`},
 		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
 		{"--trace a --ids b", "--ids and --trace contradict each other"},
-		{"--trace missing", "trace: open missing: no such file or directory"},
+		{"--trace missing", "--trace: trace: open missing: no such file or directory"},
 		{"--sample-rate 2 --refresh-batches 5", "--sample-rate (2) must be 0 to 1"},
 		{"--page 2KiB --host-memory 1MiB", `--page ("2KiB") must be 4KiB to 1MiB`},
 		{"--cold-reads-per-second -1", "--cold-reads-per-second (-1) must be a number that is not negative"},
@@ -175,7 +175,7 @@ func TestPlan_BadInput(t *testing.T) {
 
 func TestPlan_Phases(t *testing.T) {
 	t.Parallel()
-	ngram := []string{"plan", "--workload", "ngram", "--tokens", textFile(t), "--rows", "5000", "--policy", "static-freq", "--codec", "ibp4", "--target-hit", "40%", "--gpu-memory", "40MB"}
+	ngram := []string{"plan", "--workload", "ngram", "--tokens", textFile(t), "--rows", "5000", "--policy", "static-freq", "--codec", "ibp4", "--target-hit", "40%", "--device-memory", "40MB"}
 	for flags, want := range map[string]string{
 		"decode:0": `--phase ("decode:0") must have 1 to 16777216 tokens behind the colon`, "decode,decode:3": "--phase (decode) must not be given twice",
 		"chat": `--phase ("chat") must be decode or prefill, with the tokens of a batch behind a colon or without`,

@@ -1,13 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
 	"github.com/tensorcache/tensorcache/internal/flagfile"
 )
 
@@ -68,67 +67,28 @@ func asFlag(cmd *cobra.Command, now, earlier string) {
 }
 
 // renamedFlags are the earlier names of flags, and what they are now.
-var renamedFlags = map[string]string{"warmup-batches": "train-batches", "overflow": "max-overflow", "target": "resident", "layout": "resident"}
+var renamedFlags = map[string]string{"budget": "gpu-memory", "warmup-batches": "train-batches", "overflow": "max-overflow", "target": "resident"}
 
-// addRenamed defines the earlier names of a command's flags.
+// addRenamed defines the earlier names of a command's flags. --layout buddy was --resident auto, unless --target gave the bytes of a slot.
 func addRenamed(cmd *cobra.Command) {
 	f := cmd.Flags()
 	for old, now := range renamedFlags {
-		if f.Lookup(now) == nil {
-			continue
+		if f.Lookup(now) != nil {
+			flagfile.Rename(f, "cachebench", old, now)
 		}
-		f.Func(old, "", func(value string) error {
-			noteRenamed(old)
-			return setRenamed(f, old, now, value)
-		})
-		f.Lookup(old).Hidden = true
 	}
-}
-
-func noteRenamed(old string) {
-	fmt.Fprintf(os.Stderr, "cachebench: --%s is --%s now; the old name goes with the next release\n", old, renamedFlags[old])
-}
-
-// renamedSettings gives settings of a config file with earlier names those of now, so that the command line goes before them.
-func renamedSettings(f *pflag.FlagSet, settings []flagfile.Setting) (now []flagfile.Setting) {
-	names := func(key string) bool {
-		return slices.ContainsFunc(settings, func(s flagfile.Setting) bool { return s.Key == key })
+	if f.Lookup("resident") == nil {
+		return
 	}
-	for _, s := range settings {
-		old := strings.ReplaceAll(s.Key, "_", "-")
-		name, renamed := renamedFlags[old]
-		if !renamed || strings.Contains(s.Key, "-") || f.Lookup(name) == nil {
-			now = append(now, s)
-			continue
+	f.Func("layout", "", func(value string) error {
+		if value != "buddy" && value != "cached" {
+			return errors.New("must be cached or buddy")
 		}
-		noteRenamed(old)
-		s.Key = strings.ReplaceAll(name, "-", "_")
-		if old == "layout" {
-			switch {
-			case s.Value == "cached" || s.Value == "buddy" && (names("target") || names("resident")):
-				continue
-			case s.Value == "buddy":
-				s.Value = "auto"
-			default:
-				s.Key = "layout" // which its flag refuses
-			}
-		}
-		now = append(now, s)
-	}
-	return now
-}
-
-func setRenamed(f *pflag.FlagSet, old, now, value string) error {
-	switch {
-	case old != "layout":
-		return f.Set(now, value)
-	case value == "buddy":
-		if f.Changed(now) { // by --target
+		fmt.Fprintln(os.Stderr, "cachebench: --layout is --resident now; the old name goes with the next release")
+		if value == "cached" || f.Changed("resident") {
 			return nil
 		}
-		return f.Set(now, "auto")
-	case value == "cached":
-		return nil
-	}
-	return fmt.Errorf("must be cached or buddy")
+		return f.Set("resident", "auto")
+	})
+	f.Lookup("layout").Hidden = true
 }

@@ -86,6 +86,17 @@ func TestRenamed_Flags(t *testing.T) {
 	if r := fromFile(); r.Workload.TrainingBatches != 4 || r.Resident == nil || r.Resident.TargetBytes != 512 {
 		t.Errorf("a file: %+v %+v", r.Workload, r.Resident)
 	}
+	// --budget was what --gpu-memory is, and beside --target-hit --gpu-memory was what --device-memory is.
+	stdout, stderr, _ = cachebench(t, append(args, "--budget", "1MiB")...)
+	if r := decode[experiment.Result](t, stdout); stderr != "cachebench: --budget is --gpu-memory"+is || r.Cache.BudgetBytes != 1<<20 {
+		t.Errorf("--budget: %q, %d bytes", stderr, r.Cache.BudgetBytes)
+	}
+	plan := append([]string{"plan"}, args[1:]...)
+	stdout, stderr, _ = cachebench(t, append(plan, "--gpu-memory", "1GiB", "--target-hit", "30%")...)
+	if p := decode[experiment.PlanResult](t, stdout); stderr != "cachebench: --gpu-memory with --target-hit is --device-memory"+is || p.GPUMemory != 1<<30 || p.Target != 0.3 {
+		t.Errorf("plan --gpu-memory --target-hit: %q, %+v", stderr, p)
+	}
+	refuse(t, "--gpu-memory and --target-hit contradict each other: one follows from the other", append(plan, "--gpu-memory", "1MiB", "--device-memory", "1GiB", "--target-hit", "30%")...)
 	if _, stderr, status := cachebench(t, append(args, "--config", write(t, "heap.json", []byte(`{"layout": "heap"}`)))...); status != 1 || !strings.Contains(stderr, `key "layout"`) {
 		t.Errorf("layout heap: status %d, %s", status, stderr)
 	}

@@ -33,7 +33,7 @@ Result files are cells.jsonl of run --sweep, and what run, simulate, compress an
 with --json, whatever their names (.json, .jsonl). Folders in DIR are not read. A result that cannot be read is
 named, the page has the others, and the exit status is 1. Other files, and a last
 line that an interrupted sweep left, are named only.`,
-		Example: `  cachebench run --sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
+		Example: `  cachebench run --sweep results --gpu-memory 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -35,9 +35,9 @@ func TestRun_BuddyRanges(t *testing.T) {
 		t.Errorf("compress: %+v", b)
 	}
 	base := []string{"--features", name, "--device", "host", "--batches", "5", "--codec", "zipnn"}
-	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--gpu-memory", "1GB"}, base)...))
+	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--policy", "static-freq", "--device-memory", "1GB"}, base)...))
 	planned := res.Plans[0].Resident
-	ran := run(t, slices.Concat([]string{"--resident", "auto", "--verify", "--budget", strconv.FormatInt(planned.BudgetBytes, 10)}, base)...)
+	ran := run(t, slices.Concat([]string{"--resident", "auto", "--verify", "--gpu-memory", strconv.FormatInt(planned.BudgetBytes, 10)}, base)...)
 	if of := ran.Resident; ran.Mismatches != 0 || len(of.Ranges) != 2 || of.Ranges[0].TargetBytes >= of.Ranges[1].TargetBytes || !slices.Equal(of.Ranges, planned.Ranges) ||
 		of.TargetBytes != planned.TargetBytes || of.BuddyBytes != planned.BuddyBytes {
 		t.Errorf("run: %+v, %d rows differ; plan: %+v", of, ran.Mismatches, planned)

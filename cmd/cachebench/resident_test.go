@@ -17,7 +17,7 @@ func TestRun_Buddy(t *testing.T) {
 		target int
 	}{
 		{"--resident 208 --codec ibp4", 208}, {"--codec ibp4 --devices 3", 208}, {"--resident auto --codec none", 256}, {"--resident 64 --codec none", 64},
-		{"--codec auto --budget 80%", 0}, // none does not fit
+		{"--codec auto --gpu-memory 80%", 0}, // none does not fit
 	} {
 		args := append([]string{"run", "--resident", "auto", "--device", "host", "--verify", "--json", "--features", realdata.Table(t, "reddit.npz"), "--batches", "5"}, strings.Fields(c.flags)...)
 		r := decode[experiment.Result](t, succeed(t, args...))
@@ -41,7 +41,7 @@ func TestRun_Buddy(t *testing.T) {
 		}
 	}
 	// Of few rows that are judged, those of ibp4 seem to fit; of all rows, they do not.
-	near := decode[experiment.Result](t, succeed(t, "run", "--resident", "auto", "--device", "host", "--json", "--batches", "5", "--budget", "760KiB", "--features", realdata.Table(t, "ncf_user.npy")))
+	near := decode[experiment.Result](t, succeed(t, "run", "--resident", "auto", "--device", "host", "--json", "--batches", "5", "--gpu-memory", "760KiB", "--features", realdata.Table(t, "ncf_user.npy")))
 	if near.Resident == nil || near.Resident.TargetBytes != 112 {
 		t.Errorf("a codec near the limit: %+v", near.Resident)
 	}
@@ -57,8 +57,8 @@ func TestRun_Buddy(t *testing.T) {
 		"--resident auto --buddy near":     `--buddy ("near") must be host, peer or auto`,
 		"--resident auto --buddy peer":     "--buddy peer needs at least 2 devices: --devices or --gpus",
 		"--resident auto --cold":           "--resident and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory",
-		"--resident auto --budget 1%": "--budget (1%): cache: budget too small: table " + realdata.Table(t, "reddit.npz") + ":features, resident with at most 30 % of overflowing rows, needs slots of 192 B, 2196928 B of each device: " +
-			"with this table alone Budget (28119 B) must be at least 2197120 B",
+		"--resident auto --gpu-memory 1%": "--gpu-memory (1%): cache: budget too small: table " + realdata.Table(t, "reddit.npz") + ":features, resident with at most 30 % of overflowing rows, needs slots of 192 B, 2196928 B of each device: " +
+			"with this table alone GPUMemory (28119 B) must be at least 2197120 B",
 		"--resident auto --attach unix:/run/no": "--device, --resident: --attach measures the cache as its owner has configured it",
 	} {
 		refuse(t, want, append([]string{"run", "--features", realdata.Table(t, "reddit.npz"), "--device", "host"}, strings.Fields(flags)...)...)

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -35,21 +35,21 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.
 With --explain, say then of given rows where they are or why they are not cached, with the
 policy's estimate of their frequency, their score, and the least score that there was room for.
 
-With --sweep, run a grid: --budget, --policy, --codec and --host-tier take lists. Each finished
+With --sweep, run a grid: --gpu-memory, --policy, --codec and --host-tier take lists. Each finished
 cell is a line of DIR/cells.jsonl, and the same command continues an interrupted sweep. When it
 ends, DIR/cells.csv has its main figures. A cell whose budget holds no row is left out, and the
 sweep ends with an error that names it. One process at a time.`,
 		Example: `  cachebench run
-  cachebench run cora.npz --graph cora.npz --budget 1% --verify
-  cachebench run embeddings.npy --ids trace.txt --budget 64MiB --json
+  cachebench run cora.npz --graph cora.npz --gpu-memory 1% --verify
+  cachebench run embeddings.npy --ids trace.txt --gpu-memory 64MiB --json
   cachebench run user.npy,item.npy --ids users.txt,items.txt
-  cachebench run --workload ngram --tokens tokens.npy --budget 10%
+  cachebench run --workload ngram --tokens tokens.npy --gpu-memory 10%
   cachebench run --attach unix:/run/tensorcached.sock
   cachebench run cora.npz --graph cora.npz --explain 1,17,1000-1010
-  cachebench run --sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5`,
+  cachebench run --sweep results --policy freq,static-freq --gpu-memory 1%,5%,10% --codec none,ibp4 --seeds 5`,
 		Args: takesFile("features"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFlags(cmd, configFile), checkModes(cmd.Flags())); err != nil {
+			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("sweep") {
@@ -74,12 +74,12 @@ sweep ends with an error that names it. One process at a time.`,
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct, or another format by its name")
 	f.StringVar(&rows, "explain", "", "say of these rows where they are, or why not: row numbers and ranges of them, 1,17,1000-1010, at most 10000")
-	f.StringVar(&cfg.Dir, "sweep", "", "run a grid of --budget, --policy, --codec and --host-tier, which take lists, and keep the results in this directory")
+	f.StringVar(&cfg.Dir, "sweep", "", "run a grid of --gpu-memory, --policy, --codec and --host-tier, which take lists, and keep the results in this directory")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "with --sweep, how often to run the grid: with --seed, --seed + 1 and so on")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
-	f.StringVar(&cfg.Slots, "resident", "", "keep all rows in device memory, compressed, in slots of so many bytes, a multiple of 16; auto: the cache chooses the least expected time. --budget is then by default enough for the whole table raw")
+	f.StringVar(&cfg.Slots, "resident", "", "keep all rows in device memory, compressed, in slots of so many bytes, a multiple of 16; auto: the cache chooses the least expected time. --gpu-memory is then by default enough for the whole table raw")
 	f.Float64Var(&cfg.MaxOverflow, "max-overflow", 0, "most rows longer than their slot, 0 to 1, with --resident auto (default: 0.3)")
-	f.StringVar(&cfg.Buddy, "buddy", "", "where what is longer than the slots lies, with --resident: host, peer (other devices' memory, within --budget) or auto (default: host)")
+	f.StringVar(&cfg.Buddy, "buddy", "", "where what is longer than the slots lies, with --resident: host, peer (other devices' memory, within --gpu-memory) or auto (default: host)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object; with --explain and --sweep a JSON array")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -95,7 +95,7 @@ func runOnce(cmd *cobra.Command, cfg experiment.Config, rows string, watch *tele
 			return err
 		}
 	}
-	if cfg.Slots != "" && !cmd.Flags().Changed("budget") {
+	if cfg.Slots != "" && !cmd.Flags().Changed("gpu-memory") {
 		cfg.Budget = experiment.WholeTable
 	}
 	end, err := watch.start(cmd, &cfg)
@@ -132,23 +132,6 @@ func runOnce(cmd *cobra.Command, cfg experiment.Config, rows string, watch *tele
 	return ended(res.Partial, &res.Verification)
 }
 
-// checkModes refuses flags that mean nothing with --sweep or --explain.
-func checkModes(f *pflag.FlagSet) error {
-	for _, of := range []struct{ mode, flags string }{
-		{"sweep", "explain capture attach resident max-overflow buddy metrics-addr log-level"}, {"explain", "capture attach resident max-overflow buddy"},
-	} {
-		for name := range strings.FieldsSeq(of.flags) {
-			if f.Changed(of.mode) && f.Changed(name) {
-				return fmt.Errorf("--%s means nothing with --%s", name, of.mode)
-			}
-		}
-	}
-	if f.Changed("seeds") && !f.Changed("sweep") {
-		return errors.New("--seeds means nothing without --sweep")
-	}
-	return nil
-}
-
 // runFlags are the flags of table, workload and cache. Other commands take some of them, or have lists instead.
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -167,7 +150,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices of a sampled batch; row numbers of a replayed one; tokens of an n-gram one")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.TrainBatches, "train-batches", experiment.Default, "batches that the cache is trained on first")
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory for cached rows and their hashmap, of each device: 1% of the table's raw bytes, or 64MiB (gpu_memory in Python and C)")
+	f.StringVar(&cfg.Budget, "gpu-memory", cfg.Budget, "device memory for cached rows and their hashmap, of each device: 1% of the table's raw bytes, or 64MiB")
 	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "which rows are cached (docs/admission.md): "+strings.Join(admission.Names(), ", "))
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, "auto picks for the fastest batches, measured or predicted (docs/codecs.md): "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
@@ -258,32 +241,12 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 			return err
 		}
 	}
-	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
-		if changed(c[0]) && changed(c[1]) {
-			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
-		}
-	}
-	if err := checkNgram(cmd); err != nil {
+	f := cmd.Flags()
+	if err := cmp.Or(checkAttach(f), checkRules(f), notZero(f, "batch-size rows heads layers text-tokens", "at least 1")); err != nil {
 		return err
-	}
-	if err := checkAttach(cmd.Flags()); err != nil {
-		return err
-	}
-	online := cmd.Flags().Lookup("cold") == nil || changed("cold") || changed("drift") || changed("refresh-batches") || changed("refresh-interval")
-	for _, name := range []string{"refresh-churn", "refresh-bytes", "sample-rate"} {
-		if changed(name) && !online {
-			return fmt.Errorf("--%s means nothing without --cold, --drift, --refresh-batches or --refresh-interval", name)
-		}
-	}
-	if changed("capture") && cmd.Flags().Lookup("capture").Value.String() == "" {
-		return errors.New("the trace's name must not be empty")
-	}
-	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
-		return errors.New("--batch-size (0) must be at least 1")
 	}
 	for _, name := range []string{"batches", "train-batches"} {
-		if v := cmd.Flags().Lookup(name).Value.String(); changed(name) && strings.HasPrefix(v, "-") {
+		if v := f.Lookup(name).Value.String(); f.Changed(name) && strings.HasPrefix(v, "-") {
 			return fmt.Errorf("--%s (%s) must not be negative", name, v)
 		}
 	}
@@ -302,7 +265,7 @@ func refuseEmpty(f *pflag.FlagSet) (err error) {
 
 // ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
 var ownersFlags = []string{
-	"vertices", "budget", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
+	"vertices", "gpu-memory", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
 	"sample-rate", "link", "device", "resident", "max-overflow", "buddy", "devices", "gpus", "placement", "rates", "host-nodes",
 }
 
@@ -319,11 +282,6 @@ func checkAttach(f *pflag.FlagSet) error {
 	}
 	if len(refused) > 0 {
 		return fmt.Errorf("%s: --attach measures the cache as its owner has configured it", strings.Join(refused, ", "))
-	}
-	for _, name := range []string{"verify", "cast"} {
-		if f.Changed(name) && !f.Changed("features") {
-			return fmt.Errorf("--%s with --attach needs --features: rows are compared with those of the file", name)
-		}
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func checkKeys(t *testing.T, object any, wanted string) {
 
 func TestRun_JSONKeysAndTypes(t *testing.T) {
 	t.Parallel()
-	for _, flags := range [][]string{nil, {"--budget", "500%"}} { // all values 0 that may be
+	for _, flags := range [][]string{nil, {"--gpu-memory", "500%"}} { // all values 0 that may be
 		d := json.NewDecoder(strings.NewReader(succeed(t, slices.Concat([]string{"run", "--json"}, generated, flags)...)))
 		d.UseNumber()
 		var v any
@@ -147,7 +147,7 @@ func TestRun_Relations(t *testing.T) {
 	t.Parallel()
 	var cases [][]string
 	for _, policy := range admission.Names() {
-		cases = append(cases, []string{"--policy", policy}, []string{"--policy", policy, "--devices", "8", "--budget", "1%"})
+		cases = append(cases, []string{"--policy", policy}, []string{"--policy", policy, "--devices", "8", "--gpu-memory", "1%"})
 	}
 	for _, codec := range registry.Names() {
 		flags := []string{"--codec", codec, "--policy", "static-freq", "--host-tier", "packed"}
@@ -161,7 +161,7 @@ func TestRun_Relations(t *testing.T) {
 	}
 	cases = append(cases, []string{"--train-batches", "0"}, []string{"--batches", "1"}, []string{"--batch-size", "1"},
 		[]string{"--fanouts", "3"}, []string{"--fanouts", "1,2,3"}, []string{"--workers", "1"}, []string{"--seed", "0"},
-		[]string{"--cast", "bf16"}, []string{"--cast", "f16"}, []string{"--device", "host"}, []string{"--vertices", "1", "--budget", "4KiB"})
+		[]string{"--cast", "bf16"}, []string{"--cast", "f16"}, []string{"--device", "host"}, []string{"--vertices", "1", "--gpu-memory", "4KiB"})
 	for _, flags := range cases {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +173,7 @@ func TestRun_Relations(t *testing.T) {
 func TestRun_Cora(t *testing.T) {
 	t.Parallel()
 	cora := realdata.Table(t, "cora.npz")
-	r := run(t, "--features", cora, "--graph", cora, "--budget", "1%", "--batches", "20")
+	r := run(t, "--features", cora, "--graph", cora, "--gpu-memory", "1%", "--batches", "20")
 	if r.Table.Rows != 2708 || r.Table.RowBytes != 4*1433 || r.Table.Name != cora+":features" {
 		t.Errorf("table %+v", r.Table)
 	}
@@ -194,7 +194,7 @@ func TestRun_RealFiles(t *testing.T) {
 	for _, name := range []string{"pubmed_tx.npz", "reddit.npz", "ncf_user.npy", "sz_testdouble.npy", "sz_testfloat.npy"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := []string{"--features", realdata.Table(t, name), "--batches", "10", "--train-batches", "5", "--budget", "10%"}
+			flags := []string{"--features", realdata.Table(t, name), "--batches", "10", "--train-batches", "5", "--gpu-memory", "10%"}
 			if name == "reddit.npz" {
 				flags = append(flags, "--graph", realdata.Table(t, name))
 			}
@@ -225,9 +225,9 @@ func TestRun_Budget(t *testing.T) {
 	const raw = 2000 * 512
 	for budget, want := range map[string]int64{"1%": raw / 100, "2.5 %": raw / 40, "64KiB": 65536, "64kB": 64000, "1000000": 1e6, "1.5MiB": 3 << 19} {
 		for _, devices := range []int64{1, 3} {
-			r := run(t, slices.Concat(small, []string{"--budget", budget, "--devices", fmt.Sprint(devices), "--policy", "static-degree"})...)
+			r := run(t, slices.Concat(small, []string{"--gpu-memory", budget, "--devices", fmt.Sprint(devices), "--policy", "static-degree"})...)
 			if r.Cache.BudgetBytes != devices*want || r.Device.Count != int(devices) {
-				t.Errorf("--budget %s --devices %d: budget %d, want %d; device %+v", budget, devices, r.Cache.BudgetBytes, devices*want, r.Device)
+				t.Errorf("--gpu-memory %s --devices %d: budget %d, want %d; device %+v", budget, devices, r.Cache.BudgetBytes, devices*want, r.Device)
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func TestRun_Budget(t *testing.T) {
 
 func TestRun_BudgetLargerThanTheTable(t *testing.T) {
 	t.Parallel()
-	for _, flags := range [][]string{{"--budget", "200%"}, {"--budget", "1GiB"}, {"--budget", "1TiB"}, {"--budget", "150%", "--devices", "8"}, {"--budget", "200%", "--codec", "none"}} {
+	for _, flags := range [][]string{{"--gpu-memory", "200%"}, {"--gpu-memory", "1GiB"}, {"--gpu-memory", "1TiB"}, {"--gpu-memory", "150%", "--devices", "8"}, {"--gpu-memory", "200%", "--codec", "none"}} {
 		r := run(t, slices.Concat(small, flags)...)
 		if r.Cache.RowsCached != 2000 || r.Results.Misses != 0 || r.Results.HitRatio != 1 || r.Results.HostBytesMoved != 0 ||
 			r.Uncompressed.RowsCached != 2000 || r.Uncompressed.HitRatio != 1 || r.Uncompressed.HostBytesMoved != 0 {
@@ -273,7 +273,7 @@ func TestRun_PackedEqualsInPlace(t *testing.T) {
 	t.Parallel()
 	for codec, rowBits := range map[string]int{"ibp4": 256, "ibp8": 256, "none": 0} {
 		flags := func(tier string, budget int) []string {
-			return slices.Concat(small, []string{"--policy", "static-freq", "--codec", codec, "--host-tier", tier, "--budget", fmt.Sprint(budget)})
+			return slices.Concat(small, []string{"--policy", "static-freq", "--codec", codec, "--host-tier", tier, "--gpu-memory", fmt.Sprint(budget)})
 		}
 		in, packed := timeless(run(t, flags("inplace", 50000+rowBits)...)), timeless(run(t, flags("packed", 50000)...))
 		a, b := in.Cache, packed.Cache
@@ -330,14 +330,14 @@ func TestRun_IDsOfNumPy(t *testing.T) {
 		rows = append(rows, int64(list[len(list)-1]))
 	}
 	lines, array := write(t, "ids.txt", idLines(list)), write(t, "ids.npy", ints(t, rows...))
-	flags := []string{"--features", features, "--budget", "3KiB", "--codec", "none", "--verify"}
+	flags := []string{"--features", features, "--gpu-memory", "3KiB", "--codec", "none", "--verify"}
 	text, numpy := run(t, append(flags, "--ids", lines)...), run(t, append(flags, "--ids", array)...)
 	if numpy.Workload != text.Workload || numpy.Results.Hits != text.Results.Hits || numpy.Workload.IDs != 1000 || numpy.Workload.Generated != nil {
 		t.Errorf("%+v, %d hits; of a text %+v, %d hits", numpy.Workload, numpy.Results.Hits, text.Workload, text.Results.Hits)
 	}
 	two := []string{features, second}
-	all := tables(t, two, "--ids", array+","+lines, "--codec", "none", "--budget", "20%")
-	if same := tables(t, two, "--ids", lines+","+lines, "--codec", "none", "--budget", "20%"); all.Workload != same.Workload || all.Total.Served != same.Total.Served || all.Total.Lookups != 2000 {
+	all := tables(t, two, "--ids", array+","+lines, "--codec", "none", "--gpu-memory", "20%")
+	if same := tables(t, two, "--ids", lines+","+lines, "--codec", "none", "--gpu-memory", "20%"); all.Workload != same.Workload || all.Total.Served != same.Total.Served || all.Total.Lookups != 2000 {
 		t.Errorf("%+v; of texts %+v", all.Total.Served, same.Total.Served)
 	}
 }
@@ -367,7 +367,7 @@ func TestRun_IDs(t *testing.T) {
 		{"--batch-size 100 --batches 3", 3, 1, true, 0, 300},
 		{"--batch-size 100 --batches 50", 10, 2, true, 0, 1000},
 	} {
-		flags := append([]string{"--features", features, "--ids", ids, "--budget", "3KiB", "--codec", "none"}, strings.Fields(c.flags)...)
+		flags := append([]string{"--features", features, "--ids", ids, "--gpu-memory", "3KiB", "--codec", "none"}, strings.Fields(c.flags)...)
 		r := run(t, flags...)
 		w := r.Workload
 		if w.Kind != "ids" || w.Batches != c.batches || w.IDs != int64(c.hi-c.lo) || w.TrainingBatches != c.training || w.TrainingMeasured != c.measured {
@@ -394,7 +394,7 @@ func TestRun_IDsSmallest(t *testing.T) {
 	t.Parallel()
 	one := write(t, "one.npy", npyOf(t, dtype.Uint8, []byte{42}, 1, 1))
 	for name, text := range map[string]string{"one": "0", "same": strings.Repeat("0\n", 5000), "crlf": "\ufeff# rows\r\n\r\n 0\r\n0\r\n"} {
-		r := run(t, "--features", one, "--ids", write(t, name, []byte(text)), "--budget", "4KiB")
+		r := run(t, "--features", one, "--ids", write(t, name, []byte(text)), "--gpu-memory", "4KiB")
 		if r.Table.Rows != 1 || r.Results.Hits != r.Results.Lookups || r.Workload.IDs != int64(strings.Count(text, "0")) {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -407,7 +407,7 @@ func TestRun_IDsWithDegrees(t *testing.T) {
 	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
 	graph := write(t, "g.npz", npzOf(t, member{"indptr", ints(t, 0, 0, 4)}, member{"indices", ints(t, 0, 1, 1, 1)}))
 	ids := write(t, "ids", []byte("1\n1\n99\n"))
-	if r := run(t, "--features", features, "--ids", ids, "--graph", graph, "--policy", "static-degree", "--budget", "1KiB"); r.Results.Hits < 2 {
+	if r := run(t, "--features", features, "--ids", ids, "--graph", graph, "--policy", "static-degree", "--gpu-memory", "1KiB"); r.Results.Hits < 2 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -448,11 +448,11 @@ func TestRun_AcceptedTables(t *testing.T) {
 		{"rows of 1 byte", file(npyOf(t, dtype.Uint8, noise(5000), 5000, 1)), 5000, 1, nil},
 		{"rows of 1 bool", file(npyOf(t, dtype.Bool, make([]byte, 500), 500, 1)), 500, 1, nil},
 		{"rows of 3 bytes", file(npyOf(t, dtype.Int8, noise(300), 100, 3)), 100, 3, []string{"--host-tier", "packed"}},
-		{"rows of 1 MiB - 1", file(npyOf(t, dtype.Uint8, mib, 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3"}},
-		{"rows of 1 MiB - 1, compressible", file(npyOf(t, dtype.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3", "--host-tier", "packed"}},
+		{"rows of 1 MiB - 1", file(npyOf(t, dtype.Uint8, mib, 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--gpu-memory", "1100KiB", "--batches", "2", "--fanouts", "3"}},
+		{"rows of 1 MiB - 1, compressible", file(npyOf(t, dtype.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--gpu-memory", "1100KiB", "--batches", "2", "--fanouts", "3", "--host-tier", "packed"}},
 		{"one row", file(npyOf(t, dtype.Float64, noise(80), 1, 10)), 1, 80, nil},
 	} {
-		flags := []string{"--features", c.path, "--budget", "4KiB", "--batches", "4", "--train-batches", "2", "--batch-size", "8", "--policy", "static-freq", "--codec", "ibp4"}
+		flags := []string{"--features", c.path, "--gpu-memory", "4KiB", "--batches", "4", "--train-batches", "2", "--batch-size", "8", "--policy", "static-freq", "--codec", "ibp4"}
 		r := timeless(run(t, append(flags, c.flags...)...))
 		if r.Table.Rows != int64(c.rows) || r.Table.RowBytes != c.rowBytes {
 			t.Errorf("%s: table %+v", c.name, r.Table)
@@ -492,7 +492,7 @@ func TestRun_LookupsAreSaid(t *testing.T) {
 		{"", []string{"--features", one, "--ids", ids}},
 		{"", []string{"--features", one + "," + two, "--ids", ids + "," + ids}},
 	} {
-		args := append([]string{"run", "--device", "host", "--codec", "none", "--budget", "30%"}, c.args...)
+		args := append([]string{"run", "--device", "host", "--codec", "none", "--gpu-memory", "30%"}, c.args...)
 		if !slices.Contains(args, "--ids") {
 			args = append(args, "--batches", "2", "--train-batches", "1")
 		}

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,14 +25,17 @@ Each policy runs at each size, several at once, on one reading of the trace. Wit
 LRU's whole miss-ratio curve is computed instead, in one pass.`,
 		Example: `  cachebench simulate cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
   cachebench simulate oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
-  cachebench simulate ngram.tct --policy freq --sizes 5% --host-sizes 20% --page 4KiB --cold-reads-per-second 80000 --batch-size 8192
   cachebench simulate requests.csv --trace-type-params "time-col=1, obj-id-col=2, obj-size-col=3" --policy lru --sizes 1%
   zcat accesses.gz | cachebench simulate - --format ids --unit-size --policy lru --sizes 1000
   cachebench simulate oltp.arc --unit-size --mrc shards --shards-ids 8192`,
 		Args: takesFile("trace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkSimulateFlags(cmd); err != nil {
+			f := cmd.Flags()
+			if err := cmp.Or(checkRules(f), notZero(f, "refresh-requests shards-rate shards-ids points workers", "above 0")); err != nil {
 				return err
+			}
+			if f.Changed("mrc") && cfg.Method != sim.CurveExact && cfg.Method != sim.CurveShards {
+				return fmt.Errorf("--mrc (%q) must be %s or %s", cfg.Method, sim.CurveExact, sim.CurveShards)
 			}
 			if cfg.Trace == "" {
 				return errors.New("simulate: the trace must be given: simulate FILE, or --trace FILE")
@@ -63,10 +66,6 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	addTraceParams(f, &cfg.TraceParams)
 	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))
 	f.StringSliceVar(&cfg.Sizes, "sizes", nil, "cache sizes: 1% of the working set, or 64MiB; with --unit-size 5000 objects")
-	f.StringSliceVar(&cfg.HostSizes, "host-sizes", nil, "sizes of a host tier below the cache, as --sizes: say what both together miss")
-	addDrive(f, &cfg.Cold)
-	f.StringVar(&cfg.Page, "page", "", "bytes that are read for a row below the host tier (default: the row, whole blocks of 4 KiB)")
-	f.IntVar(&cfg.BatchSize, "batch-size", 0, "requests of a batch, whose time is predicted with --host-sizes")
 	f.BoolVar(&cfg.UnitSize, "unit-size", false, "count every object as 1, whatever its size")
 	f.IntVar(&cfg.RefreshRequests, "refresh-requests", 0, "requests between refreshes of admission policies")
 	f.StringVar(&cfg.Method, "mrc", "", "compute LRU's miss-ratio curve: exact or shards (a sample of the IDs)")
@@ -78,7 +77,6 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	addForce(f, &cfg.Force)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array; with --mrc one JSON object")
 	f.Lookup("policy").DefValue, f.Lookup("sizes").DefValue = "lru,s3fifo,tinylfu", "1%,5%,20%, without --mrc"
-	f.Lookup("batch-size").DefValue = "4096"
 	f.Lookup("refresh-requests").DefValue = "a 250th of the trace, at least 256"
 	f.Lookup("shards-rate").DefValue = "0.01, with --shards-ids 1"
 	return cmd
@@ -89,29 +87,4 @@ func setIfNone(list *[]string, to ...string) {
 	if len(*list) == 0 {
 		*list = to
 	}
-}
-
-// checkSimulateFlags refuses flags that the others make meaningless, and zeros that stand for defaults.
-func checkSimulateFlags(cmd *cobra.Command) error {
-	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
-	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"
-	if changed("mrc") {
-		misplaced, why = []string{"policy", "host-sizes", "refresh-requests", "workers", "cold-bandwidth", "cold-reads-per-second", "cold-latency", "page", "batch-size"}, "with --mrc, which is LRU's"
-	}
-	if i := slices.IndexFunc(misplaced, changed); i >= 0 {
-		return fmt.Errorf("--%s means nothing %s", misplaced[i], why)
-	}
-	if changed("sizes") && changed("points") {
-		return fmt.Errorf("--points and --sizes contradict each other")
-	}
-	if mrc := value("mrc"); changed("mrc") && mrc != sim.CurveExact && mrc != sim.CurveShards {
-		return fmt.Errorf("--mrc (%q) must be %s or %s", mrc, sim.CurveExact, sim.CurveShards)
-	}
-	for _, name := range []string{"refresh-requests", "shards-rate", "shards-ids", "points", "workers", "batch-size"} {
-		if changed(name) && value(name) == "0" {
-			return fmt.Errorf("--%s (0) must be above 0", name)
-		}
-	}
-	return nil
 }

@@ -111,8 +111,6 @@ func TestSimulate_BadInput(t *testing.T) {
 		{"--trace IDS --policy mru --sizes 1 --unit-size", `unknown policy ("mru") must be one of ` + policies},
 		{"--trace IDS --policy lru --sizes 0% --unit-size", `--sizes ("0%") must be a positive percentage of the working set or, with --unit-size, a number of objects`},
 		{"--trace IDS --policy lru --sizes much", `--sizes ("much") must be a positive percentage of the working set or a size such as 64MiB`},
-		{"--trace IDS --policy lru --sizes 1% --host-sizes much", `--host-sizes ("much") must be a positive percentage of the working set or a size such as 64MiB`},
-		{"--trace IDS --policy lru --sizes 1% --host-sizes=", `--host-sizes ("") must not be empty: leave it out`},
 		{"--trace IDS --format tar --policy lru --sizes 1", `--format ("tar") must be one of tct, oraclegeneral, cachelib, arc, lirs, ids, mooncake, lcs, csv`},
 		{"--trace IDS --mrc exact --policy lru", "--policy means nothing with --mrc, which is LRU's"},
 		{"--trace IDS --mrc exact --shards-rate 0.5 --unit-size", "--mrc exact samples nothing: --shards-rate and --shards-ids are for --mrc shards"},

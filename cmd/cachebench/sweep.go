@@ -14,7 +14,7 @@ import (
 )
 
 // sweepFlags take a list with --sweep: the axes of the grid.
-var sweepFlags = []string{"budget", "policy", "codec", "host-tier"}
+var sweepFlags = []string{"gpu-memory", "policy", "codec", "host-tier"}
 
 // list is a flag of text that --sweep takes as a list: of values between commas, of a config file, or of several flags. Elsewhere the last flag counts.
 type list struct {
@@ -45,7 +45,7 @@ func listOf(f *pflag.FlagSet, name string) []string {
 func runSweep(cmd *cobra.Command, cfg experiment.SweepConfig, asJSON bool) error {
 	f := cmd.Flags()
 	first := func(values []string) string { return strings.Join(values[:min(1, len(values))], "") }
-	cfg.Policies, cfg.Budgets, cfg.Codecs, cfg.HostTiers = listOf(f, "policy"), listOf(f, "budget"), listOf(f, "codec"), listOf(f, "host-tier")
+	cfg.Policies, cfg.Budgets, cfg.Codecs, cfg.HostTiers = listOf(f, "policy"), listOf(f, "gpu-memory"), listOf(f, "codec"), listOf(f, "host-tier")
 	// What the cells have in common is checked with the first one.
 	cfg.Policy, cfg.Budget, cfg.Codec, cfg.HostTier = first(cfg.Policies), first(cfg.Budgets), first(cfg.Codecs), first(cfg.HostTiers)
 	bar := &sweepProgress{progress: newProgress(cmd.ErrOrStderr()), lines: cmd.ErrOrStderr(), dir: cfg.Dir}

@@ -18,7 +18,7 @@ import (
 )
 
 // grid is a sweep of 8 cells that takes no time.
-var grid = slices.Concat(generated, []string{"--policy", "freq,static-degree", "--codec", "none,ibp4", "--budget", "20%", "--seeds", "2"})
+var grid = slices.Concat(generated, []string{"--policy", "freq,static-degree", "--codec", "none,ibp4", "--gpu-memory", "20%", "--seeds", "2"})
 
 // sweep runs run --sweep with the flags, which must succeed.
 func sweep(t *testing.T, dir string, flags []string) (stdout, stderr string) {
@@ -59,7 +59,7 @@ func TestSweep_Output(t *testing.T) {
 		t.Errorf("repeated: %q\n%s", stderr, again)
 	}
 	// A list may be several flags.
-	if _, stderr := sweep(t, dir, slices.Concat(generated, []string{"--policy", "freq", "--policy", "static-degree", "--codec", "none", "--codec", "ibp4", "--budget", "20%", "--seeds", "2"})); stderr != dir+" has 8 of 8 cells already\n" {
+	if _, stderr := sweep(t, dir, slices.Concat(generated, []string{"--policy", "freq", "--policy", "static-degree", "--codec", "none", "--codec", "ibp4", "--gpu-memory", "20%", "--seeds", "2"})); stderr != dir+" has 8 of 8 cells already\n" {
 		t.Errorf("lists of several flags: %q", stderr)
 	}
 	js, _ := sweep(t, dir, append(slices.Clone(grid), "--json"))
@@ -105,22 +105,6 @@ func TestSweep_CSV(t *testing.T) {
 	}
 }
 
-// TestSweep_KeepsOldSeries: cells of an older version, with a series, are continued, passed on, and pointed out.
-func TestSweep_KeepsOldSeries(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	sweep(t, dir, grid)
-	path := filepath.Join(dir, "cells.jsonl")
-	old := strings.ReplaceAll(readFile(t, path), `,"result":`, `,"series":{"hit_rate":[0.5]},"result":`)
-	if err := os.WriteFile(path, []byte(old), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	js, stderr := sweep(t, dir, append(slices.Clone(grid), "--json"))
-	if got := decode[[]experiment.Cell](t, js); len(got) != 8 || string(got[7].Series) == "" || !strings.Contains(stderr, "have a series of hit rates; new ones have none") {
-		t.Errorf("%d cells; %s", len(got), stderr)
-	}
-}
-
 // TestSweep_CellsAreRuns: a cell's config makes run measure the same.
 func TestSweep_CellsAreRuns(t *testing.T) {
 	t.Parallel()
@@ -136,7 +120,8 @@ func TestSweep_CellsAreRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--config", write(t, "cell.json", config)))
+		stdout, _, _ := cachebench(t, "run", "--json", "--config", write(t, "cell.json", config)) // with a notice: cells keep gpu_memory by its earlier name
+		res := decode[experiment.Result](t, stdout)
 		res.Online.AdmittedAge, c.Result.Online.AdmittedAge = 0, 0
 		check(t, c.Point().String(), c.Result)
 		if a, b := outcome(c), outcome(&experiment.Cell{Config: c.Config, Seed: c.Seed, Result: &res}); a != b {
@@ -243,12 +228,12 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(8000), 1000, 8), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	base := []string{"--features", features, "--batches", "2", "--train-batches", "1", "--batch-size", "4", "--budget", "20%"}
+	base := []string{"--features", features, "--batches", "2", "--train-batches", "1", "--batch-size", "4", "--gpu-memory", "20%"}
 	sweep(t, filepath.Join(dir, "s"), base)
 	first := slices.Concat([]string{"run", "--sweep", filepath.Join(dir, "s")}, base)
 	holds := "sweep: " + filepath.Join(dir, "s") + " holds another sweep: "
-	refuse(t, holds+"--budget is 20% there, 20%,30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
-		append(slices.Clone(first), "--budget", "30%", "--codec", "none", "--cold")...)
+	refuse(t, holds+"--gpu-memory is 20% there, 20%,30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
+		append(slices.Clone(first), "--gpu-memory", "30%", "--codec", "none", "--cold")...)
 	refuse(t, holds+"--seeds is 1 there, 2 here", append(slices.Clone(first), "--seeds", "2")...)
 	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(16000), 2000, 8), 0o644); err != nil {
 		t.Fatal(err)
@@ -283,11 +268,11 @@ func TestSweep_BadInput(t *testing.T) {
 		{"--sweep DIR --seeds 0", "--seeds (0) must be at least 1"},
 		{"--sweep DIR --seed 0 --seeds 2", "--seed (0) must be at least 1 with --seeds (2)"},
 		{"--sweep DIR --codec none,none", "--codec (none,none) must not have a value twice: none"},
-		{"--sweep DIR --policy mru,freq --codec zip,none --budget 1%,0", "--budget (\"0\") must be a positive percentage of the table or a size such as 64MiB"},
+		{"--sweep DIR --policy mru,freq --codec zip,none --gpu-memory 1%,0", "--gpu-memory (\"0\") must be a positive percentage of the table or a size such as 64MiB"},
 		{"--sweep DIR --policy freq,static-optimal --cold", "--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand"},
 		{"--sweep FILE", "sweep: mkdir FILE: not a directory"},
 		{"--sweep DIR --vertices 10 --features x", "--vertices and --features contradict each other"},
-		{"--sweep DIR --vertices 1000 --batches 2 --train-batches 1 --codec none --budget 100,20%", "sweep: cell freq, 100, none, inplace, seed 1: --budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (512 B) and its metadata: 832 B in all"},
+		{"--sweep DIR --vertices 1000 --batches 2 --train-batches 1 --codec none --gpu-memory 100,20%", "sweep: cell freq, 100, none, inplace, seed 1: --gpu-memory (100): cache: budget too small: GPUMemory (100 B) must hold at least one slot (512 B) and its metadata: 832 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()

@@ -53,7 +53,7 @@ func tables(t *testing.T, files []string, flags ...string) *experiment.TablesRes
 func TestTables_GeneratedLookups(t *testing.T) {
 	t.Parallel()
 	files := threeTables(t)
-	flags := []string{"--codec", "ibp4", "--budget", "20%", "--batches", "10", "--train-batches", "10", "--batch-size", "100"}
+	flags := []string{"--codec", "ibp4", "--gpu-memory", "20%", "--batches", "10", "--train-batches", "10", "--batch-size", "100"}
 	r := tables(t, files, flags...)
 	if w := r.Workload; w.Kind != "dlrm" || w.Batches != 10 || w.IDs != 3*10*100 || w.TrainingBatches != 10 || w.TrainingMeasured {
 		t.Errorf("workload %+v", w)
@@ -101,7 +101,7 @@ func TestTables_OptimalSharesTheBudget(t *testing.T) {
 		}
 		ids = append(ids, write(t, "ids.txt", idLines(list)))
 	}
-	r := tables(t, files, "--ids", strings.Join(ids, ","), "--codec", "none", "--policy", "static-optimal", "--budget", "10%", "--batch-size", "500")
+	r := tables(t, files, "--ids", strings.Join(ids, ","), "--codec", "none", "--policy", "static-optimal", "--gpu-memory", "10%", "--batch-size", "500")
 	if w := r.Workload; w.Kind != "ids" || w.Batches != 10 || w.IDs != 6001 {
 		t.Errorf("workload %+v", w)
 	}
@@ -128,7 +128,7 @@ func TestTables_NoUncompressedRowFits(t *testing.T) {
 	t.Parallel()
 	zeros := make([]byte, 4*64*1024)
 	files := []string{write(t, "a.npy", npyOf(t, dtype.Float32, zeros, 64, 1024)), write(t, "b.npy", npyOf(t, dtype.Float32, zeros, 64, 1024))}
-	r := tables(t, files, "--budget", "2KiB", "--codec", "ibp4", "--batches", "2", "--train-batches", "2", "--batch-size", "50")
+	r := tables(t, files, "--gpu-memory", "2KiB", "--codec", "ibp4", "--batches", "2", "--train-batches", "2", "--batch-size", "50")
 	if u := r.Total.Uncompressed; r.Total.RowsCached == 0 || u.RowsCached != 0 || u.Hits != 0 || u.HostBytesMoved != r.Total.Lookups*4096 {
 		t.Errorf("%+v", r.Total)
 	}
@@ -154,9 +154,9 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + all + " --policy static-degree", "--policy (static-degree) needs a graph, which several tables have not"},
 		{"run --features " + all + " --ids " + few, "--ids (1 files) must be as many as the tables (3)"},
 		{"run --features " + files[0] + ",", "--features (" + files[0] + ",) must have no empty name"},
-		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": row number (51) of get 0 must be below 50, the rows of the table"},
-		{"run --features " + all + " --budget 0", `--budget ("0") must be a positive percentage of the table or a size such as 64MiB`},
-		{"plan --gpu-memory 1GB --features " + all, "--gpu-memory takes one table"},
+		{"run --features " + all + " --ids " + few + "," + few + "," + far, "--ids: row numbers (" + far + "): row number (51) of lookup 1 must be 0 to 49: the table has 50 rows"},
+		{"run --features " + all + " --gpu-memory 0", `--gpu-memory ("0") must be a positive percentage of the table or a size such as 64MiB`},
+		{"plan --device-memory 1GB --features " + all, "--device-memory takes one table"},
 		{"run --explain 0 --features " + all, several},
 		{"run --capture x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, there are 3"},
 		{"run --sweep " + t.TempDir() + " --features " + all, several},

@@ -48,7 +48,7 @@ func packedFeatures(t *testing.T, rows int) (dir, file string) {
 // tiersOf runs batches on a table of pages and checks what must hold of every result.
 func tiersOf(t *testing.T, memory int64, flags ...string) *experiment.Result {
 	t.Helper()
-	args := append([]string{"run", "--json", "--verify", "--batches", "6", "--train-batches", "4", "--batch-size", "32", "--budget", "256KiB"}, flags...)
+	args := append([]string{"run", "--json", "--verify", "--batches", "6", "--train-batches", "4", "--batch-size", "32", "--gpu-memory", "256KiB"}, flags...)
 	res := decode[experiment.Result](t, succeed(t, args...))
 	tiers, q := res.Tiers, res.Results
 	switch {
@@ -69,12 +69,12 @@ func TestRun_OfPages(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
 	const memory = 1 << 20
 	of := tiersOf(t, memory, "--features", dir, "--host-memory", "1MiB")
-	plain := decode[experiment.Result](t, succeed(t, "run", "--json", "--batches", "6", "--train-batches", "4", "--batch-size", "32", "--budget", "256KiB", "--features", file, "--codec", of.Cache.Codec))
+	plain := decode[experiment.Result](t, succeed(t, "run", "--json", "--batches", "6", "--train-batches", "4", "--batch-size", "32", "--gpu-memory", "256KiB", "--features", file, "--codec", of.Cache.Codec))
 	if of.Results.Lookups != plain.Results.Lookups || of.Table.Rows != plain.Table.Rows || of.Table.RowBytes != 256 {
 		t.Errorf("of pages %+v, of the file %+v", of.Table, plain.Table)
 	}
 	where, lengths, compressed := map[string]int{}, map[int]bool{}, false
-	for _, e := range decode[[]experiment.Explained](t, succeed(t, "run", "--json", "--explain", "0-2999,10000-16999", "--batches", "2", "--train-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")) {
+	for _, e := range decode[[]experiment.Explained](t, succeed(t, "run", "--json", "--explain", "0-2999,10000-16999", "--batches", "2", "--train-batches", "2", "--batch-size", "32", "--gpu-memory", "256KiB", "--features", dir, "--host-memory", "1MiB")) {
 		where[e.Where]++
 		if e.Since == nil {
 			t.Fatalf("%+v", e)
@@ -87,14 +87,14 @@ func TestRun_OfPages(t *testing.T) {
 	if len(lengths) < 5 || lengths[0] || !compressed {
 		t.Errorf("rows in pages have lengths %v", lengths)
 	}
-	if text := succeed(t, "run", "--explain", "0,19999", "--batches", "1", "--train-batches", "1", "--batch-size", "4", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB"); !strings.Contains(strings.ToUpper(text), " SINCE ") ||
+	if text := succeed(t, "run", "--explain", "0,19999", "--batches", "1", "--train-batches", "1", "--batch-size", "4", "--gpu-memory", "256KiB", "--features", dir, "--host-memory", "1MiB"); !strings.Contains(strings.ToUpper(text), " SINCE ") ||
 		!regexp.MustCompile(`\d\d:\d\d:\d\d`).MatchString(text) || !strings.Contains(text, "never cached") {
 		t.Errorf("%s", text)
 	}
 	if where["slab"] == 0 || where["host"] == 0 || where["pages"] == 0 || len(where) != 3 {
 		t.Errorf("rows lie in %v", where)
 	}
-	text := succeed(t, "run", "--batches", "2", "--train-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")
+	text := succeed(t, "run", "--batches", "2", "--train-batches", "2", "--batch-size", "32", "--gpu-memory", "256KiB", "--features", dir, "--host-memory", "1MiB")
 	if !strings.Contains(text, "\nhost tier ") || !strings.Contains(text, "\npages ") || strings.Contains(text, "uncompressed") || strings.Contains(text, "verdict") {
 		t.Errorf("a table in pages is compared with nothing:\n%s", text)
 	}
@@ -115,7 +115,7 @@ func TestRun_OfPages(t *testing.T) {
 // TestTables_OfPages: of several tables each one in pages has its tiers, and none is compared with an uncompressed cache, which would need all rows in memory.
 func TestTables_OfPages(t *testing.T) {
 	dir, file := packedFeatures(t, 20_000)
-	flags := []string{"run", "--features", dir + "," + file, "--host-memory", "7MiB", "--budget", "256KiB", "--batches", "4", "--train-batches", "4", "--batch-size", "500", "--verify"}
+	flags := []string{"run", "--features", dir + "," + file, "--host-memory", "7MiB", "--gpu-memory", "256KiB", "--batches", "4", "--train-batches", "4", "--batch-size", "500", "--verify"}
 	res := decode[experiment.TablesResult](t, succeed(t, append(flags, "--json", "--prefetch", "2")...))
 	tiers := res.Tables[0].Tiers
 	if tiers == nil || tiers.Cold.RowsRead == 0 || tiers.Prefetch.PrefetchedRows == 0 || tiers.Host.HostRows == 0 || res.Tables[1].Tiers != nil || res.Mismatches != 0 || res.VerifiedRows != res.Total.Lookups || res.Total.Uncompressed.Lookups != 0 {
@@ -212,9 +212,9 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	refuseWith(t, "--cold-cache-bytes", "run", "--cold", url, "--cold-cache", kept, "--cold-cache-bytes", "much")
 	refuseWith(t, "must be at least two pages", "run", "--cold", url, "--cold-cache", kept, "--cold-cache-bytes", "1KiB")
 	damage(t, filepath.Join(dir, "g1", "pages-00000"))
-	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
+	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--gpu-memory", "256KiB")
 	behind := tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
-	text := succeed(t, "run", "--features", dir, "--cold", url, "--host-memory", "1MiB", "--budget", "256KiB", "--batches", "2", "--train-batches", "2", "--batch-size", "32")
+	text := succeed(t, "run", "--features", dir, "--cold", url, "--host-memory", "1MiB", "--gpu-memory", "256KiB", "--batches", "2", "--train-batches", "2", "--batch-size", "32")
 	if !strings.Contains(text, "\nfailed     files "+dir+": missing or damaged when ") {
 		t.Errorf("the damaged page is not named:\n%s", text)
 	}
@@ -227,14 +227,14 @@ func TestRun_ColdOfCluster(t *testing.T) {
 		}
 		tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
 	}
-	refuseWith(t, "index", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
+	refuseWith(t, "index", "run", "--features", dir, "--host-memory", "1MiB", "--gpu-memory", "256KiB")
 }
 
 // TestGPU_RunTiers reads the pages of a directory, and those of a cluster, through a cache on a GPU.
 func TestGPU_RunTiers(t *testing.T) {
 	gputest.Require(t)
 	dir, _ := packedFeatures(t, 6000)
-	flags := []string{"--device", "cuda", "--host-memory", "512KiB", "--budget", "64KiB", "--prefetch", "2"}
+	flags := []string{"--device", "cuda", "--host-memory", "512KiB", "--gpu-memory", "64KiB", "--prefetch", "2"}
 	files := tiersOf(t, 512<<10, append(flags, "--features", dir)...)
 	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr + "/f"
 	succeed(t, "pack", dir, "--out", url)
@@ -259,7 +259,7 @@ func TestPlan_Tiers(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	one := &p.Tiers[0]
-	ran := tiersOf(t, 1<<20, append(slices.Clone(workload[1:]), "--features", dir, "--host-memory", "1MiB", "--policy", "static-freq", "--budget", strconv.FormatInt(p.BudgetBytes, 10))...)
+	ran := tiersOf(t, 1<<20, append(slices.Clone(workload[1:]), "--features", dir, "--host-memory", "1MiB", "--policy", "static-freq", "--gpu-memory", strconv.FormatInt(p.BudgetBytes, 10))...)
 	cold := float64(ran.Tiers.Cold.AbsentRows) / float64(ran.Results.Lookups)
 	read := float64(ran.Tiers.Cold.BytesRead) / float64(ran.Workload.Batches)
 	t.Logf("planned %+v, ran: cold %.4f, %.0f bytes a batch, host tier %+v", one, cold, read, ran.Tiers.Host)
@@ -375,7 +375,7 @@ func TestMerge(t *testing.T) {
 	ids := write(t, "ids", idLines(slices.Concat(slices.Repeat([]int{0, 7, 5999, 8}, 50), rand.New(rand.NewPCG(1, 1)).Perm(6000))))
 	run := func() *experiment.Result {
 		t.Helper()
-		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--verify", "--ids", ids, "--batch-size", "500", "--train-batches", "0", "--prefetch", "2", "--budget", "64KiB", "--features", dir, "--host-memory", "512KiB"))
+		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--verify", "--ids", ids, "--batch-size", "500", "--train-batches", "0", "--prefetch", "2", "--gpu-memory", "64KiB", "--features", dir, "--host-memory", "512KiB"))
 		if res.Mismatches != 0 || res.VerifiedRows != res.Results.Lookups || res.Tiers.Cold.RowsRead == 0 || res.Tiers.Prefetch.PrefetchedRows == 0 || len(res.Tiers.Cold.Stores) != 1 {
 			t.Errorf("%d of %d rows are wrong: %+v", res.Mismatches, res.VerifiedRows, res.Tiers)
 		}
@@ -458,8 +458,8 @@ func TestMerge_Cluster(t *testing.T) {
 	succeed(t, "pack", "merge", dir)
 	refuseWith(t, "cachebench pack "+dir+" --out "+url+" brings it up to the directory", "run", "--features", dir, "--cold", url, "--host-memory", "512KiB")
 	succeed(t, "pack", dir, "--out", url)
-	tiersOf(t, 96<<10, "--features", dir, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB")
-	tiersOf(t, 96<<10, "--cold", url, "--host-memory", "96KiB", "--budget", "32KiB") // alone, of three nodes
+	tiersOf(t, 96<<10, "--features", dir, "--cold", url, "--host-memory", "96KiB", "--gpu-memory", "32KiB")
+	tiersOf(t, 96<<10, "--cold", url, "--host-memory", "96KiB", "--gpu-memory", "32KiB") // alone, of three nodes
 }
 
 // TestMerge_ClusterWithMovingSlots: merging writes nothing into a cluster while a slot is on its way between masters, and goes on then.

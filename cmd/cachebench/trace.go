@@ -144,14 +144,13 @@ func newTraceGenerate() *cobra.Command {
 		Long: `Write a generated workload as a trace. WORKLOAD is one of
   mix         Zipf, uniform, scan and loop lookups: --mix zipf:0.9=70%,scan=20%,loop:10000=10%
   dlrm        embedding tables: --tables 1000000:0.9,50000:1.1:4 (rows:exponent:lookups)
-  kv-blocks   requests to a language model's server, which reuse blocks of their prefix
   popularity  CacheLib's popularity buckets: --popularity config.json or pop.json
-  sampling    neighbour sampling on --graph FILE, or a generated graph: --graph rmat, --graph power-law
+  sampling    neighbour sampling on --graph FILE, or a generated power-law graph
   ngram       n-gram tables of a language model that reads a text: --tokens FILE.npy`,
 		Example: `  cachebench trace generate mix --mix zipf:1.0 --rows 1000000 --batches 5000 --out zipf.oracleGeneral.zst
   cachebench trace generate dlrm --turnover 50 --out dlrm.tct
   cachebench trace generate ngram --tokens tokens.npy --rows 96000000 --out ngram.tct
-  cachebench trace generate sampling --graph rmat --vertices 6000000 --degree 16 --weighted --out rmat.tct`,
+  cachebench trace generate sampling --vertices 6000000 --degree 16 --weighted --out graph.tct`,
 		Args: takes("WORKLOAD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Kind = args[0]
@@ -163,10 +162,8 @@ func newTraceGenerate() *cobra.Command {
 					return fmt.Errorf("--%s means nothing for %s, only for %s", name, spec.Kind, strings.ReplaceAll(kinds, " ", ", "))
 				}
 			}
-			for _, name := range []string{"batches", "batch-size", "rows", "active", "vertices", "degree", "heads", "layers", "text-tokens"} {
-				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
-					return fmt.Errorf("--%s (0) must be at least 1", name)
-				}
+			if err := notZero(cmd.Flags(), "batches batch-size rows vertices degree heads layers text-tokens", "at least 1"); err != nil {
+				return err
 			}
 			bar := newProgress(cmd.ErrOrStderr())
 			defer bar.close()
@@ -200,17 +197,16 @@ func newTraceGenerate() *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&path, "out", "", "trace to write, in the format that its name ends in")
 	f.StringVar(&out.Format, "format", "", "format, where the name does not say")
-	f.IntVar(&spec.Batches, "batches", 0, "batches (kv-blocks: requests); default 200, kv-blocks 2000, ngram the whole text")
+	f.IntVar(&spec.Batches, "batches", 0, "batches; default 200, ngram the whole text")
 	f.IntVar(&spec.BatchSize, "batch-size", 0, "lookups of a batch (dlrm: samples, sampling: seeds, ngram: tokens); default 4096, dlrm 2048, sampling 256, ngram: see --phase")
 	f.Int64Var(&spec.Rows, "rows", 0, "rows of a mix (default 1000000), of the popularity buckets (default: as many as they have) or of all n-gram tables (default 2000000)")
 	f.StringVar(&spec.Mix, "mix", "", "parts of the mix and their shares, as zipf:0.9=70%,scan=30%: percentages sum to 100, plain numbers are weights (default zipf:1)")
 	f.StringVar(&spec.Tables, "tables", "", "embedding tables as rows:exponent:lookups (default: 8 tables)")
 	f.IntVar(&spec.Turnover, "turnover", 0, "batches after which a popular row of dlrm has given way to another; 0: never")
 	f.StringVar(&spec.Popularity, "popularity", "", "file of popularity buckets, or the config.json that names it")
-	f.IntVar(&spec.Active, "active", 0, "conversations at a time (default 64)")
-	f.StringVar(&spec.Graph, "graph", "", "graph to sample: FILE.npz, an edge list, rmat or power-law (default rmat)")
+	f.StringVar(&spec.Graph, "graph", "", "graph to sample: FILE.npz, an edge list, or power-law (default)")
 	f.IntVar(&spec.Vertices, "vertices", 0, "vertices of a generated graph (default 500000)")
-	f.IntVar(&spec.Degree, "degree", 0, "edges for each vertex of a generated graph (default: rmat 16, power-law 15)")
+	f.IntVar(&spec.Degree, "degree", 0, "edges for each vertex of a generated graph (default 15)")
 	f.IntSliceVar(&spec.Fanouts, "fanouts", nil, "neighbours sampled per vertex, hop by hop (default 15,10)")
 	f.BoolVar(&spec.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	addNgramSpec(f, &spec.NgramSpec)

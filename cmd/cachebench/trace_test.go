@@ -43,7 +43,7 @@ func TestCapture_EqualsRun(t *testing.T) {
 	if again.Workload.IDs != info.Misses {
 		t.Errorf("%d IDs replayed of %d", again.Workload.IDs, info.Misses)
 	}
-	refuse(t, fmt.Sprintf("trace %s: row number (%d) of get %d must be below 10, the rows of the table", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at),
+	refuse(t, fmt.Sprintf("--ids: row numbers (%s): row number (%d) of lookup %d must be 0 to 9: the table has 10 rows", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at+1),
 		"run", "--ids", ids, "--features", write(t, "u.npy", npyOf(t, dtype.Float32, smooth(80), 10, 8)))
 }
 
@@ -55,7 +55,7 @@ func TestRun_Weighted(t *testing.T) {
 		t.Errorf("both sample %d IDs", uniform.Workload.IDs)
 	}
 	edges := write(t, "g.el", []byte("0 1 2\n1 0 0\n0 2 1\n"))
-	if r := run(t, "--graph", edges, "--weighted", "--batches", "1", "--budget", "50%"); r.Workload.IDs != 3 {
+	if r := run(t, "--graph", edges, "--weighted", "--batches", "1", "--gpu-memory", "50%"); r.Workload.IDs != 3 {
 		t.Errorf("%d IDs of 3 vertices", r.Workload.IDs)
 	}
 	plain := write(t, "p.npz", npzOf(t, member{"indptr", ints(t, 0, 1, 2)}, member{"indices", ints(t, 1, 0)}))
@@ -97,7 +97,6 @@ func TestTrace_Generate(t *testing.T) {
 	}{
 		{[]string{"mix", "--mix", "zipf:0.8=50%,scan=50%", "--rows", "100", "--batches", "3", "--batch-size", "10"}, 30},
 		{[]string{"dlrm", "--tables", "100:1:2,50", "--batches", "2", "--batch-size", "7", "--turnover", "1"}, 42},
-		{[]string{"kv-blocks", "--batches", "5", "--active", "2"}, 0},
 		{[]string{"popularity", "--popularity", popularity, "--batches", "2", "--batch-size", "9"}, 18},
 		{[]string{"sampling", "--vertices", "100", "--batches", "2", "--batch-size", "4", "--fanouts", "2", "--weighted"}, 0},
 		{[]string{"sampling", "--graph", "power-law", "--vertices", "100", "--batches", "2", "--degree", "3"}, 0},
@@ -162,7 +161,7 @@ func TestTrace_BadInput(t *testing.T) {
 		{"--limit (-1) must not be negative", []string{"convert", text, in("y.tct"), "--limit", "-1"}},
 		{`required flag(s) "out" not set`, []string{"generate", "mix"}},
 		{`trace: command ("inf") must be one of those that cachebench trace --help lists`, []string{"inf", text}},
-		{`workload: kind ("x") must be one of mix, dlrm, kv-blocks, popularity, sampling, ngram`, []string{"generate", "x", "--out", in("y.tct")}},
+		{`workload: kind ("x") must be one of mix, dlrm, popularity, sampling, ngram`, []string{"generate", "x", "--out", in("y.tct")}},
 		{"--tables means nothing for mix, only for dlrm", []string{"generate", "mix", "--tables", "5", "--out", in("y.tct")}},
 		{"--rows (0) must be at least 1", []string{"generate", "mix", "--rows", "0", "--out", in("y.tct")}},
 		{"workload: sampling: vertices and degree (5, 0) must not be given with a graph's file (g.npz)", []string{"generate", "sampling", "--graph", "g.npz", "--vertices", "5", "--out", in("y.tct")}},

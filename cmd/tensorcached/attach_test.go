@@ -23,7 +23,7 @@ import (
 func TestRun_Attached(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + t.TempDir() + "/s"
-	cmd := command(t, "--features", features(t, "users.npy", 1000, 16), "--device", "host", "--budget", "16KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
+	cmd := command(t, "--features", features(t, "users.npy", 1000, 16), "--device", "host", "--gpu-memory", "16KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--drain-timeout", "1h", "--log-level", "warn")
 	cmd.Env = append(cmd.Env, "TENSORCACHED_ADMIN_PASSWORD=secret")
 	p := launch(t, cmd)
@@ -82,7 +82,7 @@ func TestRun_MemoryHeld(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + t.TempDir() + "/s"
 	file := features(t, "users.npy", 50_000, 16)
-	p := start(t, "--features", file, "--budget", "16KiB", "--listen", socket)
+	p := start(t, "--features", file, "--gpu-memory", "16KiB", "--listen", socket)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := cache.Attach(ctx, socket, cache.AttachOptions{})
@@ -108,7 +108,7 @@ func TestRun_Resident(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + t.TempDir() + "/s"
 	p := start(t, "--table", "file="+features(t, "users.npy", 1000, 16)+",codec=none,resident=32,max_target=48", "--features", features(t, "items.npy", 100, 16),
-		"--device", "host", "--budget", "80KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
+		"--device", "host", "--gpu-memory", "80KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := cache.Attach(ctx, socket, cache.AttachOptions{})

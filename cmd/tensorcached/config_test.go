@@ -17,6 +17,7 @@ import (
 
 // TestConfig_BadInput: each mistake is named by its flag, or by file, line and key, and nothing else is printed.
 func TestConfig_BadInput(t *testing.T) {
+	users := func(text string) string { return write(t, "users.yaml", []byte(text)) }
 	t.Parallel()
 	f := features(t, "f.npy", 100, 4)
 	good := []string{"--features", f, "--resp", ":0"}
@@ -27,10 +28,10 @@ func TestConfig_BadInput(t *testing.T) {
 		{nil, "--features or --table must name at least one table\n--listen, --resp or --http must be given: without any nobody reaches the cache"},
 		{[]string{"--features", f}, "--listen, --resp or --http must be given: without any nobody reaches the cache"},
 		{[]string{"serve"}, `argument ("serve") must be a command or the value of a flag: tensorcached --help lists them`},
-		{append(good, "--budget", "x"), `--budget ("x") must be a positive percentage of the table or a size such as 64MiB`},
-		{append(good, "--budget", "100"), "--budget (100): "},
-		{append(good, "--budget", "1MiB,2MiB"), "--budget (2 of them) must be one, or one for each of the 1 devices"},
-		{append(good, "--budget", "1MiB,x", "--devices", "2"), `--budget ("x") must be a positive percentage of the table or a size such as 64MiB`},
+		{append(good, "--gpu-memory", "x"), `--gpu-memory ("x") must be a positive percentage of the table or a size such as 64MiB`},
+		{append(good, "--gpu-memory", "100"), "--gpu-memory (100): "},
+		{append(good, "--gpu-memory", "1MiB,2MiB"), "--gpu-memory (2 of them) must be one, or one for each of the 1 devices"},
+		{append(good, "--gpu-memory", "1MiB,x", "--devices", "2"), `--gpu-memory ("x") must be a positive percentage of the table or a size such as 64MiB`},
 		{append(good, "--codec", "zip"), "--codec: unknown codec"},
 		{append(good, "--link", "-1"), `--link ("-1") must be GB/s above 0, or none`},
 		{append(good, "--host-tier", "x"), `--host-tier ("x") must be inplace or packed`},
@@ -72,6 +73,15 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--http", "[::]:0"), `--http ([::]:0) lets other machines connect: it must have a token (--http-token-file), or --insecure`},
 		{append(good, "--http-token-file", f), `--http-token-file means nothing without --http`},
 		{[]string{"--features", f, "--http", ":0", "--resp-password-file", f}, `--resp-password-file means nothing without --resp`},
+		{append(good, "--resp-timeout", "-1s"), `--resp-timeout (-1s) must not be negative`},
+		{[]string{"--features", f, "--http", ":0", "--resp-users", f}, "--resp-users ("},
+		{append(good, "--resp-users", "/nowhere"), `--resp-users: open /nowhere: no such file or directory`},
+		{append(good, "--resp-users", users("users: []")), `--resp-users (@) must have a list users with at least one element`},
+		{append(good, "--resp-users", users("users:\n- {name: a, pasword_file: x}")), `--resp-users (@): [2:13] unknown field "pasword_file"`},
+		{append(good, "--resp-users", users("users:\n- {name: a b, password_sha256: [00]}")), "--resp-users (@): name of user 0 (\"a b\") must be 1 to 256 printable characters without spaces\n" +
+			"--resp-users (@): password_sha256 of user \"a b\" must be 64 hexadecimal digits"},
+		{append(good, "--resp-users", users("users:\n- {name: a, read: [f]}")), `--resp-users (@): user "a" must have a password_file or password_sha256`},
+		{append(good, "--resp-users", users("users:\n- {name: a, password_file: /nowhere}")), `--resp-users (@): password_file of user "a": open /nowhere: no such file or directory`},
 		{append(good, "--log-level", "loud"), `--log-level ("loud") must be debug, info, warn, error or off`},
 		{append(good, "--otlp-endpoint", "localhost:4317"), `--otlp-endpoint ("localhost:4317") must be a URL such as http://localhost:4318`},
 		{append(good, "--otlp-endpoint", "https://me:secret@host"), `--otlp-endpoint (https://me:xxxxx@host) must have no password: OTEL_EXPORTER_OTLP_HEADERS has credentials`},
@@ -86,7 +96,7 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--table", ""), `invalid argument "" for "--table" flag: a table's description must not be empty: it is key=value,…, such as file=FILE`},
 		{append(good, "--table", "file="), `invalid argument "file=" for "--table" flag: value of key "file" must not be empty`},
 		{append(good, "--table", "file=a,file=b"), `invalid argument "file=a,file=b" for "--table" flag: key "file" must be given once`},
-		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy`},
+		{append(good, "--table", "size=3"), `invalid argument "size=3" for "--table" flag: unknown key "size" of a table must be file, name, codec, capacity, gpu_memory, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy`},
 		{append(good, "--table", "name=a"), `invalid argument "name=a" for "--table" flag: a table must have a file, or else name, dtype, columns and capacity`},
 		{append(good, "--table", "file=a,columns=3"), `invalid argument "file=a,columns=3" for "--table" flag: a table with a file must have no dtype and no columns`},
 		{append(good, "--table", "file=a,capacity=-1"), `invalid argument "file=a,capacity=-1" for "--table" flag: capacity ("-1") must be a number of rows`},
@@ -100,15 +110,16 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--table", "dtype=float31"), `invalid argument "dtype=float31" for "--table" flag: dtype ("float31") must be a type of elements such as float32`},
 		{append(good, "--config", "/nowhere"), "config: open /nowhere: no such file or directory"},
 		{append(good, "--config", write(t, "empty.yaml", nil)), "config @: must hold one YAML mapping: it is empty, or has comments only"},
-		{append(good, "--config", write(t, "c.yaml", []byte("budget: 1MiB\n\nbuget: 2MiB\n"))), `config @:3: unknown key "buget"`},
+		{append(good, "--config", write(t, "c.yaml", []byte("gpu_memory: 1MiB\n\ngpu_memori: 2MiB\n"))), `config @:3: unknown key "gpu_memori"`},
 		{append(good, "--config", write(t, "c.json", []byte("{\n\"devices\": \"x\"}"))), `config @:2: key "devices": --devices ("x") must be a whole number`},
 		{append(good, "--config", write(t, "t.yaml", []byte("tables:\n- file: a\n- nme: b\n"))), `config @:1: key "tables": element 1: invalid argument "nme=b" for "--table" flag: unknown key "nme" of a table`},
-		{append(good, "--config", write(t, "m.yaml", []byte("budget:\n  slots: 3\n"))), `config @: line 1: key "budget": value (slots: 3) must be a string, number, boolean or list`},
+		{append(good, "--config", write(t, "m.yaml", []byte("gpu_memory:\n  slots: 3\n"))), `config @: line 1: key "gpu_memory": value (slots: 3) must be a string, number, boolean or list`},
 	} {
 		stdout, stderr, status := runs(t, append([]string{"--log-level", "off"}, c.args...)...)
 		want := "tensorcached: " + c.want
 		if len(c.args) > 0 {
 			want = strings.ReplaceAll(want, "config @", "config "+c.args[len(c.args)-1])
+			want = strings.ReplaceAll(want, "--resp-users (@)", "--resp-users ("+c.args[len(c.args)-1]+")")
 		}
 		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, want) {
 			t.Errorf("%q: status %d, stdout %q, stderr\n%swant\n%s", c.args, status, stdout, stderr, want)
@@ -140,7 +151,7 @@ func TestConfig_Keys(t *testing.T) {
 func TestCheck_Plan(t *testing.T) {
 	t.Parallel()
 	args := []string{"--check", "--features", features(t, "users.npy", 1000, 16), "--table", "name=notes,dtype=float16,columns=8,capacity=500,codec=none",
-		"--budget", "10%", "--device", "host", "--resp", ":0", "--listen", "unix:/tmp/x.sock", "--overlay", "1MiB"}
+		"--gpu-memory", "10%", "--device", "host", "--resp", ":0", "--listen", "unix:/tmp/x.sock", "--overlay", "1MiB"}
 	out, stderr, status := runs(t, args...)
 	for _, want := range []string{"users.npy", "0 of 500", "reached by unix:/tmp/x.sock: processes of this user attach", "reached by resp 127.0.0.1:0: this machine; nobody may change rows"} {
 		if !strings.Contains(out, want) {
@@ -164,7 +175,7 @@ func TestCheck_Plan(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	// What cannot be is said, and is the exit status; without --check the program does not begin.
-	args = []string{"--features", features(t, "f.npy", 1000, 16), "--budget", "1000TiB", "--device", "host", "--resp", ":0"}
+	args = []string{"--features", features(t, "f.npy", 1000, 16), "--gpu-memory", "1000TiB", "--device", "host", "--resp", ":0"}
 	out, stderr, status = runs(t, append(args, "--check")...)
 	if status != 1 || stderr != "tensorcached: it would not work\n" || !strings.Contains(out, "problem: the budget: cached rows and hashmap, 1 × (host memory) needs about") {
 		t.Errorf("status %d, stderr %q, stdout\n%s", status, stderr, out)
@@ -179,7 +190,7 @@ func TestCheck_Plan(t *testing.T) {
 func TestCheck_NoListener(t *testing.T) {
 	t.Parallel()
 	f := features(t, "f.npy", 1000, 16)
-	args := []string{"--check", "--features", f, "--budget", "10%", "--device", "host"}
+	args := []string{"--check", "--features", f, "--gpu-memory", "10%", "--device", "host"}
 	const problem = "--listen, --resp or --http must be given: without any nobody reaches the cache"
 	out, stderr, status := runs(t, args...)
 	if status != 1 || stderr != "tensorcached: it would not work\n" || !strings.Contains(out, "host tier: every row") || !strings.Contains(out, "problem: "+problem+"\n") {
@@ -214,19 +225,19 @@ func TestCheck_Resident(t *testing.T) {
 		return p, memory, text
 	}
 	const slots, words, longer, loading = "slots of resident table users", "words of resident table users", "what is longer than the slots of table users", "rows of resident tables, until they are on the devices"
-	p, m, text := plan("2", "--table", "file="+file+",resident=48,max_target=64", "--budget", "1MiB")
+	p, m, text := plan("2", "--table", "file="+file+",resident=48,max_target=64", "--gpu-memory", "1MiB")
 	if m[slots].Bytes != 1001*64 || m[slots].Of != "budget" || m[words].Bytes != 1001*8 || m[longer].Bytes != 1001*64+2*128 || m[longer].Of != "" || m[longer].Kind != "host" ||
 		m[loading].Bytes != 100_100 || m["host tier: every row"].Bytes != 0 || len(p.Problems) != 0 || !strings.Contains(text, "resident, slots of 48 B") {
 		t.Errorf("%+v\n%s", p, text)
 	}
-	if p, m, _ := plan("2", "--table", "file="+file+",resident=48,buddy=auto", "--budget", "1MiB"); m[longer].Of != "budget" || m[longer].Bytes != 1001*64+2*128 {
+	if p, m, _ := plan("2", "--table", "file="+file+",resident=48,buddy=auto", "--gpu-memory", "1MiB"); m[longer].Of != "budget" || m[longer].Bytes != 1001*64+2*128 {
 		t.Errorf("overflow places on peers: %+v", p)
 	}
-	if p, m, _ := plan("1", "--table", "file="+file+",resident=auto", "--budget", "1MiB"); !m[slots].AtMost || m[slots].Bytes != 1001*112 || !m[longer].AtMost || len(p.Problems) != 0 {
+	if p, m, _ := plan("1", "--table", "file="+file+",resident=auto", "--gpu-memory", "1MiB"); !m[slots].AtMost || m[slots].Bytes != 1001*112 || !m[longer].AtMost || len(p.Problems) != 0 {
 		t.Errorf("slots that are chosen: %+v", p)
 	}
-	if p, _, text := plan("1", "--table", "file="+file+",resident=48,buddy=peer", "--budget", "20KiB"); len(p.Problems) != 2 ||
-		!strings.Contains(text, "problem: resident tables need 55 KiB of each device for slots and words: --budget (20 KiB) must be at least that") || !strings.Contains(text, "problem: table users: buddy=peer needs at least 2 devices") {
+	if p, _, text := plan("1", "--table", "file="+file+",resident=48,buddy=peer", "--gpu-memory", "20KiB"); len(p.Problems) != 2 ||
+		!strings.Contains(text, "problem: resident tables need 55 KiB of each device for slots and words: --gpu-memory (20 KiB) must be at least that") || !strings.Contains(text, "problem: table users: buddy=peer needs at least 2 devices") {
 		t.Errorf("%+v\n%s", p, text)
 	}
 }
@@ -256,7 +267,7 @@ func TestHelp_Groups(t *testing.T) {
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.InitDefaultHelpFlag()
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if n := listed[f.Name]; n != 1 {
+			if n := listed[f.Name]; n != 1 && !f.Hidden {
 				t.Errorf("%s: --%s is in %d groups", cmd.CommandPath(), f.Name, n)
 			}
 		})

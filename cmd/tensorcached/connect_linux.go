@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -131,15 +133,19 @@ func remotes() []*cobra.Command {
 			},
 		},
 		{
-			use: "budget", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
-			example: "  tensorcached budget --bytes 8GiB",
+			use: "gpu-memory", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
+			example: "  tensorcached gpu-memory --bytes 8GiB",
 			flags: func(cmd *cobra.Command) {
+				cmd.Aliases = []string{"budget"}
 				cmd.Flags().StringVar(&budget, "bytes", "", "bytes of each device, such as 8GiB")
 				if err := cmd.MarkFlagRequired("bytes"); err != nil {
 					panic(err)
 				}
 			},
-			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error {
+			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) error {
+				if cmd.CalledAs() == "budget" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "tensorcached: budget is gpu-memory now; the old name goes with the next release")
+				}
 				n, err := setting.Bytes("--bytes", budget)
 				if err != nil {
 					return err
@@ -152,11 +158,79 @@ func remotes() []*cobra.Command {
 			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error { return c.Drain(ctx) },
 		},
 	}
-	var commands []*cobra.Command
+	commands := []*cobra.Command{tableCommand()}
 	for _, r := range all {
 		commands = append(commands, r.command())
 	}
 	return commands
+}
+
+// tableCommand returns the command table, with its own commands.
+func tableCommand() *cobra.Command {
+	parent := &cobra.Command{Use: "table", Short: "Add, replace or drop a table of a running tensorcached"}
+	for _, r := range []struct{ change, short, example string }{
+		{"add", "Open a further table, in a cache of its own", "  tensorcached table add --table file=items.npy,name=items,gpu_memory=1GiB"},
+		{"replace", "Replace the contents of a table while it is served", "  tensorcached table replace --table users --file users-2.npy"},
+		{"drop", "Serve a table no longer", "  tensorcached table drop --table items"},
+	} {
+		change, asJSON := serve.TableChange{Change: r.change}, false
+		var name, file string
+		parent.AddCommand(remote{
+			use: r.change, short: r.short, example: r.example, timeout: time.Hour,
+			flags: func(cmd *cobra.Command) {
+				f := cmd.Flags()
+				f.StringVar(&name, "table", "", "the table's name or number")
+				f.BoolVar(&change.Force, "force", false, "go on where attached processes lose the table, or memory is estimated not to suffice")
+				f.BoolVar(&asJSON, "json", false, "print JSON")
+				if r.change != "drop" {
+					f.Lookup("table").Usage = "the table's name, or its description as --table has it at the start: `file=FILE`,name=N,gpu_memory=BYTES,…"
+					f.StringVar(&file, "file", "", "FILE of its rows, instead of file= in --table")
+				}
+				if r.change == "replace" {
+					f.BoolVar(&change.InPlace, "in-place", false, "update the rows that differ, one after the other, without a second copy: meanwhile a batch may have rows of both contents")
+				}
+			},
+			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) (err error) {
+				if change.Table, err = describe(name, file); err != nil {
+					return err
+				}
+				if change.Folder, err = os.Getwd(); err != nil {
+					return err
+				}
+				done, err := c.ChangeTable(ctx, change)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd, map[string]string{"done": done})
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
+				return err
+			},
+		}.command())
+	}
+	return parent
+}
+
+// describe returns the name or description of a table, as --table has it at the start.
+func describe(table, file string) (string, error) {
+	switch {
+	case table == "" && file == "":
+		return "", errors.New("--table must be given: a name, or file=FILE,name=N,…")
+	case file == "":
+		return table, nil
+	case strings.Contains(table, "="):
+		return "", errors.New("--file and a description in --table contradict each other: give file= in --table")
+	}
+	fields := []string{"file=" + file}
+	if table != "" {
+		fields = append(fields, "name="+table)
+	}
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	w.Write(fields)
+	w.Flush()
+	return strings.TrimSuffix(b.String(), "\n"), w.Error()
 }
 
 // tableOf returns the index of a table by its name or number.
@@ -165,15 +239,14 @@ func tableOf(ctx context.Context, c *serve.Control, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := range s.Tables {
-		if s.Tables[i].Name == name {
-			return i, nil
+	var names []string
+	for _, t := range s.Tables {
+		if t.Name == name || strconv.Itoa(t.Number) == name {
+			return t.Number, nil
 		}
+		names = append(names, t.Name)
 	}
-	if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(s.Tables) {
-		return n, nil
-	}
-	return 0, fmt.Errorf("--table (%q) must be one of %d: a name, or 0 to %d", name, len(s.Tables), len(s.Tables)-1)
+	return 0, fmt.Errorf("--table (%q) must be one of %d: %s", name, len(s.Tables), strings.Join(names, ", "))
 }
 
 func writeStatus(w io.Writer, s *serve.Status) error {

@@ -19,7 +19,7 @@ func TestConnect_Commands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket := "unix:" + dir + "/s"
-	p := start(t, "--features", features(t, "users.npy", 1000, 16), "--codec", "none", "--budget", "16KiB", "--listen", socket, "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0",
+	p := start(t, "--features", features(t, "users.npy", 1000, 16), "--codec", "none", "--gpu-memory", "16KiB", "--listen", socket, "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0",
 		"--refresh-interval", "0", "--snapshot", dir+"/snap")
 	ask := func(name string, args ...string) string {
 		t.Helper()
@@ -68,11 +68,11 @@ func TestConnect_Commands(t *testing.T) {
 	if out := ask("explain", "--table", "users", "--rows", "999"); !strings.Contains(out, "| 999 | host: ") {
 		t.Errorf("explain:\n%s", out)
 	}
-	ask("budget", "--bytes", "8KiB")
+	ask("gpu-memory", "--bytes", "8KiB")
 	if status(); s.GPUMemory != 8<<10 || *s.Tables[0].RowsCached >= cached {
 		t.Errorf("after budget: %+v, %d rows cached", s, *s.Tables[0].RowsCached)
 	}
-	ask("budget", "--bytes", "1MiB")
+	ask("gpu-memory", "--bytes", "1MiB")
 	if out := ask("status"); !regexp.MustCompile(`: [0-9.]+ KiB of rows, 5\d KiB free, of 1\.0 MiB, of which 9\d\d KiB are not allocated: all rows fit in less\n`).MatchString(out) {
 		t.Errorf("status of a budget that exceeds the rows:\n%s", out)
 	}
@@ -100,7 +100,7 @@ func TestConnect_Commands(t *testing.T) {
 // TestConnect_Stopped: no command waits for a tensorcached that is stopped, and the error names it; the long ones wait for 10 s, not for their --timeout.
 func TestConnect_Stopped(t *testing.T) {
 	t.Parallel()
-	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--listen", "unix:"+t.TempDir()+"/s")
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--listen", "unix:"+t.TempDir()+"/s")
 	p.signal(syscall.SIGSTOP)
 	owner := fmt.Sprintf("owner at %s (process %d) has not answered hello ", p.socket(), p.cmd.Process.Pid)
 	var all sync.WaitGroup
@@ -126,16 +126,16 @@ func TestConnect_BadInput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket := "unix:" + dir + "/s"
-	start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--listen", socket)
+	start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--listen", socket)
 	for want, args := range map[string][]string{
 		"--connect (unix:/nowhere) must be the --listen of a running tensorcached: nobody listens there": {"status", "--connect", "unix:/nowhere"},
 		`status: argument ("x") must be the value of a flag`:                                             {"status", "x"},
 		`required flag(s) "rows" not set`:                                                                {"explain", "--connect", socket},
 		`--rows ("x") must be row numbers`:                                                               {"explain", "--connect", socket, "--rows", "x"},
-		`--table ("g") must be one of 1: a name, or 0 to 0`:                                              {"explain", "--connect", socket, "--rows", "1", "--table", "g"},
+		`--table ("g") must be one of 1: f`:                                                              {"explain", "--connect", socket, "--rows", "1", "--table", "g"},
 		"cache: row numbers out of range: row number (100) ":                                             {"explain", "--connect", socket, "--rows", "100"},
-		`--bytes ("x") must be a size such as 64MiB`:                                                     {"budget", "--connect", socket, "--bytes", "x"},
-		"cache: budget too small":                                                                        {"budget", "--connect", socket, "--bytes", "10"},
+		`--bytes ("x") must be a size such as 64MiB`:                                                     {"gpu-memory", "--connect", socket, "--bytes", "x"},
+		"cache: budget too small":                                                                        {"gpu-memory", "--connect", socket, "--bytes", "10"},
 		"snapshot: --file must be given: tensorcached runs without --snapshot":                           {"snapshot", "--connect", socket},
 		"--file (x) must be an absolute path":                                                            {"snapshot", "--connect", socket, "--file", "x"},
 	} {

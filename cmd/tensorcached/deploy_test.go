@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +15,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
 )
 
@@ -100,45 +104,96 @@ func TestDeploy_Unit(t *testing.T) {
 	}
 }
 
-// TestDeploy_Dockerfile: buildah carries its instructions out, but without bases and what they run, and with files of the build that stand for the real ones.
-// It does not take an instruction that is put in, nor a file that is not there.
+// TestDeploy_Dockerfile: buildah builds the image, with this program in place of the first stage's and a base that has the C library alone, and the image serves a table as its
+// user. It does not take a file that is not there.
 func TestDeploy_Dockerfile(t *testing.T) {
 	t.Parallel()
 	text := deployed(t, "Dockerfile")
-	buildah := tool(t, "buildah")
-	context, store := t.TempDir(), t.TempDir()
-	for _, name := range []string{"build/tensorcached", "etc/ssl/certs/ca-certificates.crt", "LICENSE"} { // as the first stage has them
-		path := filepath.Join(context, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o755)); err != nil {
-			t.Fatal(err)
+	path, store := tool(t, "buildah"), t.TempDir()
+	buildah := func(args ...string) *exec.Cmd {
+		return exec.Command(path, append([]string{"--root", store + "/root", "--runroot", store + "/run", "--storage-driver", "vfs"}, args...)...)
+	}
+	defer buildah("rmi", "--all", "--force").Run() // its folders may be read-only
+	must := func(args ...string) string {
+		t.Helper()
+		out, err := buildah(args...).Output()
+		if err != nil {
+			var stderr []byte
+			if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+				stderr = failed.Stderr
+			}
+			t.Fatalf("buildah %q: %v\n%s%s", args, err, out, stderr)
 		}
+		return strings.TrimSpace(string(out))
 	}
-	text = regexp.MustCompile(`(?m)^FROM \S+`).ReplaceAllString(text, "FROM scratch")
-	if target := regexp.MustCompile(`(?m)^RUN make (\S+)$`).FindStringSubmatch(text); target == nil {
-		t.Error("nothing is built")
-	} else if makefile, err := os.ReadFile("../../Makefile"); err != nil || !strings.Contains(string(makefile), "\n"+target[1]+":") {
-		t.Errorf("make %s: %v", target[1], err)
-	}
-	text = regexp.MustCompile(`(?m)^RUN .*$`).ReplaceAllString(text, "COPY etc /etc")
-	build := func(text string) (string, error) {
-		file := write(t, "Dockerfile", []byte(text))
-		cmd := exec.Command(buildah, "--root", store+"/root", "--runroot", store+"/run", "--storage-driver", "vfs", "bud", "--isolation", "chroot", "-f", file, context)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	defer func() { // its folders may be read-only
-		exec.Command(buildah, "--root", store+"/root", "--runroot", store+"/run", "--storage-driver", "vfs", "rmi", "--all", "--force").Run()
-	}()
-	if out, err := build(text); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	for what, bad := range map[string]string{"instruction": text + "\nLABELS a=b\n", "file": strings.Replace(text, "/src/build/tensorcached", "/src/build/other", 1)} {
-		if out, err := build(bad); err == nil {
-			t.Errorf("no fault found with a bad %s:\n%s", what, out)
+	copied := func(to string, files ...string) (dir string) {
+		dir = t.TempDir()
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			at := filepath.Join(dir, cmp.Or(to, file))
+			if err := errors.Join(err, os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, b, 0o755)); err != nil {
+				t.Fatal(err)
+			}
 		}
+		return dir
 	}
-	if want := `ENTRYPOINT ["/usr/local/bin/tensorcached"]`; !strings.Contains(text, "\n"+want) || !strings.Contains(text, "\nSTOPSIGNAL SIGTERM\n") {
-		t.Errorf("the entry point is not %s, or it is not ended by SIGTERM", want)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	libraries, _ := exec.Command("ldd", self).Output() // none of a static program
+	base := must("from", "scratch")
+	must("copy", base, copied("", regexp.MustCompile(`/\S+`).FindAllString(string(libraries), -1)...), "/")
+	must("commit", base, "docker.io/library/"+regexp.MustCompile(`(?m)^FROM (\S+)$`).FindStringSubmatch(text)[1])
+
+	stage := copied("src/build/tensorcached", self)
+	if err := os.CopyFS(stage, os.DirFS(copied("etc/ssl/certs/ca-certificates.crt", "../../LICENSE"))); err != nil {
+		t.Fatal(err)
+	}
+	build := []string{"bud", "--isolation", "chroot", "--build-context", "build=" + stage, "-f", "../../deploy/Dockerfile", "-t", "tensorcached", copied("LICENSE", "../../LICENSE")}
+	must(build...)
+	build[len(build)-1] = t.TempDir()
+	if out, err := buildah(build...).CombinedOutput(); err == nil {
+		t.Errorf("an image without its licence was built:\n%s", out)
+	}
+
+	container := must("from", "localhost/tensorcached")
+	if of := must("inspect", "--format", "{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.User}} {{.OCIv1.Config.StopSignal}}", container); of != "[/usr/local/bin/tensorcached] 1000:1000 SIGTERM" {
+		t.Errorf("entry point, user and signal %q", of)
+	}
+	data := copied("users.npy", features(t, "users.npy", 1000, 16))
+	if err := os.Chmod(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, buildah("run", "--isolation", "chroot", "--env", asCommand+"=1", "--volume", data+":/data:ro", container, "--",
+		"/usr/local/bin/tensorcached", "--features", "/data/users.npy", "--device", "host", "--gpu-memory", "32KiB", "--http", "127.0.0.1:0"))
+	if s := p.stats(); len(s.Tables) != 1 || s.Tables[0].RowsCached == 0 {
+		t.Errorf("%+v", s)
+	}
+	p.signal(syscall.SIGTERM) // upon which buildah kills what it has isolated by chroot
+	p.wait()
+}
+
+// TestDeploy_Chart: the chart is of this version.
+func TestDeploy_Chart(t *testing.T) {
+	t.Parallel()
+	var chart struct {
+		Version    string
+		AppVersion string `yaml:"appVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(deployed(t, "helm/Chart.yaml")), &chart); err != nil || chart.Version != version.Number || chart.AppVersion != version.Number {
+		t.Errorf("the chart is of %+v, this is %s: %v", chart, version.Number, err)
+	}
+}
+
+// TestDeploy_AppArmor: the profile parses, and one with a fault does not.
+func TestDeploy_AppArmor(t *testing.T) {
+	t.Parallel()
+	text, parser := deployed(t, "apparmor"), tool(t, "apparmor_parser")
+	for of, bad := range map[string]bool{text: false, strings.Replace(text, "capability ipc_lock", "capability lock_ipc", 1): true} {
+		if out, err := exec.Command(parser, "--skip-kernel-load", "--skip-cache", write(t, "profile", []byte(of))).CombinedOutput(); (err != nil) != bad {
+			t.Errorf("with a fault %v: %v\n%s", bad, err, out)
+		}
 	}
 }
 
@@ -250,5 +305,86 @@ func TestDeploy_Kubernetes(t *testing.T) {
 		if !shares || len(one.Resources.Claims) != 1 || one.Resources.Claims[0].Name != pod.ResourceClaims[0].Name {
 			t.Errorf("container %s shares neither the socket's folder nor the GPU: %+v", one.Name, one)
 		}
+	}
+}
+
+// TestDeploy_Alerts: the rules and the dashboard of the service ask for metrics and attributes that there are, and promtool, where there is one, accepts them and their tests.
+func TestDeploy_Alerts(t *testing.T) {
+	t.Parallel()
+	rules := deployed(t, "alerts/tensorcached.yaml")
+	socket, snapshot := "unix:"+filepath.Join(t.TempDir(), "s"), filepath.Join(t.TempDir(), "snapshot")
+	p := start(t, "--features", features(t, "f.npy", 1000, 4), "--gpu-memory", "4KiB", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--listen", socket, "--snapshot", snapshot, "--traces-exporter", "console")
+	p.inline("GET f:1", "TC.GATHER f 5000", "MGET f:1 f:2")
+	if _, stderr, _ := runs(t, "snapshot", "--connect", socket); stderr != "" {
+		t.Error(stderr)
+	}
+	p.get("explain?table=f&row=x")
+	_, scraped := p.get("metrics")
+	var parsed struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(rules), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	if len(parsed.Groups) != 1 || len(parsed.Groups[0].Rules) < 10 {
+		t.Fatalf("%+v", parsed)
+	}
+	asked := map[string]string{} // by who asks
+	for _, r := range parsed.Groups[0].Rules {
+		asked[r.Alert] = r.Expr
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	b, err := os.ReadFile("../../docs/dashboards/tensorcached.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &board); err != nil || len(board.Panels) < 15 {
+		t.Fatalf("%v, %d panels", err, len(board.Panels))
+	}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			asked[p.Title] += target.Expr + "\n"
+		}
+	}
+	for who, expr := range asked {
+		for _, m := range regexp.MustCompile(`(tensorcache_\w+)(\{[^}]*\})?[\s\[=/>]`).FindAllStringSubmatch(expr+" ", -1) {
+			name := m[1]
+			if name == "tensorcache_errors_total" {
+				continue // none has happened
+			}
+			if !strings.Contains(scraped, "\n"+name+"{") {
+				t.Errorf("%s asks for %s, which there is not", who, name)
+			}
+			for _, l := range regexp.MustCompile(`(\w+)=~?"([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
+				for value := range strings.SplitSeq(l[2], "|") {
+					if l[1] != "instance" && !regexp.MustCompile(name+`\{[^}]*\b`+l[1]+`="`+value+`"`).MatchString(scraped) {
+						t.Errorf("%s asks for %s of %s %q, which there is not", who, name, l[1], value)
+					}
+				}
+			}
+		}
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("no promtool (of Debian's package prometheus) to check the rules with")
+	}
+	for _, args := range [][]string{{"check", "rules", "tensorcached.yaml"}, {"test", "rules", "tests.yaml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "../../deploy/alerts"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %q: %v\n%s", args, err, out)
+		}
+	}
+	check := exec.Command(promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(scraped)
+	if out, err := check.CombinedOutput(); strings.Contains(string(out), "error while linting") {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
 }

@@ -40,7 +40,7 @@ func TestRun_FewFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket := "unix:" + dir + "/s"
-	cmd := command(t, "--features", features(t, "users.npy", 1000, 16), "--device", "host", "--budget", "16KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
+	cmd := command(t, "--features", features(t, "users.npy", 1000, 16), "--device", "host", "--gpu-memory", "16KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no sh to set the limit of open files")

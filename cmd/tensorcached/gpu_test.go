@@ -15,12 +15,12 @@ import (
 func TestRun_GPU(t *testing.T) {
 	gputest.Require(t)
 	dir := t.TempDir()
-	args := []string{"--features", features(t, "users.npy", 10_000, 16), "--device", "cuda", "--budget", "64KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
+	args := []string{"--features", features(t, "users.npy", 10_000, 16), "--device", "cuda", "--gpu-memory", "64KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--listen", "unix:" + dir + "/s", "--snapshot", filepath.Join(dir, "snapshot"), "--host-tier", "packed"}
 	if out, stderr, status := runs(t, append(args, "--check")...); status != 0 || !strings.Contains(out, "page-locked host") || !strings.Contains(out, "| device ") {
 		t.Errorf("--check: status %d, %s\n%s", status, stderr, out)
 	}
-	if out, _, status := runs(t, append(args, "--check", "--budget", "100TiB")...); status != 1 || !strings.Contains(out, "problem: GPU 0 (") {
+	if out, _, status := runs(t, append(args, "--check", "--gpu-memory", "100TiB")...); status != 1 || !strings.Contains(out, "problem: GPU 0 (") {
 		t.Errorf("--check of too much: status %d\n%s", status, out)
 	}
 	p := launch(t, command(t, args...))
@@ -35,7 +35,7 @@ func TestRun_GPU(t *testing.T) {
 	if s := p.stats(); s.Lookups != 2 || s.GPUMemory != 64<<10 || s.Tables[0].RowsCached == 0 {
 		t.Errorf("%+v", s)
 	}
-	if out, stderr, status := runs(t, "budget", "--connect", "unix:"+dir+"/s", "--bytes", "32KiB"); status != 0 {
+	if out, stderr, status := runs(t, "gpu-memory", "--connect", "unix:"+dir+"/s", "--bytes", "32KiB"); status != 0 {
 		t.Errorf("budget: %s%s", out, stderr)
 	}
 	if s := p.stats(); s.GPUMemory != 32<<10 {

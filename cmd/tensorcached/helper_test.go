@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +46,9 @@ func command(t testing.TB, args ...string) *exec.Cmd {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
+	if len(args) > 0 && strings.HasPrefix(args[0], "-") && !slices.Contains(args, "--lame-duck") { // no load balancer looks on
+		args = append([]string{"--lame-duck", "0s"}, args...)
+	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), asCommand+"=1")
 	return cmd

@@ -18,7 +18,7 @@ func TestCheck_Hits(t *testing.T) {
 	for range 80_000 {
 		fmt.Fprintln(&ids, int(20_000*math.Pow(r.Float64(), 3)))
 	}
-	args := []string{"--features", file, "--budget", "20%", "--device", "host", "--resp", ":0"}
+	args := []string{"--features", file, "--gpu-memory", "20%", "--device", "host", "--resp", ":0"}
 	check := append([]string{"--check", "--ids", write(t, "ids.txt", []byte(ids.String()))}, args...)
 	out, stderr, status := runs(t, append(check, "--json")...)
 	var got struct {

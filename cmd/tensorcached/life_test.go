@@ -31,7 +31,7 @@ func TestRun_Life(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	snapshot := filepath.Join(dir, "snapshot")
-	args := []string{"--features", features(t, "users.npy", 10_000, 16), "--codec", "none", "--budget", "64KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
+	args := []string{"--features", features(t, "users.npy", 10_000, 16), "--codec", "none", "--gpu-memory", "64KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--listen", "unix:" + dir + "/s", "--snapshot", snapshot, "--cold", "--refresh-interval", "20ms", "--sample-rate", "1"}
 	p := start(t, args...)
 	if !regexp.MustCompile(`^tensorcached ` + regexp.QuoteMeta(version.Number) + ` ready after [0-9.]+ s: 0 of 10,000 rows cached in 64 KiB of host, unix:\S+/s, resp 127.0.0.1:\d+, http://127.0.0.1:\d+/$`).MatchString(p.ready) {
@@ -107,7 +107,7 @@ func TestRun_Reload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	configure("budget: 64KiB\nrefresh_interval: 0s\n")
+	configure("gpu_memory: 64KiB\nrefresh_interval: 0s\n")
 	p := launch(t, command(t, "--config", config))
 	if s := p.stats(); s.GPUMemory != 64<<10 || s.Refresh.Cycles != 0 {
 		t.Fatalf("%+v", s)
@@ -121,7 +121,7 @@ func TestRun_Reload(t *testing.T) {
 			return strings.Count(p.logged(), "msg=reloaded")+strings.Count(p.logged(), "the configuration is wrong") == reloads
 		})
 	}
-	configure("budget: 32KiB\nrefresh_interval: 10ms\nrefresh_churn: 0.5\npolicy: lru\ncodec: ibp4\nworkers: 3\n")
+	configure("gpu_memory: 32KiB\nrefresh_interval: 10ms\nrefresh_churn: 0.5\npolicy: lru\ncodec: ibp4\nworkers: 3\n")
 	if err := os.WriteFile(password, []byte("two\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestRun_Reload(t *testing.T) {
 		t.Errorf("budget %d after the reload", s.GPUMemory)
 	}
 	p.until("cycles run", func() bool { return p.stats().Refresh.Cycles > 1 })
-	for _, want := range []string{`msg=reloaded changed="refresh-interval, refresh-churn, policy, budget"`, `flag=--codec is=auto should_be=ibp4`, `flag=--workers is=0 should_be=3`} {
+	for _, want := range []string{`msg=reloaded changed="refresh-interval, refresh-churn, policy, gpu-memory"`, `flag=--codec is=auto should_be=ibp4`, `flag=--workers is=0 should_be=3`} {
 		if !strings.Contains(p.logged(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, p.logged())
 		}
@@ -147,18 +147,30 @@ func TestRun_Reload(t *testing.T) {
 		t.Errorf("after a wrong configuration: %+v\n%s", p.stats(), p.logged())
 	}
 	// A budget that cannot be is refused; what else has changed does.
-	configure("budget: 100B\nrefresh_interval: 10ms\nrefresh_churn: 0.75\npolicy: lru\n")
+	configure("gpu_memory: 100B\nrefresh_interval: 10ms\nrefresh_churn: 0.75\npolicy: lru\n")
 	reload()
-	if log := p.logged(); !strings.Contains(log, `msg="not reloaded" flags=budget`) || !strings.Contains(log, "msg=reloaded changed=refresh-churn\n") || p.stats().GPUMemory != 32<<10 {
+	if log := p.logged(); !strings.Contains(log, `msg="not reloaded" flags=gpu-memory`) || !strings.Contains(log, "msg=reloaded changed=refresh-churn\n") || p.stats().GPUMemory != 32<<10 {
 		t.Errorf("after a budget that is too small:\n%s", log)
 	}
-	// Tables take a restart: the log describes them.
-	if err := os.WriteFile(config, fmt.Appendf(nil, "tables: [{file: %s, name: people, capacity: 20000, resident: auto}]\ndevice: host\nresp: 127.0.0.1:0\nhttp: 127.0.0.1:0\nresp_password_file: %s\n", f, password), 0o600); err != nil {
+	// Tables that cannot be opened leave those of before.
+	if err := os.WriteFile(config, fmt.Appendf(nil, "tables: [{file: %s, name: people, capacity: 20000, resident: auto, gpu_memory: 4KiB}]\ndevice: host\nresp: 127.0.0.1:0\nhttp: 127.0.0.1:0\nresp_password_file: %s\n", f, password), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	reload()
-	if want := fmt.Sprintf(`flag=--table is="file=%[1]s" should_be="file=%[1]s,name=people,capacity=20000,resident=auto"`, f); !strings.Contains(p.logged(), want) {
-		t.Errorf("the log lacks %s:\n%s", want, p.logged())
+	if log := p.logged(); !strings.Contains(log, `msg="not reloaded" flags=table error="table: people: resident tables need `) || p.stats().Tables[0].Name != "users" {
+		t.Errorf("after a table that does not fit its budget:\n%s", log)
+	}
+	// Others come and go.
+	more := features(t, "items.npy", 100, 4)
+	configure("gpu_memory: 64KiB\npolicy: lru\ntables: [{file: " + more + "}]\n")
+	reload()
+	if got := p.inline("AUTH two", "EXISTS users:1", "EXISTS items:99", "EXISTS 1:99"); got != "+OK\r\n:1\r\n:1\r\n:1\r\n+OK\r\n" {
+		t.Errorf("a further table: %q\n%s", got, p.logged())
+	}
+	configure("gpu_memory: 64KiB\npolicy: lru\n")
+	reload()
+	if got := p.inline("AUTH two", "EXISTS users:1", "GET items:99"); got != "+OK\r\n:1\r\n-ERR table (\"items\") must be one of 1: users\r\n+OK\r\n" {
+		t.Errorf("a table fewer: %q", got)
 	}
 	p.signal(syscall.SIGTERM)
 	if status := p.wait(); status != 0 {
@@ -169,7 +181,7 @@ func TestRun_Reload(t *testing.T) {
 // TestRun_Devices: two devices with budgets of their own.
 func TestRun_Devices(t *testing.T) {
 	t.Parallel()
-	p := start(t, "--features", features(t, "f.npy", 10_000, 16), "--codec", "none", "--devices", "2", "--budget", "64KiB,32KiB", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0")
+	p := start(t, "--features", features(t, "f.npy", 10_000, 16), "--codec", "none", "--devices", "2", "--gpu-memory", "64KiB,32KiB", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0")
 	if s := p.stats(); s.GPUMemory != 96<<10 {
 		t.Errorf("budgets %d B together", s.GPUMemory)
 	}
@@ -187,7 +199,7 @@ func TestRun_Systemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cmd := command(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--device", "host", "--resp", "127.0.0.1:0")
+	cmd := command(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--device", "host", "--resp", "127.0.0.1:0")
 	// systemd sets WATCHDOG_PID to the process's; a shell that becomes the program has it.
 	cmd.Args = append([]string{"sh", "-c", `WATCHDOG_PID=$$ exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
@@ -251,7 +263,7 @@ func TestRun_Drain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"--features", f, "--codec", "none", "--budget", "50%", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"}
+	args := []string{"--features", f, "--codec", "none", "--gpu-memory", "50%", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"}
 	p := start(t, append(args, "--drain-timeout", "300ms")...)
 	deaf(p)
 	begun := time.Now()
@@ -289,7 +301,7 @@ func TestRun_Taken(t *testing.T) {
 func TestRun_Token(t *testing.T) {
 	t.Parallel()
 	token := write(t, "token", []byte("secret\n"))
-	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--http", "0.0.0.0:0", "--http-token-file", token)
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--http", "0.0.0.0:0", "--http-token-file", token)
 	p.http = strings.Replace(p.http, "[::]", "127.0.0.1", 1)
 	get := func(path, token string) int {
 		t.Helper()
@@ -353,7 +365,7 @@ func TestRun_TLS(t *testing.T) {
 		}
 	}
 	certify(1)
-	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--resp", "127.0.0.1:0", "--resp-tls-cert", cert, "--resp-tls-key", key)
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--resp", "127.0.0.1:0", "--resp-tls-cert", cert, "--resp-tls-key", key)
 	serial := func() int64 {
 		t.Helper()
 		c, err := tls.Dial("tcp", p.resp, &tls.Config{InsecureSkipVerify: true}) // the test made it

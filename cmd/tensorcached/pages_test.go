@@ -35,7 +35,7 @@ func packed(t *testing.T, name string, rows, columns int) string {
 func TestHostMemory(t *testing.T) {
 	t.Parallel()
 	dir, socket := packed(t, "big", 4000, 64), "unix:"+t.TempDir()+"/s"
-	args := []string{"--features", dir, "--budget", "64KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--refresh-interval", "0"}
+	args := []string{"--features", dir, "--gpu-memory", "64KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--refresh-interval", "0"}
 	out, _, status := runs(t, append([]string{"--check", "--host-memory", "256KiB"}, args...)...)
 	if status != 0 || !strings.Contains(out, "host tier, of which --host-memory is the limit | at most 256 KiB") {
 		t.Errorf("%d\n%s", status, out)

@@ -59,7 +59,7 @@ func TestRun_TelemetryDown(t *testing.T) {
 	closed.Close()
 	for name, url := range map[string]string{"closed": closed.URL, "hangs": hangs.URL} {
 		t.Run(name, func(t *testing.T) {
-			cmd := command(t, "--features", features(t, "f.npy", 1000, 4), "--device", "host", "--budget", "1KiB", "--resp", ":0", "--http", ":0", "--listen", "unix:"+t.TempDir()+"/s",
+			cmd := command(t, "--features", features(t, "f.npy", 1000, 4), "--device", "host", "--gpu-memory", "1KiB", "--resp", ":0", "--http", ":0", "--listen", "unix:"+t.TempDir()+"/s",
 				"--otlp-endpoint", url)
 			cmd.Env = append(cmd.Env, "OTEL_BSP_EXPORT_TIMEOUT=200", "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_TRACES_SAMPLER=", "TENSORCACHE_TRACE_RATE=")
 			p := launch(t, cmd)

@@ -82,6 +82,8 @@ type level struct {
 	bits    uint
 	symbols [1 << maxDigitBits]uint16
 	passed  [1 << maxDigitBits]uint8 // 1 for the digit that passes elements on
+	// digits has, by entry of Codec.codes, the digit of a symbol in this level, plus 1 << 7 if it passes elements on.
+	digits [1 << 8]uint8
 }
 
 // New returns the codec with the given shape for rows of rowBytes.
@@ -105,7 +107,7 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 	c := &Codec{
 		shape: Shape{s.ElementBytes, s.Rotate, s.SymbolBits, slices.Clone(s.Digits), slices.Clone(s.Symbols), nil}, rowBytes: rowBytes,
 		elements: rowBytes / s.ElementBytes, segment: segmentBytes / s.ElementBytes, header: headerBytes(rowBytes),
-		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits), joinRotate: s.Rotate,
+		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits, 1<<maxSymbol), joinRotate: s.Rotate,
 	}
 	if err := c.setBases(s.Bases); err != nil {
 		return nil, err
@@ -136,6 +138,11 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 			l.symbols[d] = symbol << c.symbolShift
 		}
 		l.passed[1<<bits-1] = 1
+		for code := range l.digits {
+			if l.digits[code] = uint8(code & 15); code>>4 != k {
+				l.digits[code] = 1<<7 | 1<<bits - 1
+			}
+		}
 		next = next[1<<bits-1:]
 		c.levels = append(c.levels, l)
 		c.raw += bits

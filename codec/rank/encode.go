@@ -2,7 +2,7 @@ package rank
 
 import (
 	"encoding/binary"
-	"math/bits"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
@@ -34,14 +34,13 @@ func (c *Codec) encode(dst, row []byte, class int) int {
 	if c.header == 0 {
 		w.Put(uint64(class), uint(c.classBits))
 	}
-	var bases []uint16
-	if c.bases != nil {
-		bases = c.shape.Bases[class]
-	}
 	whole := c.elements * c.shape.ElementBytes
 	for at := 0; at < whole; at += segmentBytes {
+		var bases []byte
+		if c.bases != nil {
+			bases = c.bases[class*c.baseStride+at:]
+		}
 		c.encodeSegment(&w, row[at:min(at+segmentBytes, whole)], bases)
-		bases = bases[min(segmentBytes/c.shape.ElementBytes, len(bases)):]
 	}
 	for _, b := range row[whole:] {
 		w.Put(uint64(b), 8)
@@ -49,63 +48,101 @@ func (c *Codec) encode(dst, row []byte, class int) int {
 	return w.Finish()
 }
 
-// encodeSegment writes a segment. bases begins with those of its columns, if there are any.
-func (c *Codec) encodeSegment(w *bitio.Writer, row []byte, bases []uint16) {
-	var rests [segmentElements]uint64
+// encodeSegment writes a segment. bases begins with those of its columns, as elements, if there are any.
+func (c *Codec) encodeSegment(w *bitio.Writer, row, bases []byte) {
 	var symbols [segmentElements]uint16
-	var codes, list [segmentElements]uint8
-	n := c.split(rests[:], symbols[:], row, bases)
-	for i := range n {
-		codes[i] = c.codes[symbols[i]]
-		list[i] = uint8(i)
-	}
-	passed := n // length of list: the elements whose symbols no level so far has
+	var rests [segmentBytes + bitio.Slack]byte // a bit stream
+	n := len(row) / c.shape.ElementBytes
+	c.split(&symbols, &rests, row, bases)
+	passed := n
 	for k := range c.levels {
-		size := c.levels[k].bits
-		escape := uint8(1<<size - 1)
-		next := 0
-		for _, i := range list[:passed] {
-			digit := codes[i] & 15
-			list[next] = i
-			if int(codes[i]>>4) != k {
-				digit = escape
-				next++
-			}
-			w.Put(uint64(digit), size)
-		}
-		passed = next
+		passed = c.levels[k].put(w, c.codes, symbols[:passed])
 	}
-	for _, i := range list[:passed] {
-		w.Put(uint64(symbols[i]), uint(c.shape.SymbolBits))
+	for _, s := range symbols[:passed] {
+		w.Put(uint64(s), uint(c.shape.SymbolBits))
 	}
-	for _, x := range rests[:n] {
-		w.Put(x, uint(c.rest))
+	at, left := 0, n*c.rest
+	for ; left >= 64; left -= 64 {
+		w.Put(binary.LittleEndian.Uint64(rests[at:]), 64)
+		at += 8
 	}
+	w.Put(binary.LittleEndian.Uint64(rests[at:])&(1<<left-1), uint(left))
 }
 
-// split splits a segment's elements into symbols and rests, and returns how many there are.
-func (c *Codec) split(rests []uint64, symbols []uint16, row []byte, bases []uint16) int {
-	rotate, rest := c.shape.Rotate, uint(c.rest)
-	mask := uint64(1)<<rest - 1
-	n := len(row) / c.shape.ElementBytes
-	baseShift, whole := uint(8*c.shape.ElementBytes-16), ^uint64(0)>>(64-8*c.shape.ElementBytes)
-	if bases != nil {
-		bases = bases[:n]
+// put writes the digits of symbols in a level. It moves those that are passed on to the front, and returns how many they are. Multiplying
+// places digits: shifts by variables would need more registers.
+func (l *level) put(w *bitio.Writer, codes []uint8, symbols []uint16) (passed int) {
+	up := uint64(1) << (l.bits & 7)
+	for first := 0; first < len(symbols); first += 15 { // at most 60 bits
+		some := symbols[first:min(first+15, len(symbols))]
+		digits, place := uint64(0), uint64(1)
+		for _, s := range some {
+			digit := l.digits[codes[s]]
+			digits += uint64(digit&15) * place
+			place *= up
+			symbols[passed] = s
+			passed += int(digit >> 7)
+		}
+		w.Put(digits, uint(len(some))*l.bits)
 	}
-	for i := range n {
-		var x uint64
-		switch c.shape.ElementBytes {
-		case 2:
-			x = uint64(bits.RotateLeft16(binary.LittleEndian.Uint16(row[2*i:]), rotate))
-		case 4:
-			x = uint64(bits.RotateLeft32(binary.LittleEndian.Uint32(row[4*i:]), rotate))
-		default:
-			x = bits.RotateLeft64(binary.LittleEndian.Uint64(row[8*i:]), rotate)
+	return passed
+}
+
+// split splits a segment's elements into symbols and the bit stream of their rests, in steps of eight bytes as steps16 and steps32 join
+// them. The last step may write a few symbols and bits more.
+func (c *Codec) split(symbols *[segmentElements]uint16, rests *[segmentBytes + bitio.Slack]byte, row, bases []byte) {
+	var words [segmentBytes / 8]uint64
+	n := c.rotate(&words, row, bases)
+	w := bitio.NewWriter(rests[:], 0)
+	rest := uint(c.rest) & 63
+	switch c.shape.ElementBytes {
+	case 2:
+		one, pair, low := low32*(uint64(1)<<rest-1), uint64(1)<<(2*rest)-1, low16*(uint64(1)<<(16-rest)-1)
+		other, otherPair, down, pairDown := one<<rest, pair<<(2*rest), 16-rest, 32-2*rest
+		for i, x := range words[:n] {
+			binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Pointer(&symbols[4*i]))[:], x>>rest&low)
+			x = x&one | x>>(down&63)&other
+			w.Put(x&pair|x>>(pairDown&63)&otherPair, 4*rest)
 		}
-		if bases != nil {
-			x = (x - uint64(bases[i])<<baseShift) & whole
+	case 4:
+		one, down, low := uint64(1)<<rest-1, 32-rest, uint64(1)<<(32-rest)-1
+		other := one << rest
+		for i, x := range words[:n] {
+			s := x >> rest
+			symbols[2*i], symbols[2*i+1] = uint16(s&low), uint16(s>>32)
+			w.Put(x&one|x>>(down&63)&other, 2*rest)
 		}
-		rests[i], symbols[i] = x&mask, uint16(x>>rest)
+	default:
+		for i, x := range words[:n] {
+			symbols[i] = uint16(x >> rest)
+			w.Put(x&(1<<rest-1), rest)
+		}
+	}
+	w.Finish()
+}
+
+// rotate writes the rotated elements of a segment, less their bases, and returns the number of words.
+func (c *Codec) rotate(words *[segmentBytes / 8]uint64, row, bases []byte) int {
+	width := 8 * uint(c.shape.ElementBytes) & 127
+	one := ^uint64(0) / (1<<width - 1) // the lowest bit of each element
+	top, down := one<<(width-1), width-1
+	n := (len(row) + 7) / 8
+	for i := range len(row) / 8 {
+		words[i] = binary.LittleEndian.Uint64(row[8*i:])
+	}
+	if len(row)%8 != 0 {
+		words[n-1] = bitio.Group(row, n-1)
+	}
+	if c.shape.Rotate != 0 {
+		for i, x := range words[:n] {
+			words[i] = x<<1&^one | x>>(down&63)&one
+		}
+	}
+	if bases != nil {
+		for i, x := range words[:n] {
+			base := binary.LittleEndian.Uint64(bases[8*i:])
+			words[i] = ((x | top) - base&^top) ^ (x^^base)&top // no borrow leaves an element
+		}
 	}
 	return n
 }

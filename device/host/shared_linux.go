@@ -56,7 +56,13 @@ func (d *Device) Export(b device.Buffer) (*os.File, error) {
 
 // Import implements device.Sharer.
 func (d *Device) Import(f *os.File, bytes int64, writable bool, what string) (device.Buffer, error) {
-	return d.alloc("import of "+what, bytes, 0, what, func(bytes int64) (*numa.Memory, error) { return numa.MapShared(f, max(bytes, 1), writable) })
+	return d.alloc("import of "+what, bytes, 0, what, func(bytes int64) (*numa.Memory, error) {
+		m, err := numa.MapShared(f, max(bytes, 1), writable)
+		if err == nil && m.Fresh() {
+			populate(m)
+		}
+		return m, err
+	})
 }
 
 // ImportHost implements device.Sharer.

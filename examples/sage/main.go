@@ -133,7 +133,7 @@ func main() {
 		log.Fatal(err)
 	}
 	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: budget, Admission: cache.AdmissionOptions{Policy: admission.NewStaticDegree(g.inDegrees())},
+		Tables: []cache.Table{table}, GPUMemory: budget, Admission: cache.AdmissionOptions{Policy: admission.NewStaticDegree(g.inDegrees())},
 	})
 	if err != nil {
 		log.Fatal(err)

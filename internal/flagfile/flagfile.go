@@ -63,6 +63,9 @@ func apply(flags *pflag.FlagSet, s Setting, given map[string]bool) error {
 	case given[name]:
 		return nil
 	}
+	if r, ok := f.Value.(*renamed); ok && given[r.now] {
+		return nil
+	}
 	for i, v := range values {
 		if err := flags.Set(name, v); err != nil {
 			if s.Records != nil {

@@ -7,6 +7,7 @@
 //	kind    counter: an integer that only grows, or an array of them. Subtract subtracts these.
 //	        level: an integer or a bool, 0 or 1, that may be summed over attributes.
 //	        gauge: an integer, a bool, a float64, or a time.Duration, in seconds. NaN is not observed.
+//	        histogram: a metric.Float64Histogram, which Histograms makes.
 //	metric  the metric's name. Fields without one are not observed.
 //	with    attributes that tell the fields of one metric apart: key=value, separated by commas
 //	unit    of the metric, in one of its fields
@@ -113,6 +114,21 @@ func Register(m metric.Meter, structs []any, read func(Observe)) (metric.Registr
 		})
 		return nil
 	}, all...)
+}
+
+// Histograms sets the fields of the kind histogram of a struct, given by a pointer. Bounds are the upper ones of all buckets but the last.
+func Histograms(m metric.Meter, of any, bounds ...float64) error {
+	v := reflect.ValueOf(of).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		if f.kind == "histogram" {
+			one, err := m.Float64Histogram(f.metric, metric.WithUnit(f.unit), metric.WithDescription(f.help), metric.WithExplicitBucketBoundaries(bounds...))
+			if err != nil {
+				return err
+			}
+			v.Field(f.index).Set(reflect.ValueOf(one))
+		}
+	}
+	return nil
 }
 
 // instrument makes the instrument of a metric.

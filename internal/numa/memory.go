@@ -25,6 +25,7 @@ type Memory struct {
 	shared    bool     // other processes may have it mapped
 	readOnly  bool     // a write ends the process
 	collapses bool     // Populate gives it huge pages
+	fresh     bool     // it is a file that Named has made
 }
 
 // Bytes returns the memory. It must not be used after Free.

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/internal/eintr"
 )
 
 // seals fix the length of shared memory for good. A process that reads mapped memory behind the end of a file that another process has made
@@ -60,14 +64,58 @@ func (m *Memory) File() (*os.File, error) {
 	if m.file == nil {
 		return nil, fmt.Errorf("numa: memory (%d bytes) exported must be of AllocShared", len(m.bytes))
 	}
-	fd, err := unix.FcntlInt(m.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	f, err := duplicate(m.file)
 	if err != nil {
-		return nil, fmt.Errorf("numa: memory (%d bytes) exported: fcntl: %w", len(m.bytes), err)
+		return nil, fmt.Errorf("numa: memory (%d bytes) exported: %w", len(m.bytes), err)
 	}
-	return os.NewFile(uintptr(fd), m.file.Name()), nil
+	return f, nil
 }
 
-// MapShared maps memory that AllocShared has allocated, in this or another process, with the same number of bytes. A process that writes to
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// named are the files of Named that MapShared has not mapped yet: *os.File → whether the file is fresh.
+var named sync.Map
+
+// Named returns a file in a folder in memory (tmpfs) for MapShared, which outlives the process: the memory of Export is that of a file without a folder. A file that is
+// there already keeps what it holds, and becomes longer if bytes do not fit. fresh says that it was not there: it has zeros. The length is fixed by nothing but the agreement of all who
+// map it, as files with a name cannot be sealed.
+func Named(path string, bytes int64) (f *os.File, fresh bool, err error) {
+	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if fresh = err == nil; errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() < wholePages(bytes) {
+		err = f.Truncate(wholePages(bytes))
+	}
+	if err == nil {
+		err = sealed(int(f.Fd()), bytes)
+	}
+	if err != nil {
+		return nil, false, errors.Join(err, f.Close())
+	}
+	named.Store(f, fresh)
+	return f, fresh, nil
+}
+
+// Reserve allocates the pages of a file of Named. Without that, a process that writes to a page for which the folder has no room left is killed.
+func Reserve(f *os.File, bytes int64) error {
+	return eintr.Retry(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, wholePages(bytes)) })
+}
+
+// Fresh says whether the memory is a file that Named has made: Populate gives it pages.
+func (m *Memory) Fresh() bool { return m.fresh }
+
+// MapShared maps memory that AllocShared has allocated, in this or another process, with the same number of bytes, or a file of Named. A process that writes to
 // memory that is not writable is killed.
 func MapShared(f *os.File, bytes int64, writable bool) (*Memory, error) {
 	if bytes < 1 {
@@ -96,6 +144,13 @@ func MapShared(f *os.File, bytes int64, writable bool) (*Memory, error) {
 	if err := m.settle(bytes, nil, nil); err != nil {
 		return nil, err
 	}
+	if fresh, ours := named.LoadAndDelete(f); ours {
+		if m.file, err = duplicate(f); err != nil {
+			return nil, errors.Join(fmt.Errorf("numa: shared memory (%d bytes): %w", bytes, err), m.Free())
+		}
+		m.fresh = fresh.(bool)
+		m.collapses = m.fresh && len(m.mapped) >= hugePageMin
+	}
 	return m, nil
 }
 
@@ -113,12 +168,23 @@ func sealed(fd int, bytes int64) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("numa: descriptor (%d, %s) must be of shared memory", fd, kind)
+	case has&unix.F_SEAL_SHRINK == 0 && inFolder(fd):
+		if stat.Size < wholePages(bytes) {
+			return fmt.Errorf("numa: shared memory (%d bytes) must be at least %d bytes, the pages for %d", stat.Size, wholePages(bytes), bytes)
+		}
 	case has&unix.F_SEAL_SHRINK == 0:
 		return fmt.Errorf("numa: descriptor (%d, %s) must be of memory that is sealed against shrinking", fd, kind)
 	case stat.Size != wholePages(bytes):
 		return fmt.Errorf("numa: shared memory (%d bytes) must be %d bytes, the pages for %d", stat.Size, wholePages(bytes), bytes)
 	}
 	return nil
+}
+
+// inFolder says whether fd is a file of a folder in memory, not one of memfd_create.
+func inFolder(fd int) bool {
+	var on unix.Statfs_t
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && !strings.HasPrefix(name, "/memfd:") && unix.Fstatfs(fd, &on) == nil && on.Type == unix.TMPFS_MAGIC
 }
 
 // mapFile maps a file in memory, from 2 MiB on at an address that huge pages can have.

@@ -13,3 +13,15 @@ func Some[T any](cases []T) []T {
 	}
 	return some
 }
+
+// SkipSequential skips, under the race detector, a test that does one thing after another and takes long there: what it runs is
+// covered there by tests with several goroutines.
+func SkipSequential(t interface {
+	Helper()
+	Skip(...any)
+}) {
+	t.Helper()
+	if Enabled {
+		t.Skip("sequential: the race detector has other tests of this")
+	}
+}

@@ -34,13 +34,18 @@ func catalog(file string) (*places, error) {
 	for name := range p.of {
 		p.names = append(p.names, name)
 	}
+	p.sort()
+	return p, nil
+}
+
+// sort puts the names into the order of numbers.
+func (p *places) sort() {
 	slices.SortFunc(p.names, func(a, b string) int {
 		if order := datafile.NaturalOrder(a, b); order != 0 {
 			return order
 		}
 		return strings.Compare(a, b)
 	})
-	return p, nil
 }
 
 // readIndex reads an object whose member weight_map has the file of each tensor:

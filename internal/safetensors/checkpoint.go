@@ -29,7 +29,45 @@ type Checkpoint struct {
 	tables []*Joined // a tensor of each list
 	starts []int64   // row at which each begins, then the number of all
 	files  []*shard
+	source Source
 	next   int64 // row that Read reads next
+}
+
+// Source has tensors under names that do not lie in .safetensors files as they are. It is closed with its Checkpoint.
+type Source interface {
+	Names() []string
+	// Tensor returns what a header would say of a tensor, and what reads its bytes.
+	Tensor(name string) (Entry, io.ReaderAt)
+	// Stamp tells the source from others of the same name.
+	Stamp() string
+	Close() error
+}
+
+// OpenSource is OpenCheckpoint of a source. names are those of tensors. Without any the tensor is chosen as by Open. Alone tensors must have so many axes. The source is closed after an error, too.
+func OpenSource(path, names string, s Source, rank int, prefer ...string) (*Checkpoint, error) {
+	where := &places{of: map[string]string{}, names: s.Names(), source: s}
+	for _, name := range where.names {
+		where.of[name] = path
+	}
+	where.sort()
+	if names == "" {
+		var tensors []tensor
+		for _, name := range where.names {
+			e, _ := s.Tensor(name)
+			tensors = append(tensors, tensor{name, e.Stored, e.DType, e.Shape, e.From, e.To})
+		}
+		t, err := choose(tensors, "", rank, prefer)
+		if err != nil {
+			return nil, errors.Join(inFile(path, err), s.Close())
+		}
+		names = t.name
+	}
+	c, err := openLists(path, path, names, where, rank)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	c.source = s
+	return c, nil
 }
 
 // checkpointEnd is where the name of an index ends and those of tensors begin.
@@ -72,8 +110,8 @@ func isFile(path string) bool {
 // A tensor whose whole name is one of these texts is that tensor.
 //
 // OpenCheckpoint returns nil without an error if the path is none of SplitCheckpoint, or names one tensor of a file by its name. Tensors of a list must have one element
-// type and as many elements a row, and rows as the others' tensors at the same place. Alone they must have 2 axes or more. The error of a missing file is fs.ErrNotExist.
-func OpenCheckpoint(path string) (c *Checkpoint, err error) {
+// type and as many elements a row, and rows as the others' tensors at the same place. Alone they must have at least minRank axes. The error of a missing file is fs.ErrNotExist.
+func OpenCheckpoint(path string, minRank int) (c *Checkpoint, err error) {
 	file, names := SplitCheckpoint(path)
 	if names == "" {
 		if IsCheckpoint(path) {
@@ -88,6 +126,11 @@ func OpenCheckpoint(path string) (c *Checkpoint, err error) {
 	if where.of[names] != "" && path == file+":"+names && where.single {
 		return nil, nil
 	}
+	return openLists(path, file, names, where, minRank)
+}
+
+// openLists opens tensors of a file or source. Alone they must have so many axes.
+func openLists(path, file, names string, where *places, rank int) (c *Checkpoint, err error) {
 	lists, err := where.lists(names)
 	if err != nil {
 		return nil, inFile(file, err)
@@ -99,9 +142,8 @@ func OpenCheckpoint(path string) (c *Checkpoint, err error) {
 			c, err = nil, inFile(path, err)
 		}
 	}()
-	rank := 1
-	if len(lists) == 1 {
-		rank = 2
+	if len(lists) > 1 {
+		rank = 1
 	}
 	for i := range lists[0] {
 		t := &Joined{name: path}
@@ -137,6 +179,14 @@ type shard struct {
 
 // open returns a reader of a tensor, which does not own its file.
 func (c *Checkpoint) open(where *places, name string, rank int) (*Reader, error) {
+	if where.source != nil {
+		e, data := where.source.Tensor(name)
+		r, err := newReader(where.of[name], &tensor{e.Name, e.Stored, e.DType, e.Shape, 0, e.To - e.From}, 0, e.To-e.From, rank)
+		if err == nil {
+			r.data = data
+		}
+		return r, err
+	}
 	path := where.of[name]
 	i := slices.IndexFunc(c.files, func(s *shard) bool { return s.path == path })
 	if i < 0 {
@@ -156,7 +206,7 @@ func (c *Checkpoint) open(where *places, name string, rank int) (*Reader, error)
 	}
 	r, err := newReader(path, t, s.data, s.size, rank)
 	if err == nil {
-		r.file = s.file
+		r.file, r.data = s.file, s.file
 	}
 	return r, err
 }
@@ -183,6 +233,14 @@ func (c *Checkpoint) Name() string { return c.name }
 
 // DType returns the type of the rows: that of the elements if all tensors have the same.
 func (c *Checkpoint) DType() dtype.Type { return c.tables[0].of }
+
+// Shape returns the axes of the only tensor, or else rows and elements a row.
+func (c *Checkpoint) Shape() []int {
+	if len(c.tables) == 1 && len(c.tables[0].parts) == 1 {
+		return c.tables[0].parts[0].Shape()
+	}
+	return []int{c.Rows(), c.RowBytes() / c.DType().Size()}
+}
 
 // Rows returns the number of rows of all tensors of a list.
 func (c *Checkpoint) Rows() int { return int(c.starts[len(c.tables)]) }
@@ -230,6 +288,9 @@ func (c *Checkpoint) ReadFrom(row int64, dst []byte) error {
 
 // Stamp returns what tells the files from others of the same names: length and time of the last change of each.
 func (c *Checkpoint) Stamp() (string, error) {
+	if c.source != nil {
+		return c.source.Stamp(), nil
+	}
 	var b strings.Builder
 	for _, s := range c.files {
 		info, err := s.file.Stat()
@@ -253,9 +314,13 @@ func (c *Checkpoint) Close() (err error) {
 		err = errors.Join(err, s.file.Close())
 	}
 	c.files = nil
+	if c.source != nil {
+		err = c.source.Close()
+		c.source = nil
+	}
 	for _, t := range c.tables {
 		for _, r := range t.parts {
-			r.file = nil
+			r.file, r.data = nil, nil
 		}
 	}
 	return err
@@ -266,6 +331,7 @@ type places struct {
 	of     map[string]string
 	names  []string // in the order of numbers
 	single bool     // there is one file, and no index
+	source Source   // nil: files
 }
 
 // lists returns the names that a text stands for, lists of as many.

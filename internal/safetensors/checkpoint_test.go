@@ -54,7 +54,7 @@ func TestOpenCheckpoint_RowsOfShards(t *testing.T) {
 	files, index, want := tables(12)
 	dir := folder(t, index, files)
 	for _, path := range []string{dir + ":t.*.w+t.*.s", filepath.Join(dir, indexFile) + ":t.*.w+t.*.s", dir + ":t.0.w,t.1.w,t.2.w,t.3*w,t.4.w,t.5.w,t.6.w,t.7.w,t.8.w,t.9.w,t.1*.w+t.*.s"} {
-		c, err := OpenCheckpoint(path)
+		c, err := OpenCheckpoint(path, 2)
 		if strings.HasSuffix(path, "t.1*.w+t.*.s") {
 			checkText(t, err, `"t.*.s" (12 tensors) must be as many as the 13 before the plus`)
 			continue
@@ -106,7 +106,7 @@ func TestOpenCheckpoint_OneFile(t *testing.T) {
 	dir := folder(t, "", map[string][]byte{singleFile: b})
 	path := filepath.Join(dir, singleFile)
 	for names, rows := range map[string]int{":a*,a1": 6, ":a?": 0, ":a*": -1, ":b,c": -1, ":a1": -1, ":a1,b,c": 0, ":*1,*c": 5, ":*": 8, ":d+e": -1} {
-		c, err := OpenCheckpoint(path + names)
+		c, err := OpenCheckpoint(path+names, 2)
 		switch {
 		case rows < 0 && (c != nil || err != nil), rows == 0 && names != ":a?" && err == nil, rows > 0 && (err != nil || c.Rows() != rows):
 			t.Errorf("%s: %v, want %d rows", names, err, rows)
@@ -116,13 +116,13 @@ func TestOpenCheckpoint_OneFile(t *testing.T) {
 		}
 	}
 	for _, names := range []string{":a1", ":d+e", ":a*"} { // a folder is a checkpoint in any case
-		c, err := OpenCheckpoint(dir + names)
+		c, err := OpenCheckpoint(dir+names, 2)
 		if err != nil || c.Rows() > 4 {
 			t.Fatalf("%s: %v", names, err)
 		}
 		c.Close()
 	}
-	if c, err := OpenCheckpoint(path); c != nil || err != nil {
+	if c, err := OpenCheckpoint(path, 2); c != nil || err != nil {
 		t.Errorf("a file without names: %v, %v", c, err)
 	}
 }
@@ -155,7 +155,7 @@ func TestOpenCheckpoint_BadInput(t *testing.T) {
 		":w1+gone":  `file "c.safetensors"`,
 	} {
 		path := strings.TrimSuffix(dir+names, ":")
-		c, err := OpenCheckpoint(path)
+		c, err := OpenCheckpoint(path, 2)
 		if c != nil {
 			t.Errorf("%s was opened", names)
 		}
@@ -168,10 +168,10 @@ func TestOpenCheckpoint_BadInput(t *testing.T) {
 		"{}": "index must have a weight_map", `[]`: `index ("[") must be an object`, `{"weight_map":{"a":"../b"}}`: `file ("../b") of tensor "a" must be the name of a file beside the index`,
 		`{"weight_map":{"a":1}}`: `weight_map of a ("1" at byte`, `{"weight_map":{"a":"b","a":"c"}}`: `key ("a") of weight_map must occur once`, `{"weight_map"`: "unexpected", `{"weight_map":{"a":".."}}`: `file ("..")`,
 	} {
-		_, err := OpenCheckpoint(folder(t, index, map[string][]byte{}) + ":a")
+		_, err := OpenCheckpoint(folder(t, index, map[string][]byte{})+":a", 2)
 		checkText(t, err, want)
 	}
 	truncated := folder(t, `{"weight_map":{"a":"a.safetensors"}}`, map[string][]byte{"a.safetensors": one(entry("a", "U8", "[3,4]", 0, 12))[:60]})
-	_, err := OpenCheckpoint(truncated + ":a")
+	_, err := OpenCheckpoint(truncated+":a", 2)
 	checkText(t, err, "truncated")
 }

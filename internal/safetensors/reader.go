@@ -16,9 +16,10 @@ import (
 type Reader struct {
 	name     string
 	tensor   tensor
-	file     *os.File // nil once it is closed
-	begin    int64    // of the data in the file
-	end      int64    // of the file
+	data     io.ReaderAt // nil once it is closed
+	file     *os.File    // that data is; nil if it is none
+	begin    int64       // of the data in the file
+	end      int64       // of the file
 	rows     int
 	rowBytes int
 	next     int64 // row that Read reads next
@@ -47,7 +48,7 @@ func Open(path string, minRank int, prefer ...string) (*Reader, error) {
 		f.Close()
 		return nil, inFile(file, err)
 	}
-	r.file = f
+	r.file, r.data = f, f
 	return r, nil
 }
 
@@ -167,14 +168,14 @@ func (r *Reader) ReadFrom(row int64, dst []byte) error {
 	if len(dst)%r.rowBytes != 0 || row < 0 || row > int64(r.rows) || int64(len(dst)/r.rowBytes) > int64(r.rows)-row {
 		return inFile(r.name, fmt.Errorf("rows from %d on (%d bytes) must be whole rows of %d bytes below %d", row, len(dst), r.rowBytes, r.rows))
 	}
-	if r.file == nil {
+	if r.data == nil {
 		return inFile(r.name, errors.New("reader (closed) must be open"))
 	}
 	at := r.begin + row*int64(r.rowBytes)
-	if n, err := r.file.ReadAt(dst, at); n < len(dst) {
+	if n, err := r.data.ReadAt(dst, at); n < len(dst) {
 		return inFile(r.name, datafile.ReadError(fmt.Sprintf("reading at byte %d", at+int64(n)), err))
 	}
-	if row+int64(len(dst)/r.rowBytes) == int64(r.rows) {
+	if r.file != nil && row+int64(len(dst)/r.rowBytes) == int64(r.rows) {
 		if n, _ := r.file.ReadAt(make([]byte, 1), r.end); n > 0 {
 			return inFile(r.name, fmt.Errorf("file must end at byte %d, where it ended when it was opened", r.end))
 		}
@@ -197,7 +198,7 @@ func (r *Reader) Map() ([]byte, error) {
 // Close closes the file; the Reader is of no use afterwards. Closing twice is no error.
 func (r *Reader) Close() error {
 	file := r.file
-	r.file = nil
+	r.file, r.data = nil, nil
 	if file == nil {
 		return nil
 	}

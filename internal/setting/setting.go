@@ -31,9 +31,9 @@ func Bytes(flag, text string) (int64, error) {
 // maxBudget is the most that cache.Options.Budget may be.
 const maxBudget = 1 << 59
 
-// Budget reads --budget: bytes per device, as a size of at most 512PiB or as a share ("5%") of so many raw bytes.
+// Budget reads --gpu-memory: bytes per device, as a size of at most 512PiB or as a share ("5%") of so many raw bytes.
 func Budget(text string, raw int64) (int64, error) {
-	wrong := fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", text)
+	wrong := fmt.Errorf("--gpu-memory (%q) must be a positive percentage of the table or a size such as 64MiB", text)
 	if share, ok := strings.CutSuffix(strings.TrimSpace(text), "%"); ok {
 		p, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
 		if err != nil || !(p > 0) || math.IsInf(p, 0) {
@@ -47,7 +47,7 @@ func Budget(text string, raw int64) (int64, error) {
 	case err != nil || n == 0:
 		return 0, wrong
 	case n > maxBudget:
-		return 0, fmt.Errorf("--budget (%q) must be at most 512PiB", text)
+		return 0, fmt.Errorf("--gpu-memory (%q) must be at most 512PiB", text)
 	}
 	return int64(n), nil
 }

@@ -14,7 +14,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"8EiB", "1EiB", "10EiB", "513PiB"} {
-		if got, err := Budget(text, 1000); err == nil || err.Error() != `--budget ("`+text+`") must be at most 512PiB` {
+		if got, err := Budget(text, 1000); err == nil || err.Error() != `--gpu-memory ("`+text+`") must be at most 512PiB` {
 			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}

@@ -36,6 +36,8 @@ type Owner interface {
 	Disconnected() int
 	// Misses returns what the owner knows of rows that a batch of a client has missed.
 	Misses(table int, rows []int64) (*wire.Misses, error)
+	// Oldest returns the oldest version of the protocol whose clients can map the memory.
+	Oldest() int
 	// Describe describes the clients, in the order of their numbers.
 	Describe() []Description
 }

@@ -3,6 +3,7 @@
 package statjson
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 
@@ -13,7 +14,8 @@ import (
 // Table has the statistics of one table, or of all tables together.
 type Table struct {
 	Name             string           `json:"name,omitempty"`
-	Codec            any              `json:"codec"` // a name; of all tables a list
+	Number           int              `json:"number,omitempty"` // of a table of a service, which may have dropped others
+	Codec            any              `json:"codec"`            // a name; of all tables a list
 	DType            string           `json:"dtype,omitempty"`
 	Rows             int64            `json:"rows"`
 	RowBytes         int              `json:"row_bytes,omitempty"`
@@ -213,17 +215,11 @@ func set(to, from any) {
 func (s *Stats) addTables(tables []cache.TableStats) {
 	codecs := []string{}
 	s.MissesByReason = map[string]int64{}
-	sum := reflect.ValueOf(&s.Table).Elem()
 	for i := range tables {
 		t := ofTable(&tables[i])
 		s.Tables = append(s.Tables, t)
 		codecs = append(codecs, tables[i].Codec)
-		for f, n := range reflect.ValueOf(t).Fields() {
-			if n.Kind() == reflect.Int64 {
-				to := sum.FieldByIndex(f.Index)
-				to.SetInt(to.Int() + n.Int())
-			}
-		}
+		add(&s.Table, &t)
 		for reason, n := range t.MissesByReason {
 			s.MissesByReason[reason] += n
 		}
@@ -255,6 +251,80 @@ func ofTable(t *cache.TableStats) Table {
 	}
 	s.ratios()
 	return s
+}
+
+// Merge returns the statistics of several caches of one service as those of one cache: of the tables that they list, by number, and of each device once.
+func Merge(all []*Stats) *Stats {
+	r := &Stats{Errors: map[string]string{}}
+	r.MissesByReason = map[string]int64{}
+	codecs := []string{}
+	for i, s := range all {
+		for j := range s.Tables {
+			t := &s.Tables[j]
+			add(&r.Table, t)
+			r.Tables, codecs = append(r.Tables, *t), append(codecs, t.Codec.(string))
+			for reason, n := range t.MissesByReason {
+				r.MissesByReason[reason] += n
+			}
+		}
+		peak := max(r.LoadPeakBytes, s.LoadPeakBytes)
+		add(r, s)
+		add(&r.Refresh, &s.Refresh)
+		add(&r.Updates, &s.Updates)
+		r.LoadPeakBytes = peak
+		for what, text := range s.Errors {
+			if i > 0 && len(s.Tables) > 0 {
+				what = s.Tables[0].Name + ": " + what
+			}
+			r.Errors[what] = text
+		}
+		for _, d := range s.Devices {
+			at := slices.IndexFunc(r.Devices, func(o Device) bool { return o.Backend == d.Backend && o.Index == d.Index })
+			if at < 0 {
+				r.Devices = append(r.Devices, d)
+				continue
+			}
+			one := &r.Devices[at]
+			add(one, &d)
+			one.Error = cmp.Or(one.Error, d.Error)
+		}
+		r.addEstimate(s.Estimate)
+	}
+	slices.SortFunc(r.Tables, func(a, b Table) int { return cmp.Compare(a.Number, b.Number) })
+	r.Codec = codecs
+	r.ratios()
+	return r
+}
+
+// add adds the fields of from that are an int64 to those of to. Both are pointers to structs of one type.
+func add(to, from any) {
+	sum := reflect.ValueOf(to).Elem()
+	for f, n := range reflect.ValueOf(from).Elem().Fields() {
+		if n.Kind() == reflect.Int64 {
+			one := sum.FieldByIndex(f.Index)
+			one.SetInt(one.Int() + n.Int())
+		}
+	}
+}
+
+// addEstimate takes in what a further cache estimates, weighted by accesses.
+func (s *Stats) addEstimate(e *Estimate) {
+	if e == nil {
+		return
+	}
+	if s.Estimate == nil {
+		one := *e
+		one.Budgets = slices.Clone(e.Budgets)
+		s.Estimate = &one
+		return
+	}
+	sum := float64(max(1, s.Estimate.Accesses+e.Accesses))
+	for i := range min(len(s.Estimate.Budgets), len(e.Budgets)) {
+		b := &s.Estimate.Budgets[i]
+		b.HitRatio = (b.HitRatio*float64(s.Estimate.Accesses) + e.Budgets[i].HitRatio*float64(e.Accesses)) / sum
+	}
+	s.Estimate.Accesses += e.Accesses
+	s.Estimate.Keys += e.Keys
 }
 
 // ratios sets what follows from the other fields.

@@ -1,6 +1,7 @@
 package tablefile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -141,11 +142,19 @@ func (s rangedSequence) ReadFrom(row int64, dst []byte) error {
 	return nil
 }
 
+// Stamp returns what tells the files that a table is read from from others of the same names: length and time of the last change of each.
+func Stamp(f File) (string, error) {
+	if several, ok := f.(interface{ Stamp() (string, error) }); ok {
+		return several.Stamp()
+	}
+	return (&sequence{files: []File{f}}).Stamp()
+}
+
 // Stamp returns what tells the files from others of the same names: length and time of the last change of each.
 func (s *sequence) Stamp() (string, error) {
 	var b strings.Builder
 	for _, f := range s.files {
-		file := fileOf(f.Name())
+		file := cmp.Or(fileOf(f.Name()), f.Name())
 		info, err := os.Stat(file)
 		if err != nil {
 			return "", datafile.Named("tablefile", file, datafile.ReadError("stat", err))

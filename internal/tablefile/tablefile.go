@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/internal/safetensors"
+	"github.com/tensorcache/tensorcache/pages/model"
 )
 
 // File is an array of rank 2 or more, of little-endian elements, whose last axis is the row, or an array of rows of parts. If its rows can be read in any order and by several
@@ -51,7 +52,14 @@ func open(path string, rank int) (File, error) {
 
 // openOne opens one file's array, of at least so many axes.
 func openOne(path string, rank int) (File, error) {
-	if c, err := safetensors.OpenCheckpoint(path); c != nil || err != nil {
+	if dir, names, ok := model.Split(path); ok {
+		c, err := model.OpenRows(dir, names, rank, array)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	if c, err := safetensors.OpenCheckpoint(path, rank); c != nil || err != nil {
 		if err != nil {
 			return nil, err
 		}
@@ -138,10 +146,13 @@ func (a *rangedByFirstAxis) ReadFrom(row int64, dst []byte) error {
 }
 
 // IsCheckpoint is that of package safetensors. A folder is pages if it is none.
-func IsCheckpoint(path string) bool { return safetensors.IsCheckpoint(path) }
+func IsCheckpoint(path string) bool { return safetensors.IsCheckpoint(path) || model.IsPacked(path) && !model.IsTable(path) }
 
 // InCheckpoint says whether a path names tensors of a checkpoint's folder or index, between which there may be commas.
 func InCheckpoint(path string) bool {
+	if _, names, ok := model.Split(path); ok {
+		return names != ""
+	}
 	file, names := safetensors.SplitCheckpoint(path)
 	return names != "" && path != file+":"+names || names != "" && strings.EqualFold(filepath.Ext(file), ".json")
 }

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/tensorcache/tensorcache/internal/metrics"
 )
 
 // DefaultTraceRate is the most traces a second that begin in a cache if neither a setting nor TENSORCACHE_TRACE_RATE says otherwise.
@@ -171,23 +172,18 @@ func (l *logs) lost(err error) {
 	}
 }
 
+// spanCounts are sampled spans that have ended.
+type spanCounts struct {
+	Delivered int64 `kind:"counter" metric:"tensorcache.telemetry.spans" with:"tensorcache.outcome=delivered" unit:"{span}" help:"Sampled spans that were delivered, that failed to be, or that were dropped as the queue was full."`
+	Failed    int64 `kind:"counter" metric:"tensorcache.telemetry.spans" with:"tensorcache.outcome=failed"`
+	Dropped   int64 `kind:"counter" metric:"tensorcache.telemetry.spans" with:"tensorcache.outcome=dropped"`
+}
+
 // observe makes the counter of spans.
 func (t *Telemetry) observe(p metric.MeterProvider) error {
-	spans, err := p.Meter("github.com/tensorcache/tensorcache/internal/telemetry").Int64ObservableCounter("tensorcache.telemetry.spans", metric.WithUnit("{span}"),
-		metric.WithDescription("Sampled spans that were delivered, that failed to be, or that were dropped as the queue was full."))
-	if err != nil {
-		return fmt.Errorf("telemetry: %w", err)
-	}
-	outcome := func(name string) metric.ObserveOption {
-		return metric.WithAttributeSet(attribute.NewSet(attribute.String("tensorcache.outcome", name)))
-	}
-	delivered, failed, dropped := outcome("delivered"), outcome("failed"), outcome("dropped")
-	_, err = p.Meter("github.com/tensorcache/tensorcache/internal/telemetry").RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(spans, t.delivered.Load(), delivered)
-		o.ObserveInt64(spans, t.failedSpans.Load(), failed)
-		o.ObserveInt64(spans, t.dropped.Load(), dropped)
-		return nil
-	}, spans)
+	_, err := metrics.Register(p.Meter("github.com/tensorcache/tensorcache/internal/telemetry"), []any{spanCounts{}}, func(tell metrics.Observe) {
+		tell(&spanCounts{t.delivered.Load(), t.failedSpans.Load(), t.dropped.Load()})
+	})
 	if err != nil {
 		return fmt.Errorf("telemetry: %w", err)
 	}

@@ -14,6 +14,8 @@ type AttachRequest struct {
 	Fewer bool `json:"fewer,omitempty"`
 	// Scratch is the most memory of a device, in bytes, that the client will allocate there; 0: what the owner allows. The owner refuses more than that.
 	Scratch int64 `json:"scratch,omitempty"`
+	// Table is one of the tables that the client wants. An owner that has several caches lets the client in to the one that holds it; without, to the first.
+	Table string `json:"table,omitempty"`
 }
 
 // Welcome answers an AttachRequest. Memory is named by the IDs of regions, which the owner has sent before; 0 is none.

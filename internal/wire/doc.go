@@ -10,7 +10,7 @@
 // File descriptors travel beside the header (SCM_RIGHTS), at most [MaxFiles] a frame. The JSON object is a [Message]. A request has an ID and a
 // method; its answer has the same ID and no method. A notice has a method and no ID, and is not answered. Answers may come in any order.
 //
-// The first request of a client is "hello" with its version. An owner of another version answers with an error and closes the connection.
+// The first request of a client is "hello" with the versions that it speaks. An owner that speaks none of them answers with an error, which names the versions of both, and closes the connection.
 //
 // Rows that are read never travel through the socket: clients read shared memory. Rows of an update do, as the payload of the request.
 package wire

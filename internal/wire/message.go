@@ -6,8 +6,17 @@ import (
 	"os"
 )
 
-// Version is the version of the protocol, of the board and of all formats in shared memory. Owner and client must have the same.
-const Version = 6
+// Version is the newest version of the protocol, of the board and of all formats in shared memory, and Oldest the oldest that this program speaks, too. Owner and client use the newest
+// that both speak: so owners and clients of one version apart can be replaced one after the other.
+//
+//	6  the greeting has one version
+//	7  the greeting has an oldest and a newest one, and a refusal has both; memory may be files of a folder, which are not sealed
+const (
+	Version = 7
+	Oldest  = 6
+	// InFolder is the oldest version whose clients map memory that is files of a folder.
+	InFolder = 7
+)
 
 // Message is a request, an answer or a notice.
 type Message struct {
@@ -70,6 +79,7 @@ const (
 	Merge        = "merge"    // MergeRequest
 	Snapshot     = "snapshot" // SnapshotRequest
 	Drain        = "drain"
+	ChangeTable  = "table"  // TableRequest → TableAnswer
 	Ping         = "ping"   // is answered at once, whatever else is under way
 	Cancel       = "cancel" // a notice: CancelNotice
 )
@@ -82,14 +92,33 @@ const (
 
 // Greeting is the body of the first request.
 type Greeting struct {
+	// Version is the oldest version that the client speaks: owners of version 6 look at it only. Newest is the newest one, 0 for clients of version 6.
 	Version int `json:"version"`
+	Newest  int `json:"newest,omitempty"`
 	// Name is how the client is called in statistics and errors.
 	Name string `json:"name"`
 }
 
+// Agree returns the version that an owner which speaks versions from oldest on speaks with a client. The error names the versions of both.
+func (g *Greeting) Agree(oldest int) (int, error) {
+	newest := max(g.Newest, g.Version)
+	if agreed := min(newest, Version); agreed >= max(g.Version, oldest) {
+		return agreed, nil
+	}
+	return 0, &VersionError{Owner: [2]int{oldest, Version}, Client: [2]int{g.Version, newest}}
+}
+
+// VersionError says that owner and client have no version in common. Both have an oldest and a newest one.
+type VersionError struct{ Owner, Client [2]int }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("wire: the owner speaks versions %d to %d of the protocol, and the client %d to %d: both must come from one release or from neighbouring ones",
+		e.Owner[0], e.Owner[1], e.Client[0], e.Client[1])
+}
+
 // Reception answers a Greeting.
 type Reception struct {
-	Version int    `json:"version"`
+	Version int    `json:"version"` // that both use from now on
 	Cache   string `json:"cache"` // the cache's name in telemetry
 	Process int    `json:"process"`
 }
@@ -133,4 +162,21 @@ type SnapshotRequest struct {
 // CancelNotice ends a request.
 type CancelNotice struct {
 	ID uint64 `json:"id"`
+}
+
+// TableRequest changes the tables of an owner.
+type TableRequest struct {
+	// Change is "add", "replace" or "drop".
+	Change string `json:"change"`
+	// Table is a name, or the description of a table as the flag --table of tensorcached has it, whose relative paths are of Folder.
+	Table  string `json:"table"`
+	Folder string `json:"folder,omitempty"`
+	// InPlace replaces rows one after the other. Force goes on where processes that are attached lose the table, or memory is estimated not to suffice.
+	InPlace bool `json:"in_place,omitempty"`
+	Force   bool `json:"force,omitempty"`
+}
+
+// TableAnswer says what has been done.
+type TableAnswer struct {
+	Text string `json:"text"`
 }

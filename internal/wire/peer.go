@@ -70,6 +70,12 @@ func SocketPath(address string) (string, error) {
 	return path, nil
 }
 
+// SplitTable returns an address without the table that it may name: "unix:PATH#TABLE".
+func SplitTable(address string) (socket, table string) {
+	socket, table, _ = strings.Cut(address, "#")
+	return socket, table
+}
+
 // maxPath is the longest path of a socket (sun_path), with room for the suffix that the owner creates it with.
 const maxPath = 107 - len(".new")
 
@@ -107,13 +113,13 @@ func Dial(ctx context.Context, address, name string, timeout time.Duration, noti
 		<-p.done
 		owner.Close()
 	}()
-	if _, err := p.Call(ctx, Hello, Greeting{Version, name}, nil, &r); err != nil {
+	if _, err := p.Call(ctx, Hello, Greeting{Oldest, Version, name}, nil, &r); err != nil {
 		p.Close()
 		return nil, r, err
 	}
-	if r.Version != Version {
+	if r.Version < Oldest || r.Version > Version {
 		p.Close()
-		return nil, r, fmt.Errorf("wire: owner's version (%d) must be %d", r.Version, Version)
+		return nil, r, &VersionError{Owner: [2]int{r.Version, r.Version}, Client: [2]int{Oldest, Version}}
 	}
 	return p, r, nil
 }

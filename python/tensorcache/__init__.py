@@ -16,6 +16,8 @@ Sizes are bytes, or texts: ``"10GB"`` (10¹⁰ bytes), ``"10GiB"`` (10 × 2³⁰
 
 Without a GPU the same calls run on the processors. Without torch they take and return NumPy arrays.
 
+``load_file``, ``load_model`` and ``save_file`` are those of safetensors.torch, for packed models, too; ``compress`` and ``decompress`` make bytes of one tensor and back.
+
 Modules, imported when they are asked for:
 
 tensorcache.pyg
@@ -39,6 +41,7 @@ from typing import Any
 
 from . import errors
 from ._abi import VERSION as __version__
+from ._model import compress, decompress, load_file, load_model, save_file
 from ._open import open
 from ._settings import Pages, Resident
 from .cache import Cache
@@ -74,8 +77,13 @@ __all__ = [
     "RowError",
     "Table",
     "__version__",
+    "compress",
+    "decompress",
     "errors",
+    "load_file",
+    "load_model",
     "open",
+    "save_file",
 ]
 
 

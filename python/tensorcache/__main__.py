@@ -27,8 +27,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         )
     )
     plan.add_argument("--target-hit", help="hit rate to reach: 90%% (default) or 0.9, or several: 50%%,90%%")
-    plan.add_argument("--gpu-memory", help="memory of a GPU, such as 80GiB: says what fits")
-    bench.add_argument("--budget", help="memory of the cache: 5%% of the table (default), 64MiB or bytes")
+    plan.add_argument("--device-memory", help="memory of a GPU, such as 80GiB: says what fits")
+    bench.add_argument("--gpu-memory", help="memory of the cache: 5%% of the table (default), 64MiB or bytes")
     bench.add_argument("--verify", action="store_true", help="compare every row with its source")
     for command in (plan, bench):
         command.add_argument("features", nargs="?", help=".npy, .npz or .safetensors file; default: a generated table")

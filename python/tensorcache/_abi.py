@@ -255,6 +255,27 @@ class Pooled(_Sized):
     ]
 
 
+class ModelPart(Structure):
+    _fields_ = [
+        ("tensor", c_int64),
+        ("at", c_int64),
+        ("bytes", c_int64),
+        ("memory", c_void_p),
+    ]
+
+
+class Tensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("bytes", c_int64),
+        ("dtype", c_int32),
+        ("axes", c_int32),
+        ("shape", c_int64 * 64),
+        ("note", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 # Result and arguments.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "version": (c_char_p,),
@@ -298,6 +319,13 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "explain_json": (c_int, c_void_p, c_int32, c_void_p, c_int32, c_int64, POINTER(c_void_p)),
     "plan_json": (c_int, c_char_p, POINTER(c_void_p)),
     "bench_json": (c_int, c_char_p, POINTER(c_void_p)),
+    "model_open": (c_int, c_char_p, POINTER(c_void_p)),
+    "model_close": (None, c_void_p),
+    "model_json": (c_int, c_void_p, POINTER(c_void_p)),
+    "model_read": (c_int, c_void_p, POINTER(ModelPart), c_int32),
+    "model_save": (c_int, c_char_p, c_char_p, POINTER(ModelPart), c_int32, c_char_p),
+    "compress": (c_int, POINTER(Tensor), c_char_p, POINTER(c_void_p), c_void_p),
+    "decompress": (c_int, c_void_p, c_int64, POINTER(Tensor)),
 }
 
 

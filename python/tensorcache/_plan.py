@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from .table import Table
 
 # Names of flags until this release, which are still taken.
-_RENAMED = {"warmup_batches": "train_batches", "layout": "resident", "target": "resident", "overflow": "max_overflow"}
-
+_RENAMED = {"budget": "gpu_memory", "warmup_batches": "train_batches", "layout": "resident", "target": "resident", "overflow": "max_overflow"}
 
 
 def _renamed(options: dict[str, Any]) -> dict[str, Any]:
     """Returns options with the flags' names of now, and warns of earlier ones."""
     found = {}
+    names = {**_RENAMED, "gpu_memory": "device_memory"} if "target_hit" in options else _RENAMED
     for name, value in options.items():
-        if name in _RENAMED:
-            warnings.warn(f"tensorcache: {name} is {_RENAMED[name]} now; the old name goes with the next release", FutureWarning, stacklevel=5)
+        if name in names:
+            warnings.warn(f"tensorcache: {name} is {names[name]} now; the old name goes with the next release", FutureWarning, stacklevel=5)
         if name != "layout" or value not in ("buddy", "cached"):
-            found[_RENAMED.get(name, name) if name != "layout" else name] = value
+            found[names.get(name, name) if name != "layout" else name] = value
     if options.get("layout") in ("buddy", "cached") and found.get("resident") is None:
         found["resident"] = "auto" if options["layout"] == "buddy" else None
     return found
@@ -110,12 +110,12 @@ def opening(tables: list[Description], arguments: dict[str, Any], residents: dic
 _CYCLE = 5
 
 
-def plan_table(table: Table, ids: Any, target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
+def plan_table(table: Table, ids: Any, target_hit: Any, device_memory: Any, **options: Any) -> dict[str, Any]:
     """``Table.plan``."""
-    return plan_tables([table], {table.name: ids}, target_hit, gpu_memory, **options)
+    return plan_tables([table], {table.name: ids}, target_hit, device_memory, **options)
 
 
-def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gpu_memory: Any, **options: Any) -> dict[str, Any]:
+def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, device_memory: Any, **options: Any) -> dict[str, Any]:
     """``Table.plan`` and ``Cache.plan``: a plan of tables that share their memory."""
     cache = tables[0].cache
     openings = [cache._opening.get(table.name, {}) for table in tables]
@@ -128,8 +128,8 @@ def plan_tables(tables: list[Table], ids: Mapping[str, Any], target_hit: Any, gp
     config["target_hit"] = [str(target) for target in target_hit] if isinstance(target_hit, (list, tuple)) else str(target_hit)
     options = _renamed(options)
     config.update(options)
-    if gpu_memory is not None:
-        config["gpu_memory"] = str(gpu_memory)
+    if device_memory is not None:
+        config["device_memory"] = str(device_memory)
     learn, files, lists, lookups, longest = config.get("learn"), [], [], 0, 0
     with tempfile.TemporaryDirectory(prefix="tensorcache-") as folder:
         for index, table in enumerate(tables):

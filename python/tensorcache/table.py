@@ -454,16 +454,16 @@ class Table:
         found: list[dict[str, Any]] = self._call(lambda numbers: take_json(explain, self._handle, self._index, *in_memory(numbers)), host_ids(ids, self._rows))
         return found
 
-    def plan(self, ids: Any, target_hit: Union[float, str, "list[Union[float, str]]"] = "90%", gpu_memory: Any = None, **options: Any) -> dict[str, Any]:
+    def plan(self, ids: Any, target_hit: Union[float, str, "list[Union[float, str]]"] = "90%", device_memory: Any = None, **options: Any) -> dict[str, Any]:
         """Returns how much GPU memory a hit rate takes, if rows are read as in ``ids``: ``verdict`` says it in a sentence, ``answers`` has the budgets.
 
         Caches are opened with the arguments of ``open`` that this one was opened with, of several budgets. They learn from as many of the row numbers as
         ``train`` had, or from three quarters if there are not more or none were given, and are judged by the others. ``ids`` are row numbers in the order of their use, of at least
-        several batches, or the path of a file with them. ``target_hit`` is a share (0.9), a percentage, or a list. ``gpu_memory`` says what fits. ``options`` are flags of
+        several batches, or the path of a file with them. ``target_hit`` is a share (0.9), a percentage, or a list. ``device_memory``, all memory of a GPU, says what fits. ``options`` are flags of
         ``python -m tensorcache plan``, with underscores; ``check=True`` opens a cache of each answer and adds what it hits, ``seen_hit``. This cache is not touched; a table opened
         from memory is first written to a temporary file. A refresh by seconds is planned as one every 5 batches. It takes seconds to minutes.
         """
-        return _plan.plan_table(self, ids, target_hit=target_hit, gpu_memory=gpu_memory, **options)
+        return _plan.plan_table(self, ids, target_hit=target_hit, device_memory=device_memory, **options)
 
     def _count(self) -> None:
         """Takes the number of rows, which updates by any thread and by earlier objects of this table may have raised, from the library."""

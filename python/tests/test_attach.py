@@ -31,7 +31,7 @@ class Owner:
         self.start()
 
     def start(self) -> None:
-        command = [OWNER, "--features", self._file, "--budget", "256KiB", "--device", self._device, "--listen", self.address]
+        command = [OWNER, "--features", self._file, "--gpu-memory", "256KiB", "--device", self._device, "--listen", self.address]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
@@ -99,7 +99,7 @@ def test_several_tables(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
     np.save(f"{tmp_path}/a.npy", rows)
     np.save(f"{tmp_path}/b.npy", rows[:100, :7].astype(np.float64))
     tables = ["--table", f"file={tmp_path}/a.npy,codec=ibp4,resident=64,max_target=96", "--features", f"{tmp_path}/b.npy"]
-    command = [OWNER, *tables, "--budget", "1MiB", "--device", "host", "--listen", f"unix:{tmp_path}/s"]
+    command = [OWNER, *tables, "--gpu-memory", "1MiB", "--device", "host", "--listen", f"unix:{tmp_path}/s"]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert owner.stdout is not None and "ready" in owner.stdout.readline()
@@ -125,7 +125,7 @@ def test_scratch(tmp_path: Any, rows: np.ndarray[Any, Any], ids: np.ndarray[Any,
         pytest.skip(f"no tensorcached at {OWNER}: make service")
     np.save(f"{tmp_path}/a.npy", rows)
     address = f"unix:{tmp_path}/s"
-    command = [OWNER, "--features", f"{tmp_path}/a.npy", "--budget", "1MiB", "--device", "host", "--listen", address, "--max-scratch", "4MiB"]
+    command = [OWNER, "--features", f"{tmp_path}/a.npy", "--gpu-memory", "1MiB", "--device", "host", "--listen", address, "--max-scratch", "4MiB"]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert owner.stdout is not None and "ready" in owner.stdout.readline()
@@ -147,7 +147,7 @@ def test_stopped_owner(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
         pytest.skip(f"no tensorcached at {OWNER}: make service")
     np.save(f"{tmp_path}/a.npy", rows)
     address = f"unix:{tmp_path}/s"
-    owner = subprocess.Popen([OWNER, "--features", f"{tmp_path}/a.npy", "--budget", "1MiB", "--device", "host", "--listen", address], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    owner = subprocess.Popen([OWNER, "--features", f"{tmp_path}/a.npy", "--gpu-memory", "1MiB", "--device", "host", "--listen", address], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert owner.stdout is not None and "ready" in owner.stdout.readline()
         x = tensorcache.open(address, timeout=0.4)

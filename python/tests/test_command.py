@@ -36,11 +36,11 @@ def files(rows: Array, tmp_path: Path) -> tuple[Path, Path, Path]:
 def test_plan(files: tuple[Path, Path, Path]) -> None:
     features, graph, _ = files
     options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--train-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
-    done = command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB")
+    done = command("plan", features, *options, "--target-hit", "50%", "--device-memory", "1GiB")
     assert done.returncode == 0, done.stderr
     assert "in all" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout and " gives 5" in done.stdout.splitlines()[0] and "resident" in done.stdout, done.stdout
     tiers = ("--host-memory", "8MiB,16MiB", "--page", "4KiB", "--cold-reads-per-second", 80000, "--cold-latency", "100us")
-    found = json.loads(command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB", *tiers, "--json").stdout)
+    found = json.loads(command("plan", features, *options, "--target-hit", "50%", "--device-memory", "1GiB", *tiers, "--json").stdout)
     assert [place["choice"] for place in found["placements"]] == ["resident", "resident"] and len(found["plans"][0]["tiers"]) == 2
     done = command("plan", features, *options, "--target-hit", "50%", "--json")
     found = json.loads(done.stdout)
@@ -52,7 +52,7 @@ def test_earlier_names_of_flags(files: tuple[Path, Path, Path]) -> None:
     done = command("bench", features, "--ids", ids, "--warmup-batches", 2, "--layout", "buddy", "--target", 96, "--codec", "none", "--budget", "64MiB", "--json")
     found = json.loads(done.stdout)
     assert found["workload"]["training_batches"] == 2 and found["resident"]["target_bytes"] == 96, found
-    for old, now in ("warmup_batches", "train_batches"), ("layout", "resident"), ("target", "resident"):
+    for old, now in ("warmup_batches", "train_batches"), ("budget", "gpu_memory"), ("layout", "resident"), ("target", "resident"):
         assert f"{old} is {now} now; the old name goes with the next release" in done.stderr, done.stderr
 
 
@@ -83,10 +83,10 @@ def test_plan_by_earlier_names(rows: Array, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_bench(files: tuple[Path, Path, Path]) -> None:
     features, _, ids = files
-    done = command("bench", features, "--ids", ids, "--budget", "10%", "--codec", "ibp4", "--device", "host", "--verify")
+    done = command("bench", features, "--ids", ids, "--gpu-memory", "10%", "--codec", "ibp4", "--device", "host", "--verify")
     assert done.returncode == 0, done.stderr
     assert "hit rate" in done.stdout and "0 differ" in done.stdout
-    found = json.loads(command("bench", features, "--ids", ids, "--budget", "10%", "--device", "host", "--json").stdout)
+    found = json.loads(command("bench", features, "--ids", ids, "--gpu-memory", "10%", "--device", "host", "--json").stdout)
     assert 0 < found["results"]["hit_ratio"] < 1
 
 
@@ -115,7 +115,7 @@ def test_plan_of_a_table(files: tuple[Path, Path, Path], rows: Array) -> None:
     answers = []
     for source in (files[0], rows):
         with tensorcache.open(source, "10%", device="host") as x:
-            found = x.plan(ids, target_hit=0.6, gpu_memory="1GiB", codec="ibp4", policy="freq", device="host")
+            found = x.plan(ids, target_hit=0.6, device_memory="1GiB", codec="ibp4", policy="freq", device="host")
             answers.append((found["plans"][0]["budget_bytes"], found["plans"][0]["predicted_hit_ratio"]))
             assert found["plans"][0]["gpu"]["fits"]
     assert answers[0] == answers[1]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
@@ -70,26 +71,48 @@ func (c *Config) Check() (p *Plan, err error) {
 	if err := c.values(); err != nil {
 		return nil, err
 	}
+	p = &Plan{Backend: "host", Devices: c.devices(), Budgets: make([]int64, c.devices()), Problems: []string{}}
+	if !c.OnProcessors() {
+		p.Backend = "cuda"
+	}
+	groups := c.groups()
+	for _, one := range groups {
+		if err := one.plan(p, len(groups) > 1); err != nil {
+			return nil, err
+		}
+	}
+	c.compareMemory(p)
+	c.planReach(p)
+	if err := c.reachable(); err != nil {
+		p.Problems = append(p.Problems, err.Error())
+	}
+	if c.Snapshot != "" {
+		p.Restore = "nothing yet: " + c.Snapshot + " is not there"
+		if info, err := os.Stat(c.Snapshot); err == nil {
+			p.Restore = fmt.Sprintf("%s, of %s: at most %s rows", c.Snapshot, info.ModTime().Format("2006-01-02 15:04:05"), humanize.Comma(info.Size()/8))
+		}
+	}
+	return p, nil
+}
+
+// plan adds a cache to a plan. several says that there are others.
+func (c *Config) plan(all *Plan, several bool) (err error) {
 	// A folder for pages of a cluster belongs to one opening at a time: to that of the cache.
 	tables, err := c.openTables(context.Background(), func(p *pagetable.Place) { p.Cache, p.CacheBytes = "", 0 })
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		for _, t := range tables {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	raw := rawBytes(tables, c.Tables)
-	p = &Plan{Backend: "host", Devices: c.devices(), Problems: []string{}}
-	if p.Budgets, err = c.budgets(raw); err != nil {
-		return nil, err
+	p := &Plan{Backend: all.Backend, Devices: all.Devices}
+	if p.Budgets, err = c.budgets(rawBytes(tables, c.Tables)); err != nil {
+		return err
 	}
 	if len(p.Budgets) == 1 {
 		p.Budgets = slices.Repeat(p.Budgets, p.Devices)
-	}
-	if !c.OnProcessors() {
-		p.Backend = "cuda"
 	}
 	rows := int64(0)
 	for i, t := range tables {
@@ -105,19 +128,26 @@ func (c *Config) Check() (p *Plan, err error) {
 		p.Tables = append(p.Tables, one)
 	}
 	if err := c.planMemory(p, tables, rows); err != nil {
-		return nil, err
+		return err
 	}
-	c.planReach(p)
-	if err := c.reachable(); err != nil {
-		p.Problems = append(p.Problems, err.Error())
-	}
-	if c.Snapshot != "" {
-		p.Restore = "nothing yet: " + c.Snapshot + " is not there"
-		if info, err := os.Stat(c.Snapshot); err == nil {
-			p.Restore = fmt.Sprintf("%s, of %s: at most %s rows", c.Snapshot, info.ModTime().Format("2006-01-02 15:04:05"), humanize.Comma(info.Size()/8))
+	for i := range p.Memory {
+		if m := &p.Memory[i]; several && m.Of == "" {
+			m.What += " (" + strings.Join(c.names(), ", ") + ")"
 		}
 	}
-	return p, nil
+	all.Tables, all.Memory, all.Problems = append(all.Tables, p.Tables...), append(all.Memory, p.Memory...), append(all.Problems, p.Problems...)
+	for i, b := range p.Budgets {
+		all.Budgets[i] += b
+	}
+	return nil
+}
+
+// names returns the names of the tables.
+func (c *Config) names() (all []string) {
+	for i := range c.Tables {
+		all = append(all, c.Tables[i].name())
+	}
+	return all
 }
 
 func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
@@ -161,11 +191,7 @@ func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
 	if p.Backend == "cuda" {
 		add(deviceKind, fmt.Sprintf("scratch of batches under way, %d ×, up to", n), n*scratch, true)
 	}
-	if err := c.planResident(p, hostKind, deviceKind); err != nil {
-		return err
-	}
-	c.compareMemory(p)
-	return nil
+	return c.planResident(p, hostKind, deviceKind)
 }
 
 // compareMemory says which memory does not suffice.
@@ -184,6 +210,19 @@ func (c *Config) compareMemory(p *Plan) {
 	}
 	if c.Force {
 		return
+	}
+	if c.State != "" {
+		has, all := kept.Bytes(c.State), int64(0) // what is taken over, or given back
+		needs = append(needs, memlimit.Need{Setting: "--state", Value: c.State, Bytes: -float64(has)})
+		for _, m := range p.Memory {
+			if m.Of == "" && m.Kind != "device" && !strings.HasPrefix(m.What, "bookkeeping") {
+				all += m.Bytes
+			}
+		}
+		if room := kept.Room(c.State) + has; all > room {
+			p.Problems = append(p.Problems, fmt.Sprintf("--state (%s) is to hold up to %s, and its file system has room for %s: mount it with a larger size, or go on with --force",
+				c.State, humanize.IBytes(uint64(all)), humanize.IBytes(uint64(room))))
+		}
 	}
 	if err := memlimit.Check(needs...); err != nil {
 		p.Problems = append(p.Problems, err.Error())
@@ -210,7 +249,7 @@ func (c *Config) compareMemory(p *Plan) {
 			continue
 		}
 		if needs := p.Budgets[i] + rest; needs > g.FreeBytes {
-			p.Problems = append(p.Problems, fmt.Sprintf("GPU %d (%s) has %s of its memory free, and would need %s: lower --budget, or go on with --force", g.Index, g.Name,
+			p.Problems = append(p.Problems, fmt.Sprintf("GPU %d (%s) has %s of its memory free, and would need %s: lower --gpu-memory, or go on with --force", g.Index, g.Name,
 				humanize.IBytes(uint64(g.FreeBytes)), humanize.IBytes(uint64(needs))))
 		}
 	}

@@ -61,7 +61,7 @@ func (c *Config) planResident(p *Plan, hostKind, deviceKind string) error {
 		taken += l.LocalRows(0)*int64(max(given, min(spec.Slots.MaxTarget, most))) + l.WordsBytes(0)
 	}
 	if least := slices.Min(p.Budgets); taken > least {
-		p.Problems = append(p.Problems, fmt.Sprintf("resident tables need %s of each device for slots and words: --budget (%s) must be at least that, or their slots shorter",
+		p.Problems = append(p.Problems, fmt.Sprintf("resident tables need %s of each device for slots and words: --gpu-memory (%s) must be at least that, or their slots shorter",
 			humanize.IBytes(uint64(taken)), humanize.IBytes(uint64(least))))
 	}
 	return nil

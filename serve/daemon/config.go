@@ -33,9 +33,12 @@ type Config struct {
 	RefreshChurn, SampleRate, SampleOf float64
 	RefreshBytes                       string
 
+	State            string
 	Snapshot         string
 	SnapshotInterval time.Duration
 	DrainTimeout     time.Duration
+	LameDuck         time.Duration
+	MaxPressure      float64 // share of time
 
 	Listen       string
 	MaxAttached  int
@@ -49,13 +52,16 @@ type Config struct {
 	RESPMemory                  string
 	RESPCert, RESPKey           string
 	RESPPassword, RESPAdminPass string // files
+	RESPUsers, AuditLog         string // files
+	RESPTimeout                 time.Duration
 	HTTP, HTTPToken             string // address, file
 	Insecure                    bool
-	LogLevel, Name              string
+	LogLevel, LogFormat, Name   string
 	Telemetry                   telemetry.Settings
 	Force                       bool
 
-	set *pflag.FlagSet // that the fields are the values of
+	set         *pflag.FlagSet // that the fields are the values of
+	leastBudget int64          // bytes that Budget stands for at least, of a table that is added without one
 }
 
 // features is the flag --features: tables of which nothing but the file is said.
@@ -92,8 +98,8 @@ func (r *records) Set(text string) error {
 
 // reloadable are the flags whose values SIGHUP changes.
 var reloadable = map[string]bool{
-	"budget": true, "policy": true, "refresh-interval": true, "refresh-churn": true, "refresh-bytes": true, "snapshot-interval": true, "log-level": true,
-	"drain-timeout": true,
+	"gpu-memory": true, "policy": true, "refresh-interval": true, "refresh-churn": true, "refresh-bytes": true, "snapshot-interval": true, "log-level": true,
+	"drain-timeout": true, "lame-duck": true, "max-memory-pressure": true,
 }
 
 // Flags returns the flags of a config, with their defaults set. --config is not one of them.
@@ -101,8 +107,8 @@ func Flags(c *Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("tensorcached", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array], FILE.safetensors[:tensor], or a folder of cachebench pack, or several: A.npy,B.npy")
-	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`, and between commas name=N, codec=C, capacity=ROWS, resident=auto|BYTES, buddy=host|peer|auto; of pages also cold=redis://HOST:PORT[/TABLE], cold_cache=FOLDER, cold_cache_bytes=BYTES, log=FOLDER, durable=true, with file=redis://HOST:PORT/TABLE for those of a cluster alone; to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
-	f.StringVar(&c.Budget, "budget", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
+	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`, and between commas name=N, codec=C, capacity=ROWS, gpu_memory=BYTES for a cache of its own, resident=auto|BYTES, buddy=host|peer|auto; of pages also cold=redis://HOST:PORT[/TABLE], cold_cache=FOLDER, cold_cache_bytes=BYTES, log=FOLDER, durable=true, with file=redis://HOST:PORT/TABLE for those of a cluster alone; to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
+	f.StringVar(&c.Budget, "gpu-memory", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured); none: pick for this machine's processors, as --device host does by default")
 	f.StringVar(&c.HostTier, "host-tier", "inplace", "layout of the rows in host memory: inplace or packed")
@@ -125,9 +131,12 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.RefreshBytes, "refresh-bytes", "256MiB", "most bytes that a cycle writes")
 	f.Float64Var(&c.SampleRate, "sample-rate", 0, "share of accesses that the policy observes, 0 to 1 (default: an eighth, and all misses)")
 	f.Float64Var(&c.SampleOf, "sample-keys", 1./64, "share of all rows of which every access is sampled, for the estimates of other budgets, 0 to 1")
+	f.StringVar(&c.State, "state", "", "`FOLDER` on a tmpfs in which host memory outlives this process: the next one with the same tables takes it over instead of loading them (default: none)")
 	f.StringVar(&c.Snapshot, "snapshot", "", "file of the cached rows' numbers: restored at the start, written at intervals and at the end")
 	f.DurationVar(&c.SnapshotInterval, "snapshot-interval", 5*time.Minute, "time between snapshots; 0: at the end only")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 10*time.Second, "how long work under way may take to end when the program ends")
+	f.DurationVar(&c.LameDuck, "lame-duck", 5*time.Second, "with --http: how long /readyz answers 503 and the program serves on before it ends, for load balancers to notice")
+	f.Float64Var(&c.MaxPressure, "max-memory-pressure", 0.25, "with --http: share of the last 10 s in which all tasks waited for memory (PSI) from which /readyz answers 503, 0 to 1; 0: never")
 	f.StringVar(&c.Listen, "listen", "", "where processes of this machine attach: unix:PATH")
 	f.IntVar(&c.MaxAttached, "max-attached", 64, "most processes that are attached, 1 to 1024")
 	f.IntVar(&c.MaxLanes, "max-lanes", 64, "most reads that an attached process runs at a time on one device, 1 to 1024")
@@ -141,10 +150,14 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.RESPKey, "resp-tls-key", "", "its key: FILE.pem")
 	f.StringVar(&c.RESPPassword, "resp-password-file", "", "FILE with the password of user default, who reads; or set TENSORCACHED_PASSWORD")
 	f.StringVar(&c.RESPAdminPass, "resp-admin-password-file", "", "FILE with the password of user admin, who also changes rows; or set TENSORCACHED_ADMIN_PASSWORD")
+	f.StringVar(&c.RESPUsers, "resp-users", "", "FILE of further users of --resp, with rights by table; their passwords also serve --http where it asks for a token")
+	f.DurationVar(&c.RESPTimeout, "resp-timeout", 0, "cut off clients of --resp that send nothing for so long; 0: never")
+	f.StringVar(&c.AuditLog, "audit-log", "", "FILE that a line of JSON is appended to for each change of rows by clients of --resp: who, which table, how many rows, when (default: the log)")
 	f.StringVar(&c.HTTP, "http", "", "serve status, metrics and profiles over HTTP at [HOST]:PORT; without HOST from this machine only")
 	f.StringVar(&c.HTTPToken, "http-token-file", "", "FILE with the bearer token that --http asks for")
 	f.BoolVar(&c.Insecure, "insecure", false, "let other machines connect without a password or token")
 	f.StringVar(&c.LogLevel, "log-level", "info", "log on stderr from this level on: debug, info, warn, error or off")
+	f.StringVar(&c.LogFormat, "log-format", "text", "text (key=value) or json, one object a line")
 	f.StringVar(&c.Telemetry.Endpoint, "otlp-endpoint", "", "send traces and metrics to this receiver of OTLP: http://localhost:4318 (default: what OTEL_* variables say, else nowhere)")
 	f.StringVar(&c.Telemetry.Protocol, "otlp-protocol", "", "by http/protobuf or grpc (default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf)")
 	f.StringVar(&c.Telemetry.Traces, "traces-exporter", "", "where traces go: otlp, console (stderr) or none (default: OTEL_TRACES_EXPORTER, else otlp if there is an endpoint)")
@@ -153,6 +166,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.Telemetry.Ratio, "trace-ratio", "", "share of those which is sampled, 0 to 1 (default: OTEL_TRACES_SAMPLER, else 1)")
 	f.StringVar(&c.Name, "name", "tensorcached", "name of the cache in metrics and traces")
 	f.BoolVar(&c.Force, "force", false, "go on where the memory is estimated not to suffice")
+	flagfile.Rename(f, "tensorcached", "budget", "gpu-memory")
 	c.set = f
 	return f
 }

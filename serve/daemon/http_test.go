@@ -13,7 +13,7 @@ import (
 // TestHTTPConns_Idle: the connection that has been idle for longest makes room; one whose request is under way does not.
 func TestHTTPConns_Idle(t *testing.T) {
 	began, end := make(chan struct{}, 2), make(chan struct{})
-	s := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s, _ := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			began <- struct{}{}
 			<-end

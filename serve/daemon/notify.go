@@ -25,7 +25,7 @@ func (r *running) watchdog() {
 		return
 	}
 	r.every(func() time.Duration { return interval / 2 }, nil, func() {
-		if _, err := r.cache.Stats(); err != nil {
+		if _, err := r.tables.Stats(); err != nil {
 			r.log.Error("the watchdog is not fed", slog.Any("error", err))
 			return
 		}

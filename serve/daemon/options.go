@@ -35,11 +35,7 @@ func (c *Config) reachable() error {
 func (c *Config) values() error {
 	var f faults.List
 	f.If(len(c.Tables) == 0, "--features or --table must name at least one table")
-	var names []string
-	for i := range c.Tables {
-		names = append(names, c.Tables[i].name())
-	}
-	if err := resp.CheckNames(names); err != nil {
+	if err := resp.CheckNames(c.names()); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			f.Addf("--table: %s; name=… gives another", strings.TrimPrefix(line, "resp: "))
 		}
@@ -56,6 +52,9 @@ func (c *Config) values() error {
 		f.Add(c.fields(&o))
 	}
 	f.If(c.SnapshotInterval < 0, "--snapshot-interval (%v) must not be negative", c.SnapshotInterval)
+	f.If(c.LameDuck < 0, "--lame-duck (%v) must not be negative", c.LameDuck)
+	f.If(!(c.MaxPressure >= 0 && c.MaxPressure <= 1), "--max-memory-pressure (%v) must be 0 to 1", c.MaxPressure)
+	f.If(c.LogFormat != "text" && c.LogFormat != "json", "--log-format (%q) must be text or json", c.LogFormat)
 	f.If(c.DrainTimeout < 0, "--drain-timeout (%v) must not be negative", c.DrainTimeout)
 	if c.Snapshot != "" {
 		if info, err := os.Stat(filepath.Dir(c.Snapshot)); err != nil || !info.IsDir() {
@@ -101,6 +100,7 @@ func (c *Config) validateListeners(f *faults.List) {
 	memory, err := c.respMemory()
 	f.Add(err)
 	f.If(err == nil && memory < 1<<20, "--resp-memory (%s) must be at least 1MiB", c.RESPMemory)
+	f.If(c.RESPTimeout < 0, "--resp-timeout (%v) must not be negative", c.RESPTimeout)
 	users, err := c.users()
 	f.Add(err)
 	_, err = c.token()
@@ -112,13 +112,13 @@ func (c *Config) validateListeners(f *faults.List) {
 		}
 	}
 	if c.RESP == "" {
-		for _, flag := range []string{"resp-tls-cert", "resp-password-file", "resp-admin-password-file"} {
+		for _, flag := range []string{"resp-tls-cert", "resp-password-file", "resp-admin-password-file", "resp-users", "audit-log"} {
 			f.If(c.set.Lookup(flag).Value.String() != "", "--%s means nothing without --resp", flag)
 		}
 	} else if _, remote, err := address("--resp", c.RESP); err != nil {
 		f.Add(err)
 	} else if remote && !c.Insecure {
-		f.If(users.Password == "", "--resp (%s) lets other machines connect: it must have a password (--resp-password-file), or --insecure", c.RESP)
+		f.If(users.Open(), "--resp (%s) lets other machines connect: it must have a password (--resp-password-file), or --insecure", c.RESP)
 	}
 	if c.HTTP == "" {
 		f.If(c.HTTPToken != "", "--http-token-file means nothing without --http")
@@ -222,10 +222,10 @@ func (c *Config) budgets(raw int64) (all []int64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, n)
+		all = append(all, max(n, c.leastBudget))
 	}
 	if len(all) > 1 && len(all) != c.devices() {
-		return nil, fmt.Errorf("--budget (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
+		return nil, fmt.Errorf("--gpu-memory (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
 	}
 	return all, nil
 }
@@ -268,7 +268,8 @@ func (c *Config) respMemory() (int64, error) { return setting.Bytes("--resp-memo
 func (c *Config) users() (resp.Users, error) {
 	password, err := secret("--resp-password-file", c.RESPPassword, "TENSORCACHED_PASSWORD")
 	admin, err2 := secret("--resp-admin-password-file", c.RESPAdminPass, "TENSORCACHED_ADMIN_PASSWORD")
-	return resp.Users{Password: password, Admin: admin}, errors.Join(err, err2)
+	named, err3 := readUsers(c.RESPUsers)
+	return resp.Users{Password: password, Admin: admin, Named: named}, errors.Join(err, err2, err3)
 }
 
 // token returns the token of the HTTP listener.

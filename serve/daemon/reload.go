@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 // reload reads the configuration again and changes what can change. If the new one is wrong, nothing changes.
@@ -35,12 +39,14 @@ func (r *running) reload() {
 		flags []string
 		do    func(*Config) error
 	}{
+		{[]string{"table"}, r.reloadTables},
 		{[]string{"log-level"}, r.setLevel},
-		{[]string{"drain-timeout"}, func(c *Config) error { r.config.DrainTimeout = c.DrainTimeout; return nil }},
+		{[]string{"drain-timeout", "lame-duck"}, func(*Config) error { return nil }},
+		{[]string{"max-memory-pressure"}, r.setMaxPressure},
 		{[]string{"snapshot-interval"}, r.setSnapshots},
 		{[]string{"refresh-interval", "refresh-churn", "refresh-bytes"}, r.setRefresh},
 		{[]string{"policy"}, r.setPolicy},
-		{[]string{"budget"}, r.setBudget},
+		{[]string{"gpu-memory"}, r.setBudget},
 	} {
 		of := slices.DeleteFunc(slices.Clone(change.flags), func(name string) bool { return !slices.Contains(changed, name) })
 		if len(of) == 0 {
@@ -50,9 +56,13 @@ func (r *running) reload() {
 			r.log.Error("not reloaded", slog.String("flags", strings.Join(of, ", ")), slog.Any("error", err))
 			continue
 		}
-		for _, name := range of { // what the next reload compares with
-			r.config.set.Set(name, value(next, name))
+		r.changing.Lock() // commands that change tables read the config
+		for _, name := range of {
+			if name != "table" {
+				r.config.set.Set(name, value(next, name))
+			}
 		}
+		r.changing.Unlock()
 		done = append(done, of...)
 	}
 	r.reloadSecrets(next)
@@ -75,7 +85,7 @@ func value(c *Config, name string) string {
 func (c *Config) differences(next *Config) (changed, fixed []string) {
 	next.set.VisitAll(func(f *pflag.Flag) {
 		switch {
-		case f.Name == "features" || f.Name == "table" || c.set.Lookup(f.Name) == nil || value(c, f.Name) == f.Value.String():
+		case f.Name == "features" || f.Name == "table" || f.Hidden || c.set.Lookup(f.Name) == nil || value(c, f.Name) == f.Value.String():
 		case reloadable[f.Name]:
 			changed = append(changed, f.Name)
 		default:
@@ -83,7 +93,7 @@ func (c *Config) differences(next *Config) (changed, fixed []string) {
 		}
 	})
 	if !slices.Equal(c.Tables, next.Tables) {
-		fixed = append(fixed, "table")
+		changed = append(changed, "table")
 	}
 	return changed, fixed
 }
@@ -94,6 +104,11 @@ func (r *running) setLevel(c *Config) error {
 		r.level.Set(level)
 	}
 	return err
+}
+
+func (r *running) setMaxPressure(c *Config) error {
+	r.maxPressure.Store(math.Float64bits(c.MaxPressure))
+	return nil
 }
 
 func (r *running) setSnapshots(c *Config) error {
@@ -111,50 +126,69 @@ func (r *running) setRefresh(c *Config) error {
 		return err
 	}
 	o.Accesses, o.Misses, o.Keys = 0, 0, 0 // they stay
-	return r.cache.SetRefresh(o)
+	return r.everyCache(func(c *cache.Cache) error { return c.SetRefresh(o) })
+}
+
+// everyCache calls f for all caches.
+func (r *running) everyCache(f func(*cache.Cache) error) error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	var errs []error
+	for _, c := range r.caches {
+		errs = append(errs, f(c))
+	}
+	return errors.Join(errs...)
 }
 
 func (r *running) setPolicy(c *Config) error {
-	p, err := c.policy()
-	if err != nil {
-		return err
-	}
-	return r.cache.SetPolicy(p)
+	return r.everyCache(func(one *cache.Cache) error {
+		p, err := c.policy()
+		if err != nil {
+			return err
+		}
+		return one.SetPolicy(p)
+	})
 }
 
 // changeTime bounds how long a reload waits for rows to give way to a smaller budget.
 const changeTime = time.Minute
 
+// setBudget sets the budget of the tables that share it: those of the first cache.
 func (r *running) setBudget(c *Config) error {
-	s, err := r.cache.Stats()
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	first := r.tables.View().Caches[0]
+	s, err := first.Stats()
 	if err != nil {
 		return err
 	}
 	raw := int64(0)
 	for i, t := range s.Tables {
-		raw += max(t.Rows, r.config.Tables[i].Capacity) * int64(t.RowBytes)
+		raw += max(t.Rows, r.configs[first].Tables[i].Capacity) * int64(t.RowBytes)
 	}
 	budgets, err := c.budgets(raw)
 	if err == nil && len(budgets) > 1 {
-		err = fmt.Errorf("--budget (%s): a budget for each device takes a restart", c.Budget)
+		err = fmt.Errorf("--gpu-memory (%s): a budget for each device takes a restart", c.Budget)
 	}
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.life, changeTime)
 	defer cancel()
-	return r.cache.SetBudget(ctx, budgets[0])
+	return first.SetBudget(ctx, budgets[0])
 }
 
 // reloadSecrets reads the files of passwords, token and certificate again. Their names stay.
 func (r *running) reloadSecrets(next *Config) {
-	if r.resp != nil {
-		users, err := r.config.users()
-		if err != nil {
-			r.log.Error("passwords not reloaded", slog.Any("error", err))
-		} else {
+	if users, err := r.config.users(); err != nil {
+		r.log.Error("users and passwords not reloaded", slog.Any("error", err))
+	} else {
+		r.users.Store(&users)
+		if r.resp != nil {
 			r.resp.SetUsers(users)
 		}
+	}
+	if r.resp != nil {
 		if err := r.certificate.load(r.config); err != nil {
 			r.log.Error("certificate not reloaded", slog.Any("error", err))
 		}

@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,8 +21,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/telemetry"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 	"github.com/tensorcache/tensorcache/serve/resp"
 	"github.com/tensorcache/tensorcache/serve/web"
 )
@@ -39,15 +39,24 @@ type Program struct {
 // running is the program under way.
 type running struct {
 	Program
-	config *Config // of the start, with what SIGHUP has changed; used by one goroutine
+	config *Config // of the start, with what SIGHUP has changed: by the goroutine of Run, while it holds changing
 	log    *slog.Logger
 	level  slog.LevelVar
 
 	observed *telemetry.Telemetry
-	cache    *cache.Cache
-	// opened is the cache once it is loaded. serving is the cache while the program takes new work; nil before and after. why is then the reason.
-	opened, serving atomic.Pointer[cache.Cache]
+	tables   *catalog.Catalog
+	changing sync.Mutex               // held while tables change; guards caches and configs
+	caches   []*cache.Cache           // that are open
+	configs  map[*cache.Cache]*Config // with the tables of each
+	// opened are the tables once they are loaded. serving are the tables while the program takes new work; nil before and after. why is then the reason.
+	opened, serving atomic.Pointer[catalog.Catalog]
 	why             atomic.Pointer[string]
+
+	// leaving is why /readyz answers 503 although the program serves, nil unless that is so.
+	leaving                    atomic.Pointer[string]
+	maxPressure                atomic.Uint64 // --max-memory-pressure, as math.Float64bits
+	snapshots                  snapshotResults
+	changesMade, changesFailed atomic.Int64 // of tables
 
 	started          time.Time
 	snapshotInterval atomic.Int64 // nanoseconds
@@ -56,12 +65,17 @@ type running struct {
 
 	resp        *resp.Server
 	certificate keptCertificate
+	users       atomic.Pointer[resp.Users]
 	web         *web.Handler
 	http        *http.Server
+	httpConns   *httpConns
 	unix        attachments
 
-	life  context.Context // ends with the program
-	tasks sync.WaitGroup
+	life context.Context // ends with the program
+	// steady ends when the program begins to end: then tables change no more. unsteady ends it.
+	steady   context.Context
+	unsteady context.CancelFunc
+	tasks    sync.WaitGroup
 }
 
 // newCache is replaced by tests.
@@ -98,14 +112,19 @@ func Run(c *Config, p Program) (err error) {
 	defer signal.Stop(signals)
 	life, end := context.WithCancel(context.Background())
 	defer end()
-	r := &running{Program: p, config: c, life: life, started: time.Now(), snapshotChanged: make(chan struct{}, 1)}
+	r := &running{Program: p, config: c, life: life, started: time.Now(), snapshotChanged: make(chan struct{}, 1), configs: map[*cache.Cache]*Config{}}
+	r.steady, r.unsteady = context.WithCancel(life)
 	level, err := c.level()
 	if err != nil {
 		return err
 	}
 	r.level.Set(level)
-	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
+	logged := &slog.HandlerOptions{Level: &r.level}
+	if r.log = slog.New(slog.NewTextHandler(p.Stderr, logged)); c.LogFormat == "json" {
+		r.log = slog.New(slog.NewJSONHandler(p.Stderr, logged))
+	}
 	r.unready("loading the tables")
+	r.setMaxPressure(c)
 	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Settings: c.Telemetry, Logger: r.log, Console: p.Stderr})
 	if err != nil {
 		return err
@@ -135,6 +154,11 @@ func Run(c *Config, p Program) (err error) {
 		defer r.web.Close()
 		defer r.http.Close()
 	}
+	measured, err := r.measure()
+	if err != nil {
+		return errors.Join(err, closed(onRESP))
+	}
+	defer measured.Unregister()
 	if err := r.open(signals); err != nil {
 		err = errors.Join(err, closed(onRESP))
 		if errors.Is(err, errEnded) {
@@ -143,7 +167,7 @@ func Run(c *Config, p Program) (err error) {
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, r.cache.Close()) }()
+	defer func() { err = errors.Join(err, r.closeCaches()) }()
 	if err := r.serve(onRESP); err != nil {
 		return errors.Join(err, closed(onRESP))
 	}
@@ -151,12 +175,36 @@ func Run(c *Config, p Program) (err error) {
 	r.every(func() time.Duration { return time.Duration(r.snapshotInterval.Load()) }, r.snapshotChanged, func() { r.snapshot("") })
 	r.announce(onRESP, onHTTP)
 	for s := range signals {
-		if s != syscall.SIGHUP {
+		for s == syscall.SIGHUP {
+			s = r.reloadUntil(signals)
+		}
+		if s != nil {
 			return r.drain(s, signals, end)
 		}
-		r.reload()
 	}
 	return nil
+}
+
+// reloadUntil reloads, which may take as long as tables take to load. It returns a signal that comes meanwhile, nil if none does. One that ends the program ends the
+// loading.
+func (r *running) reloadUntil(signals <-chan os.Signal) (next os.Signal) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.reload()
+	}()
+	for {
+		select {
+		case <-done:
+			return next
+		case s := <-signals:
+			if next = s; s != syscall.SIGHUP {
+				r.unsteady()
+				<-done
+				return s
+			}
+		}
+	}
 }
 
 func closed(l net.Listener) error {
@@ -166,74 +214,30 @@ func closed(l net.Listener) error {
 	return l.Close()
 }
 
-// open loads the cache. A signal to end ends the loading.
-func (r *running) open(signals <-chan os.Signal) error {
-	c := r.config
-	tables, err := c.openTables(r.life, func(p *pagetable.Place) { p.Logger = r.log })
-	if err != nil {
-		return err
-	}
-	opened := false // New closes the tables unless it fails
-	defer func() {
-		if !opened {
-			for _, t := range tables {
-				t.Close()
-			}
-		}
-	}()
-	o, err := c.options()
-	if err != nil {
-		return err
-	}
-	o.Tables = tables
-	if o.Budgets, err = c.budgets(rawBytes(tables, c.Tables)); err != nil {
-		return err
-	}
-	if len(o.Budgets) == 1 {
-		o.Budget, o.Budgets = o.Budgets[0], nil
-	}
-	if o.Admission.Policy, err = c.policy(); err != nil {
-		return err
-	}
-	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
-	r.unix.share(c, &o)
-	if !c.Force {
-		p, err := c.Check()
-		if err != nil {
+// open loads the caches. A signal to end ends the loading.
+func (r *running) open(signals <-chan os.Signal) (err error) {
+	if !r.config.Force {
+		if err := r.config.fits(); err != nil {
 			return err
-		}
-		if len(p.Problems) > 0 {
-			return errors.New(strings.Join(p.Problems, "\n"))
-		}
-	}
-	if o.Admission.Restore != "" {
-		if _, err := os.Stat(o.Admission.Restore); errors.Is(err, os.ErrNotExist) {
-			o.Admission.Restore = "" // the first start: nothing is wrong
 		}
 	}
 	// Signals are read while the cache loads: an end ends the loading; a reload waits, as the config was read just now.
 	ctx, cancel := context.WithCancel(r.life)
 	loaded := make(chan struct{})
 	go func() {
-		r.cache, err = newCache(ctx, o)
-		opened = err == nil
+		err = r.loadAll(ctx)
 		close(loaded)
 	}()
 	defer cancel()
 	for {
 		select {
 		case <-loaded:
-			if err != nil && errors.Is(err, cache.ErrBudget) {
-				return fmt.Errorf("--budget (%s): %w", c.Budget, err)
-			}
 			return err
 		case s := <-signals:
 			if s != syscall.SIGHUP {
 				cancel()
 				<-loaded
-				if err == nil {
-					r.cache.Close()
-				}
+				r.closeCaches()
 				return errEnded
 			}
 		}
@@ -263,7 +267,13 @@ func (r *running) serve(onRESP net.Listener) error {
 		if err != nil {
 			return errors.Join(err, r.unix.close())
 		}
-		o := resp.Options{Cache: r.cache, Users: users, TLS: security, MaxClients: clients, MaxMemory: memory, Stats: r.status, Logger: r.log, Version: r.Version}
+		audit, file, err := c.audit(r.log)
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		context.AfterFunc(r.life, func() { file.Close() })
+		o := resp.Options{Tables: r.tables, Users: users, TLS: security, MaxClients: clients, MaxMemory: memory, Stats: r.status, Logger: r.log, Version: r.Version}
+		o.IdleTime, o.Audit = c.RESPTimeout, audit
 		if r.resp, err = resp.New(o); err != nil {
 			return errors.Join(err, r.unix.close())
 		}
@@ -274,8 +284,8 @@ func (r *running) serve(onRESP net.Listener) error {
 		})
 	}
 	r.snapshotInterval.Store(int64(c.SnapshotInterval))
-	r.opened.Store(r.cache)
-	r.serving.Store(r.cache)
+	r.opened.Store(r.tables)
+	r.serving.Store(r.tables)
 	return nil
 }
 
@@ -289,17 +299,23 @@ func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.web, err = web.New(web.Options{Cache: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
+	users, err := c.users()
 	if err != nil {
 		return err
 	}
-	r.http = newHTTPServer(r.web, r.log)
+	r.users.Store(&users)
+	login := func(name string, password []byte) bool { return r.users.Load().Login(name, password) }
+	r.web, err = web.New(web.Options{Login: login, Tables: r.current, Ready: r.ready, Latency: r.latency, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	r.http, r.httpConns = newHTTPServer(r.web, r.log)
 	go r.http.Serve(l) // it ends by Close
 	return nil
 }
 
-// current returns the cache while it serves.
-func (r *running) current() (*cache.Cache, error) {
+// current returns the tables while they are served.
+func (r *running) current() (*catalog.Catalog, error) {
 	if c := r.serving.Load(); c != nil {
 		return c, nil
 	}
@@ -315,12 +331,8 @@ func (r *running) unready(why string) {
 // announce prints the line that says that the program is ready, and tells systemd.
 func (r *running) announce(onRESP, onHTTP net.Listener) {
 	line := fmt.Sprintf("tensorcached %s ready after %.1f s:", r.Version, time.Since(r.started).Seconds())
-	if s, err := r.cache.Stats(); err == nil {
-		rows, cached := int64(0), int64(0)
-		for _, t := range s.Tables {
-			rows, cached = rows+t.Rows, cached+t.CachedRows
-		}
-		line += fmt.Sprintf(" %s of %s rows cached in %s of %s", humanize.Comma(cached), humanize.Comma(rows), humanize.IBytes(uint64(s.BudgetBytes)), r.cache.DeviceInfo(0).Kind)
+	if s, err := r.tables.Stats(); err == nil {
+		line += fmt.Sprintf(" %s of %s rows cached in %s of %s", humanize.Comma(s.CachedRows), humanize.Comma(s.Rows), humanize.IBytes(uint64(s.BudgetBytes)), s.Devices[0].Backend)
 	}
 	if r.config.Listen != "" {
 		line += ", " + r.config.Listen
@@ -368,7 +380,24 @@ func (r *running) snapshot(path string) error {
 	}
 	r.snapshotting.Lock()
 	defer r.snapshotting.Unlock()
-	err := r.cache.Snapshot(path)
+	var errs []error
+	for i, c := range r.tables.View().Caches {
+		to := path
+		if i > 0 { // as the config of a table that is alone has it
+			s, err := c.Stats()
+			if err != nil {
+				continue // it has been replaced or dropped
+			}
+			to += "." + url.PathEscape(s.Tables[0].Name)
+		}
+		if err := c.Snapshot(to); !errors.Is(err, cache.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	err := errors.Join(errs...)
+	if path == r.config.Snapshot {
+		r.snapshots.note(err)
+	}
 	if err != nil {
 		r.log.Error("snapshot failed", slog.Any("error", err))
 	}
@@ -378,24 +407,31 @@ func (r *running) snapshot(path string) error {
 // drain ends the program.
 func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error {
 	r.log.Info("ending", slog.String("signal", s.String()))
-	r.unready("ending")
+	r.unsteady()
+	r.leave("ending")
 	r.notify(daemon.SdNotifyStopping, "STATUS=ending")
 	ended := make(chan error, 1)
 	go func() {
+		if r.http != nil { // somebody may look at /readyz
+			time.Sleep(r.config.LameDuck)
+		}
+		r.unready("ending")
 		ctx, cancel := context.WithTimeout(r.life, r.config.DrainTimeout)
 		defer cancel()
 		var wg sync.WaitGroup
-		wg.Go(func() { r.leave("changes by attached processes", r.unix.finish(ctx)) })
+		wg.Go(func() { r.cutOff("changes by attached processes", r.unix.finish(ctx)) })
 		if r.resp != nil {
-			wg.Go(func() { r.leave("clients of --resp", r.resp.Close(ctx)) })
-		}
-		if r.http != nil {
-			wg.Go(func() { r.leave("requests of --http", r.http.Shutdown(ctx)) })
+			wg.Go(func() { r.cutOff("clients of --resp", r.resp.Close(ctx)) })
 		}
 		wg.Wait()
 		var err error
 		if r.config.Snapshot != "" {
 			err = r.snapshot("")
+		}
+		if r.http != nil { // /healthz answers until the end
+			ctx, cancel := context.WithTimeout(r.life, max(time.Second, r.config.DrainTimeout))
+			r.cutOff("requests of --http", r.http.Shutdown(ctx))
+			cancel()
 		}
 		end()
 		r.tasks.Wait()
@@ -425,8 +461,8 @@ func (r *running) errors() map[string]string {
 	return nil
 }
 
-// leave logs what did not end in time.
-func (r *running) leave(who string, err error) {
+// cutOff logs what did not end in time.
+func (r *running) cutOff(who string, err error) {
 	if err != nil {
 		r.log.Warn("cut off", slog.String("what", who), slog.Any("error", err))
 	}

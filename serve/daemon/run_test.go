@@ -23,7 +23,7 @@ func TestRun_SnapshotFolder(t *testing.T) {
 	if _, err := os.Stat(folder); err != nil {
 		t.Skip(err)
 	}
-	c, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --budget 4KiB --device host --http 127.0.0.1:0 --snapshot " + folder + "/x.snapshot"))
+	c, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --gpu-memory 4KiB --device host --http 127.0.0.1:0 --snapshot " + folder + "/x.snapshot"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestRun_Loading(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	l.Close()
-	c, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --budget 4KiB --device host --http " + addr))
+	c, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --gpu-memory 4KiB --device host --http " + addr))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
+	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -32,6 +33,8 @@ type TableSpec struct {
 	Slots    cache.ResidentOptions
 	// Place says more of a File that is a directory of pages, or the address of a cluster.
 	Place pagetable.Place
+	// Budget is that of a cache of its own, as --gpu-memory has it; "": it shares a cache with other tables.
+	Budget string
 }
 
 // parseTable reads a table as --table has it: key=value between commas, with CSV's quotes.
@@ -70,6 +73,11 @@ func parseTable(text string) (t TableSpec, err error) {
 			if t.Capacity, err = strconv.ParseInt(value, 10, 64); err != nil || t.Capacity < 1 {
 				return t, fmt.Errorf("capacity (%q) must be a number of rows", value)
 			}
+		case "gpu_memory":
+			if _, err := setting.Budget(value, 1<<40); err != nil || strings.Contains(value, ",") {
+				return t, fmt.Errorf("gpu_memory (%q) must be a size such as 64MiB, or a positive percentage of the table", value)
+			}
+			t.Budget = value
 		case "dtype":
 			if dtypeOf(value) == dtype.Invalid {
 				return t, fmt.Errorf("dtype (%q) must be a type of elements such as float32", value)
@@ -88,7 +96,7 @@ func parseTable(text string) (t TableSpec, err error) {
 				return t, err
 			}
 		default:
-			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy", key)
+			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, gpu_memory, dtype, columns, durable, log, cold, cold_cache, cold_cache_bytes, resident, max_target, max_overflow, retarget or buddy", key)
 		}
 	}
 	if !t.Resident && t.Slots != (cache.ResidentOptions{}) {
@@ -119,6 +127,7 @@ func (t *TableSpec) String() string {
 	add(t.Name != "", "name", t.Name)
 	add(t.Codec != "", "codec", t.Codec)
 	add(t.Capacity != 0, "capacity", t.Capacity)
+	add(t.Budget != "", "gpu_memory", t.Budget)
 	add(t.DType != "", "dtype", t.DType)
 	add(t.Columns != 0, "columns", t.Columns)
 	add(t.Place.Durable, "durable", true)

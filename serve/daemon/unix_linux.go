@@ -2,15 +2,12 @@ package daemon
 
 import (
 	"context"
-	"maps"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
-	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 )
@@ -18,8 +15,10 @@ import (
 // attachments are what --listen serves: processes of this machine.
 type attachments struct{ server *serve.Server }
 
-// share has the cache use memory that other processes can map, if any can attach.
-func (a *attachments) share(c *Config, o *cache.Options) { o.Shared = c.Listen != "" }
+// share has the cache use memory that other processes can map, if any can attach, or is to outlive this one.
+func (a *attachments) share(c *Config, o *cache.Options) {
+	o.Shared, o.State = c.Listen != "" || c.State != "", c.State
+}
 
 // checkListen says what is wrong with --listen and what belongs to it.
 func (c *Config) checkListen() error {
@@ -62,16 +61,18 @@ func (a *attachments) listen(r *running) (err error) {
 	if err != nil {
 		return err
 	}
-	a.server, err = serve.Listen(r.cache, serve.Options{
+	a.server, err = serve.Listen(nil, serve.Options{
+		Tables: r.tables,
+
 		Address: c.Listen, MaxClients: c.MaxAttached, MaxLanes: c.MaxLanes, MaxScratch: scratch, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log,
-		Commands: serve.Commands{Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand},
+		Commands: serve.Commands{Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand, ChangeTable: r.changeTable},
 	})
 	return err
 }
 
 // drainCommand is the command drain: the program says that it is not ready, and waits for the processes that are attached. It ends by a signal.
 func (r *running) drainCommand(ctx context.Context) error {
-	r.unready("draining")
+	r.leave("draining")
 	return r.unix.server.Drain(ctx)
 }
 
@@ -83,6 +84,37 @@ func (a *attachments) finish(ctx context.Context) error {
 	return a.server.Finish(ctx)
 }
 
+// readers names the processes that read a cache.
+func (a *attachments) readers(c *cache.Cache) []string {
+	if a.server == nil {
+		return nil
+	}
+	return a.server.Readers(c)
+}
+
+// holding returns how long each attached process has held back changes, in seconds; 0 unless that is too long.
+func (a *attachments) holding() (all []float64) {
+	if a.server != nil {
+		for _, c := range a.server.Clients() {
+			all = append(all, c.HoldsSeconds)
+		}
+	}
+	return all
+}
+
+// retire ends attachments to a cache that is no longer served. With follow it waits until the processes are attached to the cache that has taken its place.
+func (a *attachments) retire(ctx context.Context, c *cache.Cache, follow bool) error {
+	if a.server == nil {
+		return nil
+	}
+	defer a.server.Forget(c)
+	a.server.Detach(c)
+	if !follow {
+		return nil
+	}
+	return a.server.Left(ctx, c)
+}
+
 func (a *attachments) close() error {
 	if a.server == nil {
 		return nil
@@ -90,19 +122,11 @@ func (a *attachments) close() error {
 	return a.server.Close()
 }
 
-// status returns what `tensorcached status`, TC.STATS and /stats tell.
-func (r *running) status() (any, error) {
-	c := r.opened.Load()
-	if c == nil {
-		return nil, errLoading
+// status returns what the server says of the tables and its clients. It is false if there is no server.
+func (a *attachments) status() (s *serve.Status, any bool, err error) {
+	if a.server == nil {
+		return nil, false, nil
 	}
-	if r.unix.server != nil {
-		return r.unix.server.Status()
-	}
-	s, err := statjson.Of(c)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(s.Errors, r.errors())
-	return &serve.Status{Attached: []serve.Client{}, Process: os.Getpid(), Stats: *s}, nil
+	s, err = a.server.Status()
+	return s, true, err
 }

@@ -5,10 +5,9 @@ package daemon
 import (
 	"context"
 	"errors"
-	"maps"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/serve"
 )
 
 // attachments are what --listen serves. Other systems than Linux cannot share memory as it needs.
@@ -25,15 +24,8 @@ func (*attachments) listen(*running) error { return nil }
 func (*attachments) finish(context.Context) error { return nil }
 func (*attachments) close() error                 { return nil }
 
-// status returns what TC.STATS and /stats tell.
-func (r *running) status() (any, error) {
-	c := r.opened.Load()
-	if c == nil {
-		return nil, errLoading
-	}
-	s, err := statjson.Of(c)
-	if err == nil {
-		maps.Copy(s.Errors, r.errors())
-	}
-	return s, err
-}
+func (*attachments) readers(*cache.Cache) []string                    { return nil }
+func (*attachments) holding() []float64                               { return nil }
+func (*attachments) retire(context.Context, *cache.Cache, bool) error { return nil }
+
+func (*attachments) status() (*serve.Status, bool, error) { return nil, false, nil }

@@ -40,7 +40,7 @@ func TestRun_SocketTaken(t *testing.T) {
 	for name, want := range map[string]string{
 		"taken": "another process listens there", "file": "must not be the path of a file", "none/s": "no such file or directory", "free": "loaded",
 	} {
-		config, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --budget 4KiB --device host --listen unix:" + filepath.Join(folder, name)))
+		config, err := Load(strings.Fields("--table name=t,dtype=float32,columns=4,capacity=100 --gpu-memory 4KiB --device host --listen unix:" + filepath.Join(folder, name)))
 		if err != nil {
 			t.Fatal(err)
 		}

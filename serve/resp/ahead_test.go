@@ -23,8 +23,8 @@ func deafPipeline() (commands string, replies []byte) {
 		r.bulk(wide[i%20*200_000:][:200_000])
 	}
 	b.WriteString(encoded(mget...))
-	for i := range 5000 {
-		b.WriteString(encoded("GET", fmt.Sprintf("users:%04000d", i%1000)))
+	for i := range 20_000 {
+		b.WriteString(encoded("GET", fmt.Sprintf("users:%01000d", i%1000)))
 		r.bulk(users[i%1000*64:][:64])
 	}
 	return b.String(), r.out

@@ -11,104 +11,86 @@ import (
 	"time"
 )
 
-// command describes a command for the server, and for COMMAND.
-type command struct {
-	name string
-	// arity is Redis's: the number of arguments with the name; negative: at least that many.
-	arity   int
-	role    role // whom it is for; those of writing change the table that their first argument names
-	summary string
-	flags   []string
-	first   int // position of the first key, 0: none
-	last    int // position of the last key; -1: the last argument
-	run     func(c *conn, args [][]byte) error
-}
-
-// commands are sorted by name. The table is made by init because COMMAND reads it.
-var commands []command
-
-func init() {
-	commands = []command{
-		{"auth", -2, unknown, "Authenticates: AUTH [user] password", []string{"fast", "noscript"}, 0, 0, (*conn).auth},
-		{"client", -2, reading, "Names and describes the connection", []string{"fast"}, 0, 0, (*conn).client},
-		{"command", -1, reading, "Lists the commands", []string{"fast"}, 0, 0, (*conn).command},
-		{"config", -3, reading, "CONFIG GET: there are no parameters", []string{"fast"}, 0, 0, (*conn).config},
-		{"dbsize", 1, reading, "Number of rows of all tables", []string{"readonly", "fast"}, 0, 0, (*conn).dbsize},
-		{"echo", 2, reading, "Returns its argument", []string{"fast"}, 0, 0, func(c *conn, args [][]byte) error { c.bulk(args[0]); return nil }},
-		{"exists", -2, reading, "How many of the rows exist", []string{"readonly", "fast"}, 1, -1, (*conn).exists},
-		{"get", 2, reading, "A row: GET table:row", []string{"readonly", "fast"}, 1, 1, (*conn).get},
-		{"hello", -1, unknown, "Chooses the protocol: HELLO [2|3 [AUTH user password] [SETNAME name]]", []string{"fast", "noscript"}, 0, 0, (*conn).hello},
-		{"info", -1, reading, "Statistics, as text", []string{"fast"}, 0, 0, (*conn).info},
-		{"mget", -2, reading, "Rows: MGET table:row ...", []string{"readonly", "fast"}, 1, -1, (*conn).mget},
-		{"ping", -1, reading, "Answers", []string{"fast"}, 0, 0, (*conn).ping},
-		{"quit", -1, unknown, "Ends the connection", []string{"fast", "noscript"}, 0, 0, func(c *conn, _ [][]byte) error { c.ok(); c.quit = true; return nil }},
-		{"reset", 1, unknown, "Makes the connection as it began", []string{"fast", "noscript"}, 0, 0, (*conn).reset},
-		{"select", 2, reading, "SELECT 0", []string{"fast"}, 0, 0, (*conn).selectDB},
-		{"tc.explain", -3, reading, "Where rows are, or why they are not cached: TC.EXPLAIN table row ...", []string{"readonly"}, 0, 0, (*conn).explain},
-		{"tc.gather", -3, reading, "Rows back to back: TC.GATHER table row ...", []string{"readonly"}, 0, 0, (*conn).gatherRows},
-		{"tc.set", -4, writing, "Replaces rows, or appends some behind the last one: TC.SET table row value ...", []string{"write"}, 0, 0, (*conn).set},
-		{"tc.stats", 1, reading, "Statistics, as JSON", []string{"readonly"}, 0, 0, (*conn).stats},
-	}
-}
-
-// find returns the command of a name, in any case.
-func find(name []byte) (*command, bool) {
-	var lower [16]byte
-	if len(name) > len(lower) {
-		return nil, false
-	}
-	for i, b := range name {
-		if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
-		}
-		lower[i] = b
-	}
-	i, ok := slices.BinarySearchFunc(commands, string(lower[:len(name)]), func(c command, name string) int { return strings.Compare(c.name, name) })
-	if !ok {
-		return nil, false
-	}
-	return &commands[i], true
-}
-
-// run replies to one command.
+// run replies to one command, or queues it.
 func (c *conn) run(args [][]byte) {
-	cmd, ok := find(args[0])
-	if !ok || cmd.name != "get" {
-		c.settle() // replies come in the order of the commands
-	}
-	var err error
-	switch {
-	case !ok && c.role != unknown:
-		err = fmt.Errorf("ERR unknown command '%s'", cut(args[0]))
-	case !ok || c.role == unknown && cmd.role != unknown:
+	cmd, names, err := find(args)
+	if err == nil {
+		err = c.permits(cmd, args)
+	} else if c.user == nil {
 		err = errNoAuth
-	case cmd.arity > 0 && len(args) != cmd.arity || len(args) < -cmd.arity:
-		err = fmt.Errorf("ERR wrong number of arguments for '%s' command", cmd.name)
-	case c.role < cmd.role:
-		err = c.refusal(cmd, args[1])
-	default:
-		err = cmd.run(c, args[1:])
 	}
-	if err != nil {
-		c.settle() // a GET that is wrong comes after those that wait
+	switch {
+	case err != nil:
+		c.settle() // replies come in the order of the commands
+		c.server.counters.reject(cmd)
+		if c.multi != nil {
+			c.multi.broken = true
+		}
 		c.fail(err.Error())
+	case c.multi != nil && cmd.queues():
+		c.settle()
+		if err := c.multi.queue(cmd, names, args); err != nil {
+			c.failed = err
+			return
+		}
+		c.queued.Add(1)
+		c.out = append(c.out, "+QUEUED\r\n"...)
+	default:
+		c.call(cmd, names, args)
 	}
 	if len(c.out) >= flushBytes {
 		c.flush()
 	}
 }
 
-// refusal is the error of a command that changes a table, of a user who only reads. table is the command's argument, which may name none.
-func (c *conn) refusal(cmd *command, table []byte) error {
-	name := fmt.Sprintf("%q", cut(table))
-	if i, err := c.gather.find(table); err == nil {
-		name = c.gather.names[i]
+// permits returns an error if the connection cannot run a command. Rights to tables are not looked at.
+func (c *conn) permits(cmd *command, args [][]byte) error {
+	if c.user == nil && cmd.right != anybody {
+		return errNoAuth
 	}
-	need := "log in as user admin (AUTH admin PASSWORD)"
-	if !c.server.users.Load().hasAdmin {
-		need = "only user admin has it, and this server has no password for admin (tensorcached --resp-admin-password-file)"
+	if err := cmd.checked(args); err != nil {
+		return err
 	}
-	return fmt.Errorf("NOPERM user %s has no permission to change rows of table %s (%s): %s", c.user(), name, strings.ToUpper(cmd.name), need)
+	if cmd.right == ofAdmin && !c.user.Admin {
+		return fmt.Errorf("NOPERM User %s has no permissions to run the '%s' command: it is for users with admin", c.user.name(), cmd.full)
+	}
+	return nil
+}
+
+// call runs a command. Its first arguments are its name. GETs wait for each other: settle replies to them.
+func (c *conn) call(cmd *command, names int, args [][]byte) {
+	var err error
+	if cmd == cmdGet {
+		if err = c.get(args[1:]); err == nil {
+			return
+		}
+	}
+	c.settle() // a GET that is wrong comes after those that wait, too
+	begun := time.Now()
+	if cmd != cmdGet {
+		c.last.Store(cmd)
+		err = cmd.run(c, args[names:])
+	}
+	c.took(cmd, begun, args)
+	if err != nil {
+		if no, ok := err.(errNoRight); ok {
+			err = c.refusal(cmd, no)
+		}
+		c.server.counters.of[cmd.id].failed.Add(1)
+		c.fail(err.Error())
+	}
+}
+
+// refusal is the error of a command of a user without the right to a table.
+func (c *conn) refusal(cmd *command, no errNoRight) error {
+	do, need := "read", ""
+	if no.to == writeRows {
+		do, need = "change", ": log in as one that may (AUTH USER PASSWORD)"
+		if !c.server.users.Load().writers(no.table) {
+			need = ": no user may, because this server has no password for admin (tensorcached --resp-admin-password-file) and no such user in --resp-users"
+		}
+	}
+	return fmt.Errorf("NOPERM user %s has no permission to %s rows of table %s (%s)%s", c.user.name(), do, no.table, strings.ToUpper(cmd.full), need)
 }
 
 // failure is an error with the code that Redis has for it.
@@ -120,23 +102,26 @@ const (
 	errNoAuth    = failure("NOAUTH Authentication required.")
 	errWrongPass = failure("WRONGPASS invalid username-password pair or user is disabled.")
 	errSyntax    = failure("ERR syntax error")
+	errInteger   = failure("ERR value is not an integer or out of range")
+	errName      = failure("ERR Client names cannot contain spaces, newlines or special characters.")
 )
 
 func (c *conn) login(name string, password []byte) error {
-	s, r := c.server, unknown
+	s := c.server
+	var of *user
 	ctx, cancel := context.WithTimeout(s.open, loginTime) // a client that has gone is not noticed meanwhile, and holds one of MaxClients
 	defer cancel()
 	if !s.logins.Try(ctx, c.net.RemoteAddr().String(), func() bool {
-		r = s.users.Load().login(name, password)
-		return r != unknown
+		of = s.users.Load().login(name, password)
+		return of != nil
 	}) {
 		s.failed.Record(s.o.Logger, slog.LevelWarn, "resp: login failed", slog.String("user", cut([]byte(name))), c.from())
 		return errWrongPass
 	}
-	if c.role == unknown {
+	if c.user == nil {
 		c.deadline(time.Time{})
 	}
-	c.setRole(r)
+	c.setUser(of)
 	return nil
 }
 
@@ -144,7 +129,7 @@ func (c *conn) auth(args [][]byte) error {
 	user, password := "default", args[0]
 	switch len(args) {
 	case 1:
-		if u := c.server.users.Load(); u.open {
+		if c.server.users.Load().first() != nil {
 			return failure("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		}
 	case 2:
@@ -160,7 +145,7 @@ func (c *conn) auth(args [][]byte) error {
 }
 
 func (c *conn) hello(args [][]byte) error {
-	proto, name := c.proto, c.name
+	proto, name := c.proto, c.who.Load().name
 	var credentials [][]byte
 	if len(args) > 0 {
 		n, ok := number(args[0])
@@ -187,11 +172,14 @@ func (c *conn) hello(args [][]byte) error {
 			return err
 		}
 	}
-	if c.role == unknown {
+	if c.user == nil {
 		return failure("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used " +
 			"to authenticate the client and select the RESP protocol version at the same time")
 	}
-	c.proto, c.name = proto, name
+	if c.proto = proto; proto == 2 {
+		c.track(tracking{}) // its messages need RESP3
+	}
+	c.identify(func(i *identity) { i.name, i.proto = name, proto })
 	c.dict(7)
 	c.text("server")
 	c.text("tensorcache")
@@ -223,21 +211,15 @@ func (c *conn) ping(args [][]byte) error {
 }
 
 func (c *conn) reset([][]byte) error {
-	c.setRole(c.server.users.Load().first())
-	c.proto, c.name = 2, ""
-	if c.role == unknown {
+	c.discardAll()
+	c.track(tracking{})
+	c.setUser(c.server.users.Load().first())
+	c.proto = 2
+	c.identify(func(i *identity) { i.name, i.proto = "", 2 })
+	if c.user == nil {
 		c.deadline(time.Now().Add(loginTime))
 	}
 	c.simple("RESET")
-	return nil
-}
-
-// config is CONFIG GET, which load generators ask: no parameter of Redis is one of this server.
-func (c *conn) config(args [][]byte) error {
-	if !strings.EqualFold(cut(args[0]), "get") {
-		return fmt.Errorf("ERR unknown subcommand '%s'", cut(args[0]))
-	}
-	c.dict(0)
 	return nil
 }
 
@@ -249,112 +231,94 @@ func (c *conn) selectDB(args [][]byte) error {
 	return nil
 }
 
-const errName = failure("ERR Client names cannot contain spaces, newlines or special characters.")
-
-// printable reports whether a text is of printable ASCII without spaces, and not too long.
-func printable(b []byte) bool {
-	return len(b) <= 256 && !slices.ContainsFunc(b, func(b byte) bool { return b < '!' || b > '~' })
+func (c *conn) time([][]byte) error {
+	now := time.Now()
+	c.array(2)
+	c.text(strconv.FormatInt(now.Unix(), 10))
+	c.text(strconv.Itoa(now.Nanosecond() / 1000))
+	return nil
 }
 
-func (c *conn) client(args [][]byte) error {
-	switch sub := strings.ToLower(cut(args[0])); {
-	case sub == "id" && len(args) == 1:
-		c.integer(c.id)
-	case sub == "getname" && len(args) == 1:
-		if c.name == "" {
-			c.null()
-			break
+func (c *conn) roleCommand([][]byte) error {
+	c.array(3)
+	c.text("master")
+	c.integer(0)
+	c.array(0)
+	return nil
+}
+
+// configGet is CONFIG GET: what clients and monitors of Redis ask for, as this server has it.
+func (c *conn) configGet(patterns [][]byte) error {
+	o := &c.server.o
+	var found [][2]string
+	for _, p := range [][2]string{
+		{"appendonly", "no"},
+		{"cluster-enabled", "no"},
+		{"databases", "1"},
+		{"maxclients", strconv.Itoa(o.MaxClients)},
+		{"maxmemory", "0"},
+		{"maxmemory-clients", strconv.FormatInt(o.MaxMemory, 10)},
+		{"maxmemory-policy", "noeviction"},
+		{"notify-keyspace-events", ""},
+		{"port", c.port()},
+		{"proto-max-bulk-len", strconv.Itoa(maxBulk)},
+		{"save", ""},
+		{"slowlog-log-slower-than", strconv.FormatInt(slowTime.Microseconds(), 10)},
+		{"slowlog-max-len", strconv.Itoa(slowMost)},
+		{"timeout", strconv.Itoa(int(o.IdleTime.Seconds()))},
+	} {
+		if slices.ContainsFunc(patterns, func(pattern []byte) bool { return globOf(pattern).matches(p[0]) }) {
+			found = append(found, p)
 		}
-		c.text(c.name)
-	case sub == "setname" && len(args) == 2:
-		if !printable(args[1]) {
-			return errName
-		}
-		c.name = string(args[1])
-		c.ok()
-	case sub == "setinfo" && len(args) == 3, (sub == "no-evict" || sub == "no-touch") && len(args) == 2:
-		c.ok() // nothing depends on it
-	case sub == "info" && len(args) == 1:
-		c.verbatim(fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 resp=%d user=%s\n", c.id, c.net.RemoteAddr(), c.net.LocalAddr(), c.name, c.proto, c.user()))
-	default:
-		return fmt.Errorf("ERR unknown subcommand or wrong number of arguments for '%s'", cut(args[0]))
+	}
+	c.dict(len(found))
+	for _, p := range found {
+		c.text(p[0])
+		c.text(p[1])
 	}
 	return nil
 }
 
-func (c *conn) user() string {
-	if c.role == writing {
-		return "admin"
-	}
-	return "default"
-}
-
-func (c *conn) command(args [][]byte) error {
-	if len(args) == 0 {
-		c.array(len(commands))
-		for i := range commands {
-			c.describe(&commands[i])
+// aclList is ACL LIST, without what passwords are kept as.
+func (c *conn) aclList([][]byte) error {
+	all := *c.server.users.Load()
+	c.array(len(all))
+	for _, name := range all.names() {
+		of := all[name]
+		line := "user " + name + " on"
+		if of.open {
+			line += " nopass"
 		}
-		return nil
-	}
-	named := make([]*command, 0, len(commands))
-	if len(args) > 1 {
-		for _, name := range args[1:] {
-			cmd, _ := find(name)
-			named = append(named, cmd)
+		for _, table := range of.Read {
+			line += " %R~" + keysOf(table)
 		}
-	} else {
-		for i := range commands {
-			named = append(named, &commands[i])
+		for _, table := range of.Write {
+			line += " %W~" + keysOf(table)
 		}
-	}
-	switch strings.ToLower(cut(args[0])) {
-	case "count":
-		c.integer(int64(len(commands)))
-	case "list":
-		c.array(len(commands))
-		for i := range commands {
-			c.text(commands[i].name)
+		line += " +@all"
+		if !of.Admin {
+			line += " -@admin"
 		}
-	case "info":
-		c.array(len(named))
-		for _, cmd := range named {
-			if cmd == nil {
-				c.null()
-				continue
-			}
-			c.describe(cmd)
-		}
-	case "docs":
-		named = slices.DeleteFunc(named, func(cmd *command) bool { return cmd == nil })
-		c.dict(len(named))
-		for _, cmd := range named {
-			c.text(cmd.name)
-			c.dict(2)
-			c.text("summary")
-			c.text(cmd.summary)
-			c.text("group")
-			c.text("generic")
-		}
-	default:
-		return fmt.Errorf("ERR unknown subcommand '%s'", cut(args[0]))
+		c.text(line)
 	}
 	return nil
 }
 
-// describe appends a command as COMMAND INFO lists it.
-func (c *conn) describe(cmd *command) {
-	step := min(cmd.first, 1)
-	c.array(6)
-	c.text(cmd.name)
-	c.integer(int64(cmd.arity))
-	c.array(len(cmd.flags))
-	for _, f := range cmd.flags {
-		c.simple(f)
+// keysOf is the pattern of a table's keys.
+func keysOf(table string) string {
+	if table == "*" {
+		return table
 	}
-	c.integer(int64(cmd.first))
-	c.integer(int64(cmd.last))
-	c.integer(int64(step))
+	return table + ":*"
+}
+
+func (c *conn) aclUsers([][]byte) error {
+	all := c.server.users.Load().names()
+	c.array(len(all))
+	for _, name := range all {
+		c.text(name)
+	}
+	return nil
 }
 
 // port returns the port that a client came to.

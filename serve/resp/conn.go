@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,13 +26,14 @@ const (
 	readBytes     = 16 << 10 // of one read
 )
 
-// conn is one connection. One goroutine uses it.
+// conn is one connection. One goroutine uses it, but for what is said to be for others.
 type conn struct {
 	server *Server
 	net    net.Conn
 	id     int64
-	role   role
-	name   string // of CLIENT SETNAME
+	begun  time.Time
+	user   *user  // nil: has not logged in
+	users  *users // that user is of
 	reader reader
 	ahead  *ahead
 	holder *holder
@@ -42,26 +44,57 @@ type conn struct {
 	entries []entry // of an MGET
 	failed  error   // why the connection ends
 	quit    bool
+
+	multi       *transaction // nil: no MULTI is under way
+	queuedBytes account      // of multi
+	watched     []watchedRow
+	writes      bool // the connection holds server.writing
+	tracking    tracking
+	pushing     pushing
+
+	// Others read these.
+	who    atomic.Pointer[identity]
+	last   atomic.Pointer[command] // command
+	seen   atomic.Int64            // when it ended, in nanoseconds since 1970
+	queued atomic.Int64            // commands of multi and 1; 0: there is none
+	killed atomic.Bool
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
 	h := &holder{memory: s.memory, cut: func() { nc.Close() }}
-	c := &conn{server: s, id: s.ids.Add(1), ahead: newAhead(nc, h, s.writeTime), holder: h, gather: newGatherer(s.life, s.tables)}
+	c := &conn{server: s, id: s.ids.Add(1), begun: time.Now(), ahead: newAhead(nc, h, s.writeTime), holder: h, gather: &gatherer{ctx: s.life}}
 	if c.net = c.ahead; s.o.TLS != nil {
 		c.net = tls.Server(c.ahead, s.o.TLS)
 	}
-	c.proto, c.replies.holder, c.reader.account.holder = 2, h, h
+	c.proto, c.replies.holder, c.reader.account.holder, c.queuedBytes.holder = 2, h, h, h
 	c.reader.from = bufio.NewReaderSize(source{c}, readBytes)
-	c.setRole(s.users.Load().first())
+	c.who.Store(&identity{proto: 2})
+	c.seen.Store(c.begun.UnixNano())
+	c.setUser(s.users.Load().first())
 	return c
 }
 
-// setRole changes what the connection may do.
-func (c *conn) setRole(r role) {
-	if c.role = r; r == unknown {
+// setUser changes who the connection is.
+func (c *conn) setUser(u *user) {
+	c.user, c.users = u, c.server.users.Load()
+	c.gather.use(c.server.listed(), u)
+	c.identify(func(i *identity) { i.user = u.name() })
+	if u == nil {
 		c.ahead.limit.Store(strangerAhead)
 	} else {
 		c.ahead.limit.Store(int64(clientLimits.bytes))
+	}
+}
+
+// renew takes in users that have changed since the commands before.
+func (c *conn) renew() {
+	if u := c.server.users.Load(); u != c.users && c.user != nil {
+		of := (*u)[c.user.Name]
+		if of == nil {
+			c.failed = errRevoked
+			return
+		}
+		c.setUser(of)
 	}
 }
 
@@ -71,15 +104,32 @@ func (c *conn) from() slog.Attr { return slog.String("from", c.net.RemoteAddr().
 // source is where the reader reads from. Before it waits for the client, what has been asked for so far is replied to.
 type source struct{ c *conn }
 
-func (s source) Read(b []byte) (int, error) {
+func (s source) Read(b []byte) (n int, err error) {
 	c := s.c
-	c.settle()
-	c.flush()
-	if c.failed != nil {
+	for again := true; again; {
+		c.settle()
+		if c.tracking.on {
+			c.pushed()
+		}
+		c.flush()
+		if c.failed != nil {
+			return 0, c.failed
+		}
+		c.trim()
+		if idle := c.server.o.IdleTime; idle > 0 && c.user != nil {
+			c.deadline(time.Now().Add(idle))
+		}
+		if c.tracking.on {
+			n, err, again = c.readOrPushed(b)
+		} else {
+			n, err = c.net.Read(b)
+			again = false
+		}
+	}
+	if c.renew(); c.failed != nil {
 		return 0, c.failed
 	}
-	c.trim()
-	return c.net.Read(b)
+	return n, err
 }
 
 // trim gives long buffers back: a client may be idle for days.
@@ -118,6 +168,7 @@ var past = time.Unix(1, 0)
 func (c *conn) serve() {
 	defer c.holder.end()
 	defer c.net.Close()
+	defer c.track(tracking{})
 	defer func() {
 		if p := recover(); p != nil { // a fault of one command must not end the owner of the cache
 			c.server.o.Logger.Error("resp: command failed", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
@@ -132,13 +183,13 @@ func (c *conn) serve() {
 			return
 		}
 	}
-	if c.role == unknown {
+	if c.user == nil {
 		c.deadline(time.Now().Add(loginTime))
 	}
 	var err error
 	for err == nil && c.failed == nil && !c.quit {
 		limit := clientLimits
-		if c.role == unknown {
+		if c.user == nil {
 			limit = unknownLimits
 		}
 		var args [][]byte
@@ -146,7 +197,7 @@ func (c *conn) serve() {
 			err = errHTTP
 		}
 		if err == nil {
-			c.server.counts.commands.Add(1)
+			c.follow()
 			c.run(args)
 		}
 	}
@@ -156,10 +207,22 @@ func (c *conn) serve() {
 	}
 	c.flush()
 	err = cmp.Or(c.holder.end(), c.failed, err)
-	if c.role == unknown && errors.Is(err, os.ErrDeadlineExceeded) && !c.server.closing.Load() {
+	switch late := errors.Is(err, os.ErrDeadlineExceeded) && !c.server.closing.Load(); {
+	case c.killed.Load():
+		err = errKilled
+	case late && c.user == nil:
 		err = errLate
+	case late && c.server.o.IdleTime > 0 && !errors.Is(err, errUnread):
+		err = errIdle
 	}
 	c.server.ended(c, err)
+}
+
+// follow has later commands name the tables that the catalog lists now. GETs that wait name those of before.
+func (c *conn) follow() {
+	if t := c.server.listed(); len(c.waiting) == 0 && t != c.gather.tables {
+		c.gather.use(t, c.user)
+	}
 }
 
 // isHTTP reports whether a command is a line of an HTTP request. Web pages can send those to any port, with commands in the body, so redis-server

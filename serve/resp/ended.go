@@ -16,6 +16,9 @@ var (
 	errUnread     = errors.New("resp: client takes no replies")
 	errHTTP       = errors.New("resp: client speaks HTTP")
 	errLate       = fmt.Errorf("resp: client has not logged in within %v", loginTime)
+	errIdle       = errors.New("resp: client has sent nothing for --resp-timeout")
+	errKilled     = errors.New("resp: killed by CLIENT KILL")
+	errRevoked    = errors.New("resp: user is no longer in --resp-users")
 	errIncomplete = errors.New("resp: reply cannot be completed")
 )
 
@@ -30,11 +33,14 @@ const (
 	protocol
 	late
 	incomplete
+	idle
+	killed
+	revoked
 	reasons // how many there are
 )
 
 // reasonNames are those of metrics.
-var reasonNames = [reasons]string{"clients", "memory", "unread", "http", "protocol", "login", "incomplete"}
+var reasonNames = [reasons]string{"clients", "memory", "unread", "http", "protocol", "login", "incomplete", "idle", "killed", "revoked"}
 
 // endings counts connections that the server refused or ended, and records them in the log at a limited rate for each reason.
 type endings struct {
@@ -53,7 +59,7 @@ func reasonOf(err error) (reason, bool) {
 	if _, ok := errors.AsType[errProtocol](err); ok {
 		return protocol, true
 	}
-	for r, sentinel := range map[reason]error{unread: errUnread, http: errHTTP, late: errLate, incomplete: errIncomplete} {
+	for r, sentinel := range map[reason]error{unread: errUnread, http: errHTTP, late: errLate, incomplete: errIncomplete, idle: errIdle, killed: errKilled, revoked: errRevoked} {
 		if errors.Is(err, sentinel) {
 			return r, true
 		}
@@ -72,7 +78,7 @@ func (s *Server) ended(c *conn, err error) {
 		return
 	}
 	level := slog.LevelWarn
-	if r == protocol || r == late {
+	if r == protocol || r == late || r == idle || r == killed {
 		level = slog.LevelInfo
 	}
 	s.cutOff(r, level, c.from(), slog.Any("error", err))

@@ -28,7 +28,8 @@ func FuzzServer(f *testing.F) {
 	for _, seed := range []string{
 		"GET users:1\r\nMGET a:b:1 wide:2\r\n", "HELLO 3 AUTH admin a SETNAME x\r\nTC.STATS\r\nCOMMAND\r\n", "AUTH admin a\r\n*4\r\n$6\r\nTC.SET\r\n$3\r\na:b\r\n$1\r\n1\r\n$8\r\n12345678\r\n",
 		"*2\r\n$3\r\nGET\r\n$99999999999999999999\r\n", "GET users:99999999999999999999\r\nEXISTS :\r\nGET :1\r\nGET 0:\r\n", "TC.GATHER a:b 1 2\r\nTC.EXPLAIN 1 5\r\nRESET\r\nQUIT\r\n",
-		"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n", "PING\r\nPUT / HTTP/1.1\r\nPING\r\n", "INFO all\r\nCLIENT INFO\r\nCOMMAND DOCS\r\nCLIENT SETNAME \xff\r\n", "tc.gather wide 0 1 2 3 4 5 6 7 8 9\r\nget users:0\r\nget users:1\r\nping x\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n", "PING\r\nPUT / HTTP/1.1\r\nPING\r\n", "MULTI\r\nGET users:1\r\nMGET users:1 x\r\nEXEC\r\nWATCH users:1\r\nMULTI\r\nNOSUCH\r\nEXEC\r\n", "SCAN 0 MATCH *[1 COUNT 100\r\nKEYS a:b:?\r\nGETRANGE users:1 -3 9\r\nOBJECT HELP\r\n",
+		"HELLO 3\r\nCLIENT TRACKING ON OPTIN\r\nCLIENT CACHING YES\r\nCLIENT LIST\r\nCLIENT KILL ID 1\r\nSLOWLOG GET\r\nLATENCY HISTOGRAM\r\nACL CAT\r\nCOMMAND\r\n", "INFO all\r\nCLIENT INFO\r\nCOMMAND DOCS\r\nCLIENT SETNAME \xff\r\n", "tc.gather wide 0 1 2 3 4 5 6 7 8 9\r\nget users:0\r\nget users:1\r\nping x\r\n",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -175,7 +175,10 @@ func (c *client) reply() string {
 			c.t.Fatalf("bulk string of %d bytes ends in %q: %v", n, b[n:], err)
 		}
 		return fmt.Sprintf("%q", b[:n])
-	case '*', '%':
+	case '*', '%', '~', '>':
+		if n < 0 {
+			return "null"
+		}
 		if line[0] == '%' {
 			n *= 2
 		}

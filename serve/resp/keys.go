@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
-	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // CheckNames returns an error unless clients can tell tables of these names apart: none is empty, made of digits only, or given twice.
@@ -27,38 +29,81 @@ func CheckNames(names []string) error {
 	return errors.Join(errs...)
 }
 
-// tables finds tables by name or number.
+// tables finds tables by name or number. It does not change once it is made.
 type tables struct {
-	cache    *cache.Cache
+	cache    *served
 	names    []string
 	byName   map[string]int
 	rowBytes []int
 }
 
-func newTables(c *cache.Cache) (*tables, error) {
-	s, err := c.Stats()
-	if err != nil {
-		return nil, err
+func newTables(c *catalog.Catalog) *tables {
+	v := c.View()
+	t := &tables{cache: &served{c, v}, names: v.Names(), byName: map[string]int{}}
+	for i, one := range v.Tables {
+		t.rowBytes = append(t.rowBytes, one.RowBytes)
+		t.byName[one.Name] = i
+		t.byName[strconv.Itoa(one.Number)] = i // no name is a number
 	}
-	t := &tables{cache: c, byName: map[string]int{}}
-	for i := range s.Tables {
-		t.names = append(t.names, s.Tables[i].Name)
-		t.rowBytes = append(t.rowBytes, c.RowBytes(i))
-		t.byName[s.Tables[i].Name] = i
-	}
-	return t, CheckNames(t.names)
+	return t
 }
 
 // find returns the table of a name or number.
-func (t *tables) find(name []byte) (int, error) {
+func (t *tables) find(name []byte) (int, bool) {
 	if i, ok := t.byName[string(name)]; ok {
-		return i, nil
+		return i, true
 	}
-	if n, ok := number(name); ok && n < int64(len(t.names)) {
-		return int(n), nil
-	}
-	return 0, fmt.Errorf("ERR table (%q) must be one of %d: a name, or 0 to %d", cut(name), len(t.names), len(t.names)-1)
+	return 0, false
 }
+
+// rights are a user's, to the tables by number.
+type rights []struct{ read, write bool }
+
+func (t *tables) rights(u *user) rights {
+	all := make(rights, len(t.names))
+	for i, name := range t.names {
+		if u != nil {
+			all[i].read, all[i].write = u.may(readRows, name), u.may(writeRows, name)
+		}
+	}
+	return all
+}
+
+// errNoTable is the error of a name or number that no table has. It lists what the user may read.
+func (g *gatherer) errNoTable(name []byte) error {
+	const most = 20 // names
+	var known []string
+	for i, table := range g.names {
+		if g.rights[i].read || g.rights[i].write {
+			known = append(known, table)
+		}
+	}
+	n := len(known)
+	if n > most {
+		known = append(known[:most], "…")
+	}
+	return fmt.Errorf("ERR table (%q) must be one of %d: %s", cut(name), n, strings.Join(known, ", "))
+}
+
+// find returns the table of a name or number, if the connection's user has the right to it.
+func (g *gatherer) find(name []byte, to right) (int, error) {
+	i, ok := g.tables.find(name)
+	switch {
+	case !ok:
+		return 0, g.errNoTable(name)
+	case to == writeRows && !g.rights[i].write, to == readRows && !g.rights[i].read:
+		return 0, errNoRight{to, g.names[i]}
+	}
+	return i, nil
+}
+
+// errNoRight is the error of a user without a right to a table. The connection says who that is.
+type errNoRight struct {
+	to    right
+	table string
+}
+
+func (e errNoRight) Error() string { return "no right to table " + e.table }
 
 // entry is a row that a client asked for. row is -1 if the table has none of that number.
 type entry struct {
@@ -66,13 +111,19 @@ type entry struct {
 	row   int64
 }
 
+// maxKey is the longest key, in bytes.
+const maxKey = 1 << 10
+
 // key returns the row that a key names.
-func (t *tables) key(key []byte) (entry, error) {
+func (g *gatherer) key(key []byte) (entry, error) {
+	if len(key) > maxKey {
+		return entry{}, fmt.Errorf("ERR key (%q, %d bytes) must be at most %d bytes", cut(key), len(key), maxKey)
+	}
 	colon := bytes.LastIndexByte(key, ':')
 	if colon < 0 {
 		return entry{}, fmt.Errorf("ERR key (%q) must be table:row", cut(key))
 	}
-	table, err := t.find(key[:colon])
+	table, err := g.find(key[:colon], readRows)
 	if err != nil {
 		return entry{}, err
 	}
@@ -80,15 +131,25 @@ func (t *tables) key(key []byte) (entry, error) {
 	if !ok {
 		return entry{}, fmt.Errorf("ERR key (%q) must be table:row, the row in decimal digits", cut(key))
 	}
-	if row >= t.cache.Rows(table) {
+	if row >= g.cache.Rows(table) {
 		row = -1
 	}
 	return entry{table, row}, nil
 }
 
-// rows returns the table and the row numbers of a command's arguments "table row row …".
-func (t *tables) rows(args [][]byte) (table int, rows []int64, err error) {
-	if table, err = t.find(args[0]); err != nil {
+// keyAmong is key for a command of several keys: one that is malformed, or of no table, is that of a row that does not exist. Only a missing right is an
+// error, as in Redis.
+func (g *gatherer) keyAmong(key []byte) (entry, error) {
+	e, err := g.key(key)
+	if _, ok := err.(errNoRight); err != nil && !ok {
+		return entry{row: -1}, nil
+	}
+	return e, err
+}
+
+// rowsOf returns the table and the row numbers of a command's arguments "table row row …".
+func (g *gatherer) rowsOf(args [][]byte) (table int, rows []int64, err error) {
+	if table, err = g.find(args[0], readRows); err != nil {
 		return 0, nil, err
 	}
 	rows = make([]int64, len(args)-1)

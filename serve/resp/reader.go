@@ -47,6 +47,13 @@ func (r *reader) next(l limits) ([][]byte, error) {
 			r.args, r.ends = nil, nil
 		}
 		r.buf, r.ends, r.args = r.buf[:0], r.ends[:0], r.args[:0]
+		if _, err := r.from.Peek(1); err != nil { // it waits for the command
+			return nil, err
+		}
+		if r.whole(l) {
+			return r.args, nil
+		}
+		r.args = r.args[:0]
 		if err := r.hold(cap(r.buf)); err != nil {
 			return nil, err
 		}
@@ -74,6 +81,43 @@ func (r *reader) next(l limits) ([][]byte, error) {
 			return r.args, nil
 		}
 	}
+}
+
+// whole takes a command that has arrived whole: its arguments are where they were read to. It is false, and takes nothing, if it has not, or is not a plain
+// array of bulk strings within the limits; then next reads it piece by piece, and finds what is wrong.
+func (r *reader) whole(l limits) bool {
+	b, _ := r.from.Peek(r.from.Buffered())
+	n, at, ok := digits(b, 0, '*')
+	if !ok || n == 0 || n > min(l.args, keepBytes/16) || len(b) > l.bytes {
+		return false
+	}
+	for range n {
+		size, begin, ok := digits(b, at, '$')
+		end := begin + size
+		if at = end + 2; !ok || at > len(b) || b[end] != '\r' || b[end+1] != '\n' {
+			return false
+		}
+		r.args = append(r.args, b[begin:end:end])
+	}
+	r.from.Discard(at)
+	r.inline = false
+	return true
+}
+
+// digits reads a character, a number of at most 6 digits, and CRLF, from b[at:]. next is what follows it.
+func digits(b []byte, at int, kind byte) (n, next int, ok bool) {
+	if at >= len(b) || b[at] != kind {
+		return 0, 0, false
+	}
+	for i, c := range b[at+1 : min(len(b), at+8)] {
+		if c -= '0'; c <= 9 {
+			n = 10*n + int(c)
+			continue
+		}
+		next = at + 1 + i + 2
+		return n, next, i > 0 && next <= len(b) && b[next-2] == '\r' && b[next-1] == '\n'
+	}
+	return 0, 0, false
 }
 
 // array reads what follows the * of an array of bulk strings.

@@ -32,6 +32,24 @@ func (r *reply) dict(n int) {
 	r.array(2 * n)
 }
 
+// setOf announces n replies, of which none is twice.
+func (r *reply) setOf(n int) {
+	if r.proto == 3 {
+		r.head('~', int64(n))
+		return
+	}
+	r.array(n)
+}
+
+// nullArray is null where another reply would be an array.
+func (r *reply) nullArray() {
+	if r.proto == 3 {
+		r.null()
+		return
+	}
+	r.out = append(r.out, "*-1\r\n"...)
+}
+
 func (r *reply) null() {
 	if r.proto == 3 {
 		r.out = append(r.out, "_\r\n"...)

@@ -2,7 +2,11 @@ package resp
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 )
@@ -21,18 +25,22 @@ const (
 // gatherer reads rows of several tables for one connection. It is not safe for concurrent use.
 type gatherer struct {
 	*tables
-	ctx  context.Context // of the server
-	part int             // the bytes that one read has
-	rows [][]int64       // of each table, in the part under way
-	used []int           // tables of the part
-	at   []int           // where in buf the next row of each table is
-	errs []error         // of each table
-	buf  []byte
+	rights rights
+	ctx    context.Context // of the server
+	part   int             // the bytes that one read has
+	rows   [][]int64       // of each table, in the part under way
+	used   []int           // tables of the part
+	at     []int           // where in buf the next row of each table is
+	errs   []error         // of each table
+	buf    []byte
 }
 
-func newGatherer(ctx context.Context, t *tables) *gatherer {
-	n := len(t.names)
-	return &gatherer{tables: t, ctx: ctx, rows: make([][]int64, n), at: make([]int, n), errs: make([]error, n)}
+// use takes tables, and a user's rights to them.
+func (g *gatherer) use(t *tables, u *user) {
+	if n := len(t.names); t != g.tables {
+		g.tables, g.rows, g.at, g.errs = t, make([][]int64, n), make([]int, n), make([]error, n)
+	}
+	g.rights = t.rights(u)
 }
 
 // read calls row for each of the entries, in order, with the row's bytes, nil if there is no such row, or an error. It reads as many entries as
@@ -79,16 +87,19 @@ func (g *gatherer) read(entries []entry, row func([]byte, error)) int {
 func (c *conn) rows(entries []entry) {
 	c.gather.part = c.server.partBytes()
 	for len(entries) > 0 && c.failed == nil {
-		n := c.gather.read(entries, func(row []byte, err error) {
-			switch {
-			case err != nil:
-				c.fail("ERR " + err.Error())
-			case row == nil:
-				c.null()
-			default:
-				c.bulk(row)
-			}
-		})
+		n := c.direct(entries)
+		if n == 0 {
+			n = c.gather.read(entries, func(row []byte, err error) {
+				switch {
+				case err != nil:
+					c.fail("ERR " + err.Error())
+				case row == nil:
+					c.null()
+				default:
+					c.bulk(row)
+				}
+			})
+		}
 		entries = entries[n:]
 		if len(c.out) >= flushBytes {
 			c.flush()
@@ -96,10 +107,46 @@ func (c *conn) rows(entries []entry) {
 	}
 }
 
+// direct replies with as many entries as read would, if they are all rows of one table: these are gathered to where the replies are, without a copy in
+// between. Otherwise it does nothing and returns 0.
+func (c *conn) direct(entries []entry) int {
+	g, table := c.gather, entries[0].table
+	rowBytes := g.rowBytes[table]
+	n := min(len(entries), max(1, (g.part+rowBytes-1)/rowBytes))
+	rows := g.rows[table][:0]
+	for _, e := range entries[:n] {
+		if e.row < 0 || e.table != table {
+			return 0
+		}
+		rows = append(rows, e.row)
+	}
+	g.rows[table] = rows[:0]
+	begin := len(c.out)
+	c.head('$', int64(rowBytes))
+	head := len(c.out) - begin
+	each := head + rowBytes + 2
+	c.grow(n*each - head)
+	out := c.out[begin:]
+	if err := g.cache.Gather(g.ctx, cache.Request{Table: table, Rows: rows, Out: out[head : len(out)-2], Stride: int64(each)}); err != nil {
+		c.out = c.out[:begin]
+		for range n {
+			c.fail("ERR " + err.Error())
+		}
+		return n
+	}
+	for at := 0; at < len(out); at += each {
+		copy(out[at:], out[:head])
+		out[at+each-2], out[at+each-1] = '\r', '\n'
+	}
+	return n
+}
+
 // settle replies to the GETs that are waiting.
 func (c *conn) settle() {
 	if len(c.waiting) > 0 {
+		begun := time.Now()
 		c.rows(c.waiting)
+		c.tookGets(begun, c.waiting)
 		c.waiting = c.waiting[:0]
 	}
 }
@@ -119,7 +166,7 @@ func (c *conn) get(args [][]byte) error {
 func (c *conn) mget(args [][]byte) error {
 	c.entries = c.entries[:0]
 	for _, key := range args {
-		e, err := c.gather.key(key)
+		e, err := c.gather.keyAmong(key)
 		if err != nil {
 			return err
 		}
@@ -130,33 +177,9 @@ func (c *conn) mget(args [][]byte) error {
 	return nil
 }
 
-func (c *conn) exists(args [][]byte) error {
-	n := int64(0)
-	for _, key := range args {
-		e, err := c.gather.key(key)
-		if err != nil {
-			return err
-		}
-		if e.row >= 0 {
-			n++
-		}
-	}
-	c.integer(n)
-	return nil
-}
-
-func (c *conn) dbsize([][]byte) error {
-	n := int64(0)
-	for t := range c.gather.names {
-		n += c.gather.cache.Rows(t)
-	}
-	c.integer(n)
-	return nil
-}
-
 // gatherRows is TC.GATHER: the rows go straight to where replies are.
 func (c *conn) gatherRows(args [][]byte) error {
-	table, rows, err := c.gather.tables.rows(args)
+	table, rows, err := c.gather.rowsOf(args)
 	if err != nil {
 		return err
 	}
@@ -197,7 +220,7 @@ func (c *conn) set(args [][]byte) error {
 	if len(args)%2 == 0 {
 		return fmt.Errorf("ERR wrong number of arguments for 'tc.set' command: a table, then rows and values in turn")
 	}
-	table, err := c.gather.find(args[0])
+	table, err := c.gather.find(args[0], writeRows)
 	if err != nil {
 		return err
 	}
@@ -213,9 +236,39 @@ func (c *conn) set(args [][]byte) error {
 		}
 		rows, values = append(rows, row), append(values, args[i+1]...)
 	}
-	if err := c.gather.cache.Update(c.gather.ctx, table, rows, values); err != nil {
+	if err := c.update(table, rows, values); err != nil {
 		return fmt.Errorf("ERR %w", err)
 	}
 	c.ok()
 	return nil
+}
+
+// update changes rows, and says so to the audit log and to clients that keep rows.
+func (c *conn) update(table int, rows []int64, values []byte) error {
+	s := c.server
+	if !c.writes {
+		s.writing.RLock()
+		defer s.writing.RUnlock()
+	}
+	err := c.gather.cache.Update(c.gather.ctx, table, rows, values)
+	changed := len(rows)
+	if partial, ok := errors.AsType[interface {
+		error
+		Updated() int
+	}](err); ok {
+		changed = partial.Updated()
+	} else if err != nil {
+		changed = 0
+	}
+	if changed > 0 {
+		s.counters.changed.Add(int64(changed))
+		s.invalidation.tell()
+	}
+	attrs := []slog.Attr{slog.String("user", c.user.name()), c.from(), slog.String("table", c.gather.names[table]), slog.Int("rows", changed), slog.Int64("first", slices.Min(rows)),
+		slog.Int64("last", slices.Max(rows))}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	s.o.Audit.LogAttrs(c.gather.ctx, slog.LevelInfo, "resp: rows changed", attrs...)
+	return err
 }

@@ -16,13 +16,16 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // Options configure a Server. The zero value of a field is its default.
 type Options struct {
-	// Cache is the cache to serve. It has no default.
+	// Cache is the cache to serve. It has no default, unless Tables is set.
 	Cache *cache.Cache
-	// Users are the passwords.
+	// Tables are those to serve of a program that has several caches. Default: those of Cache.
+	Tables *catalog.Catalog
+	// Users are who may log in.
 	Users Users
 	// TLS, if not nil, encrypts all connections. It needs a certificate.
 	TLS *tls.Config
@@ -32,29 +35,37 @@ type Options struct {
 	// MaxMemory is the most bytes that commands and replies of all connections take beyond that. When they take more, the connection with most of them is
 	// cut off. At least 1 MiB. Default 512 MiB. A command has at most 64 MiB, and as much is read ahead while a client does not take its replies.
 	MaxMemory int64
+	// IdleTime is how long a client that has logged in may send nothing. Default 0: for ever.
+	IdleTime time.Duration
 	// Stats returns what TC.STATS tells as JSON. Default: the cache's statistics.
 	Stats func() (any, error)
 	// Logger receives refused connections and protocol errors. Default: none.
 	Logger *slog.Logger
+	// Audit receives a record of each change of rows: who, of which table, and how many rows. Default: Logger.
+	Audit *slog.Logger
 	// Version is what INFO and HELLO tell.
 	Version string
 }
 
 // Server serves connections.
 type Server struct {
-	o       Options
-	tables  *tables
-	users   atomic.Pointer[users]
-	started time.Time
-	ids     atomic.Int64
-	counts  struct{ connections, connected, commands atomic.Int64 }
-	endings endings
-	logins  throttle.Logins
-	failed  throttle.Log // logins
-	memory  *memory
-	metrics metric.Registration
-	closing atomic.Bool
-	serving sync.WaitGroup
+	o            Options
+	tables       *catalog.Catalog
+	listing      atomic.Pointer[tables] // of the last view of them that a connection has seen
+	users        atomic.Pointer[users]
+	started      time.Time
+	ids          atomic.Int64
+	counters     counters
+	slow         slowLog
+	invalidation invalidation
+	writing      sync.RWMutex // TC.SETs share it; an EXEC that changes rows after WATCH has it alone
+	endings      endings
+	logins       throttle.Logins
+	failed       throttle.Log // logins
+	memory       *memory
+	metrics      metric.Registration
+	closing      atomic.Bool
+	serving      sync.WaitGroup
 	// writeTime is how long a client may take to read a part of a reply.
 	writeTime time.Duration
 	// open is a context that Close ends at once. shut ends it.
@@ -73,8 +84,8 @@ type Server struct {
 
 // New returns a server of a cache whose tables have names that CheckNames accepts.
 func New(o Options) (*Server, error) {
-	if o.Cache == nil {
-		return nil, errors.New("resp: Options.Cache must be set")
+	if o.Cache == nil && o.Tables == nil {
+		return nil, errors.New("resp: Options.Cache or Tables must be set")
 	}
 	if o.MaxClients == 0 {
 		o.MaxClients = 1000
@@ -91,11 +102,25 @@ func New(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t, err := newTables(o.Cache)
-	if err != nil {
+	if o.Audit == nil {
+		o.Audit = o.Logger
+	}
+	if o.IdleTime < 0 {
+		return nil, fmt.Errorf("resp: Options.IdleTime (%v) must not be negative", o.IdleTime)
+	}
+	t := o.Tables
+	if t == nil {
+		var err error
+		if t, err = catalog.New(o.Cache); err != nil {
+			return nil, err
+		}
+	}
+	if err := CheckNames(t.View().Names()); err != nil {
 		return nil, err
 	}
 	s := &Server{o: o, tables: t, started: time.Now(), memory: newMemory(o.MaxMemory), writeTime: writeTime}
+	s.counters.of = make([]commandCounters, len(allNames))
+	s.invalidation.server = s
 	s.life, s.cut = context.WithCancel(context.Background())
 	s.open, s.shut = context.WithCancel(s.life)
 	s.mu.conns = map[*conn]struct{}{}
@@ -106,8 +131,19 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// SetUsers changes the passwords. Connections that are authenticated stay so.
+// SetUsers changes who may log in. Connections that are logged in stay so, with the rights that their user has then; they are cut off, with their next
+// command, if there is no such user any more.
 func (s *Server) SetUsers(u Users) { s.users.Store(newUsers(u)) }
+
+// listed returns the tables that are listed now.
+func (s *Server) listed() *tables {
+	t := s.listing.Load()
+	if t == nil || t.cache.view != s.tables.View() {
+		t = newTables(s.tables)
+		s.listing.Store(t)
+	}
+	return t
+}
 
 // Clients returns the number of connections.
 func (s *Server) Clients() int {
@@ -165,23 +201,23 @@ func (s *Server) serves(nc net.Conn) bool {
 		s.cutOff(full, slog.LevelWarn, slog.String("from", nc.RemoteAddr().String()), slog.Any("error", errFull), slog.Int("clients", len(s.mu.conns)))
 		return false
 	}
-	s.counts.connections.Add(1)
+	s.counters.connections.Add(1)
 	c := newConn(s, nc)
 	s.mu.conns[c] = struct{}{}
-	s.counts.connected.Add(1)
+	s.counters.connected.Add(1)
 	s.serving.Go(func() {
 		c.serve()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.mu.conns, c)
-		s.counts.connected.Add(-1)
+		s.counters.connected.Add(-1)
 	})
 	return true
 }
 
 // partBytes returns how many bytes of rows a connection reads at a time, so that the replies of all take at most half of MaxMemory.
 func (s *Server) partBytes() int {
-	return int(min(partBytes, max(leastPart, s.memory.most/4/max(1, s.counts.connected.Load()))))
+	return int(min(partBytes, max(leastPart, s.memory.most/4/max(1, s.counters.connected.Load()))))
 }
 
 // Close stops listening, lets every connection end the commands that the server has read, and closes them. When ctx ends first, it closes them at once and

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 const (
@@ -24,20 +24,25 @@ type Point struct {
 	RowsCached     int64            `json:"rows_cached"` // at its end
 	AdmittedRows   int64            `json:"admitted_rows"`
 	EvictedRows    int64            `json:"evicted_rows"`
+	// Requests are those of Options.Latency. Half of them, and 99 of 100, took at most Half and Most.
+	Requests int64   `json:"requests"`
+	Half     float64 `json:"p50_s,omitempty"`
+	Most     float64 `json:"p99_s,omitempty"`
 }
 
 // history keeps points.
 type history struct {
-	end   chan struct{}
-	ended sync.WaitGroup
-	mu    struct {
+	latency func() []int64 // Options.Latency
+	end     chan struct{}
+	ended   sync.WaitGroup
+	mu      struct {
 		sync.Mutex
 		all []Point
 	}
 }
 
-func newHistory(of func() (*cache.Cache, error)) *history {
-	h := &history{end: make(chan struct{})}
+func newHistory(of func() (*catalog.Catalog, error), latency func() []int64) *history {
+	h := &history{end: make(chan struct{}), latency: latency}
 	h.ended.Go(func() { h.keep(of, historyStep) })
 	return h
 }
@@ -48,21 +53,25 @@ func (h *history) close() {
 }
 
 // keep adds a point each step.
-func (h *history) keep(of func() (*cache.Cache, error), step time.Duration) {
+func (h *history) keep(of func() (*catalog.Catalog, error), step time.Duration) {
 	tick := time.NewTicker(step)
 	defer tick.Stop()
 	var last *statjson.Stats
+	var took []int64
 	var at time.Time
 	for {
 		if c, err := of(); err == nil {
-			if now, err := statjson.Of(c); err == nil {
-				if t := time.Now(); last != nil {
-					h.add(pointOf(last, now, at, t))
-					at = t
-				} else {
-					at = t
+			if now, err := c.Stats(); err == nil {
+				t, calls := time.Now(), took
+				if h.latency != nil {
+					calls = h.latency()
 				}
-				last = now
+				if last != nil && now.Lookups >= last.Lookups { // else a table has gone with its counters
+					p := pointOf(last, now, at, t)
+					p.quantiles(took, calls)
+					h.add(p)
+				}
+				last, took, at = now, calls, t
 			}
 		}
 		select {
@@ -83,6 +92,31 @@ func pointOf(last, now *statjson.Stats, from, to time.Time) Point {
 		p.MissesByReason[reason] = n - last.MissesByReason[reason]
 	}
 	return p
+}
+
+// quantiles sets the times of the requests between two states of Options.Latency.
+func (p *Point) quantiles(before, now []int64) {
+	calls := slices.Clone(now)
+	for i := range min(len(before), len(calls)) {
+		calls[i] -= before[i]
+	}
+	for _, n := range calls {
+		p.Requests += n
+	}
+	if p.Requests <= 0 {
+		p.Requests = 0
+		return
+	}
+	sum := int64(0)
+	for i, n := range calls {
+		bound := float64(int64(1)<<i) / 1e6
+		if sum += n; p.Half == 0 && 2*sum >= p.Requests {
+			p.Half = bound
+		}
+		if p.Most == 0 && 100*sum >= 99*p.Requests {
+			p.Most = bound
+		}
+	}
 }
 
 func (h *history) add(p Point) {

@@ -65,7 +65,7 @@ func TestPage_Devices(t *testing.T) {
 		const shown = {};
 		rows = (id, all) => { shown[id] = all; };
 		numbers = (all) => { shown.numbers = all; };
-		chart = estimate = () => {};
+		charts = estimate = () => {};
 		show({ gpu_memory: 8 << 20, payload_bytes: 1 << 20, metadata_bytes: 1 << 20, resident_bytes: 2 << 20, hit_ratio: 0, rows_cached: 0, rows: 0, host_bytes: 0, misses_by_reason: {},
 			tables: [], errors: {}, devices: [{ name: "H200", index: 0, gpu_memory: 8 << 20, payload_bytes: 1 << 20, free_bytes: 1 << 10, unallocated_bytes: 3 << 20, lookups: 0 }] }, []);
 		result = [shown.numbers[3].join(" "), ...shown.devices[0].map((c) => c.n || c)];`)
@@ -80,5 +80,28 @@ func TestPage_Devices(t *testing.T) {
 	_, head, _ := strings.Cut(string(html), `<table id="devices">`)
 	if head, _, _ = strings.Cut(head, "</thead>"); strings.Count(head, "<th")-1 != len(want)-1 { // <thead> is no column
 		t.Errorf("columns of devices: %s", head)
+	}
+}
+
+// TestPage_Gaps: lines end where nothing was asked and where points are missing, instead of crossing that.
+func TestPage_Gaps(t *testing.T) {
+	got := inPage(t, `
+		const of = (time, lookups) => ({ time, seconds: 5, lookups, hits: lookups / 2 });
+		const points = [of(5, 10), of(10, 10), of(15, 0), of(20, 10), of(25, 10), of(60, 10)];
+		result = [(p) => p.lookups > 0 ? p.hits : null, (p) => p.lookups].map((value) => runs(points, value).map((run) => run.map(([t, v]) => t + ":" + v).join(" ")).join(" | "));`)
+	want := []string{"5:5 10:5 | 20:5 25:5 | 60:5", "5:10 10:10 15:0 20:10 25:10 | 60:10"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestPage_Lately: reasons are those of the last five minutes, and numbers of axes are round.
+func TestPage_Lately(t *testing.T) {
+	got := inPage(t, `
+		const sum = lately([{ time: 100, misses_by_reason: { cold: 7 } }, { time: 330, misses_by_reason: { cold: 2, evicted: 1 } }, { time: 640, misses_by_reason: { cold: 3 } }]);
+		result = [sum.cold + " " + sum.evicted, [0.3, 1, 1.01, 3, 77, 4e6].map(above).join(" "), [0, 2e-6, 0.016384, 2].map(duration).join(", "), [5, 1234, 2.5e6].map(short).join(", "), [7, 200, 9e4, 9e5].map(since).join(", ")];`)
+	want := []string{"3 undefined", "0.4 1 2 4 100 4000000", "0 s, 2 µs, 16.4 ms, 2 s", "5, 1.23 k, 2.5 M", "7 s, 3 min, 25 h, 10 d"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -5,11 +5,11 @@
 //	/readyz      200 while the cache serves and can be changed, else 503 with the reason
 //	/metrics     for Prometheus
 //	/stats       statistics, as JSON
-//	/history     hits and misses by reason over the last hour, as JSON
+//	/history     hits, misses by reason and latency over the last hour, as JSON
 //	/explain     where rows are, or why they are not cached, as JSON: ?table=NAME&row=1&row=7
 //	/debug/pprof profiles of the process, if Options.Profiles
 //
-// With a token, everything but /healthz, /readyz and the page without its data asks for "Authorization: Bearer TOKEN". Without a token, requests
+// With a token, everything but /healthz, /readyz and the page without its data asks for "Authorization: Bearer TOKEN", or the password of a user. Without a token, requests
 // whose Host is a name other than localhost are refused: a page of another site, whose name resolves to this machine, cannot read.
 //
 // A Handler is safe for concurrent use.
@@ -32,24 +32,32 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/metrics"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/throttle"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // Options configure a Handler.
 type Options struct {
-	// Cache returns the cache, or why it does not serve, such as that it is being loaded. It has no default.
-	Cache func() (*cache.Cache, error)
+	// Tables returns the tables, or why they are not served, such as that they are being loaded. It has no default.
+	Tables func() (*catalog.Catalog, error)
+	// Ready says why /readyz is to answer 503 although tables are served. Default: it does not.
+	Ready func() error
+	// Latency returns how many requests of clients took at most 1, 2, 4 µs and so on, and longer than the bound before. Default: that is not known.
+	Latency func() []int64
 	// Stats returns what /stats tells as JSON. Default: the cache's statistics.
 	Stats func() (any, error)
 	// Metrics answers /metrics. Default: none.
 	Metrics http.Handler
 	// Token is what clients must send. "": none.
 	Token string
+	// Login, if not nil, says whether name and password are a user's, who may log in by them (Basic authentication) where a token is asked for.
+	Login func(name string, password []byte) bool
 	// AnyHost answers requests whatever their Host says, also without a token.
 	AnyHost bool
 	// Logger receives wrong tokens. Default: none.
@@ -65,6 +73,7 @@ type Handler struct {
 	logins  throttle.Logins
 	failed  throttle.Log // logins
 	metrics metric.Registration
+	timed   timed
 	mux     *http.ServeMux
 	history *history
 }
@@ -74,16 +83,16 @@ var page embed.FS
 
 // New returns a handler.
 func New(o Options) (*Handler, error) {
-	if o.Cache == nil {
-		return nil, errors.New("web: Options.Cache must be set")
+	if o.Tables == nil {
+		return nil, errors.New("web: Options.Tables must be set")
 	}
 	if o.Stats == nil {
 		o.Stats = func() (any, error) {
-			c, err := o.Cache()
+			c, err := o.Tables()
 			if err != nil {
 				return nil, err
 			}
-			return statjson.Of(c)
+			return c.Stats()
 		}
 	}
 	if o.Logger == nil {
@@ -93,7 +102,7 @@ func New(o Options) (*Handler, error) {
 	if err := h.measure(otel.GetMeterProvider()); err != nil {
 		return nil, err
 	}
-	h.history = newHistory(o.Cache)
+	h.history = newHistory(o.Tables, o.Latency)
 	h.SetToken(o.Token)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	h.mux.HandleFunc("GET /readyz", h.ready)
@@ -123,11 +132,18 @@ type counted struct {
 	Failed int64 `kind:"counter" metric:"tensorcache.http.logins.failed" unit:"{login}" help:"Requests with a wrong token."`
 }
 
-// measure registers the handler's metric.
+type timed struct {
+	Duration metric.Float64Histogram `kind:"histogram" metric:"tensorcache.http.duration" unit:"s" help:"Time of HTTP requests, until the answer was written."`
+}
+
+// measure registers the handler's metrics.
 func (h *Handler) measure(p metric.MeterProvider) (err error) {
-	h.metrics, err = metrics.Register(p.Meter("github.com/tensorcache/tensorcache/serve/web"), []any{counted{}}, func(tell metrics.Observe) {
-		tell(&counted{h.logins.Failed()})
-	})
+	meter := p.Meter("github.com/tensorcache/tensorcache/serve/web")
+	if err = metrics.Histograms(meter, &h.timed, .001, .005, .02, .1, .5, 2, 10, 60); err == nil {
+		h.metrics, err = metrics.Register(meter, []any{counted{}}, func(tell metrics.Observe) {
+			tell(&counted{h.logins.Failed()})
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("web: metrics: %w", err)
 	}
@@ -162,6 +178,27 @@ func (h *Handler) SetToken(token string) {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun, answered := time.Now(), &answered{ResponseWriter: w, status: http.StatusOK}
+	h.serve(answered, r)
+	_, route, _ := strings.Cut(r.Pattern, " ")
+	h.timed.Duration.Record(r.Context(), time.Since(begun).Seconds(), metric.WithAttributes(attribute.String("http.route", route), attribute.Int("http.response.status_code", answered.status)))
+}
+
+// answered keeps the status of an answer.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach what it controls.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
@@ -192,13 +229,16 @@ func (h *Handler) private(pattern string, handle http.HandlerFunc) {
 	})
 }
 
-// login reports whether a request has the token. A wrong one is delayed.
+// login reports whether a request has the token, or a user's password. A wrong one is delayed.
 func (h *Handler) login(r *http.Request, want *[sha256.Size]byte) bool {
 	given := r.Header.Get("Authorization")
 	if given == "" {
 		return false // the page asks so before it has a token
 	}
 	ok := h.logins.Try(r.Context(), r.RemoteAddr, func() bool {
+		if name, password, ok := r.BasicAuth(); ok {
+			return h.o.Login != nil && h.o.Login(name, []byte(password))
+		}
 		kind, token, _ := strings.Cut(given, " ")
 		sum := sha256.Sum256([]byte(token))
 		return strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
@@ -210,13 +250,20 @@ func (h *Handler) login(r *http.Request, want *[sha256.Size]byte) bool {
 }
 
 func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
-	c, err := h.o.Cache()
-	var s cache.Stats
+	c, err := h.o.Tables()
+	var s *statjson.Stats
 	if err == nil {
 		s, err = c.Stats()
 	}
-	if err == nil && s.ChangeError != "" {
-		err = errors.New(s.ChangeError)
+	if err == nil && h.o.Ready != nil {
+		err = h.o.Ready()
+	}
+	if err == nil {
+		for what, text := range s.Errors {
+			if what == "change" || strings.HasSuffix(what, ": change") {
+				err = errors.New(text)
+			}
+		}
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -229,7 +276,7 @@ func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
 const maxExplained = 10_000
 
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
-	c, err := h.o.Cache()
+	c, err := h.o.Tables()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -237,20 +284,10 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 	bad := func(format string, args ...any) {
 		http.Error(w, fmt.Sprintf("web: "+format, args...), http.StatusBadRequest)
 	}
-	s, err := c.Stats()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
 	q := r.URL.Query()
-	table, name := -1, q.Get("table")
-	for i := range s.Tables {
-		if s.Tables[i].Name == name || strconv.Itoa(i) == name && table < 0 {
-			table = i
-		}
-	}
-	if table < 0 {
-		bad("table (%q) must be one of %d: a name, or 0 to %d", name, len(s.Tables), len(s.Tables)-1)
+	table, err := c.View().Find(q.Get("table"))
+	if err != nil {
+		bad("%v", err)
 		return
 	}
 	if n := len(q["row"]); n < 1 || n > maxExplained {
@@ -266,8 +303,12 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	all, err := statjson.Explain(c, table, rows)
-	if errors.Is(err, cache.ErrRows) {
+	var all []statjson.Explanation
+	err = c.Do(table, func(t *catalog.Table) (err error) {
+		all, err = statjson.Explain(t.Cache, t.Index, rows)
+		return err
+	})
+	if errors.Is(err, cache.ErrRows) || errors.Is(err, cache.ErrTable) {
 		bad("%v", err)
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/browsertest"
+	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
 // hostile is a name that a page must show, not obey.
@@ -42,6 +43,16 @@ func open(t testing.TB) *cache.Cache {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// tablesOf returns Options.Tables of a cache.
+func tablesOf(t testing.TB, c *cache.Cache) func() (*catalog.Catalog, error) {
+	t.Helper()
+	tables, err := catalog.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (*catalog.Catalog, error) { return tables, nil }
 }
 
 // serve answers about a cache until the test ends.
@@ -83,10 +94,10 @@ func use(t testing.TB, c *cache.Cache, rows ...int64) {
 func TestHandler_Explain(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	_, url := serve(t, Options{Tables: tablesOf(t, c)})
 	for query, want := range map[string]string{
-		"":                      `web: table ("") must be one of 2: a name, or 0 to 1`,
-		"?table=8":              `web: table ("8") must be one of 2: a name, or 0 to 1`,
+		"":                      `web: table ("") must be one of 2: ` + hostile + `, 7`,
+		"?table=8":              `web: table ("8") must be one of 2: ` + hostile + `, 7`,
 		"?table=0":              `web: rows (0) must be 1 to 10000: ?table=NAME&row=1&row=7`,
 		"?table=0&row=x":        `web: row ("x") must be a number`,
 		"?table=0&row=1&row=-1": `web: cache: row numbers out of range: `,
@@ -112,7 +123,7 @@ func TestHandler_Explain(t *testing.T) {
 func TestHandler_Host(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	h, url := serve(t, Options{Tables: tablesOf(t, c)})
 	ask := func(host string) int {
 		t.Helper()
 		r, err := http.NewRequest("GET", url+"/stats", nil)
@@ -143,7 +154,7 @@ func TestHandler_WrongToken(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	var log bytes.Buffer
-	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }, Token: "right", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	h, url := serve(t, Options{Tables: tablesOf(t, c), Token: "right", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	ask := func(authorization string) int {
 		t.Helper()
 		r, err := http.NewRequest("GET", url+"/stats", nil)
@@ -192,7 +203,7 @@ func TestHandler_WrongToken(t *testing.T) {
 // TestHandler_LongTrace: a trace may take longer than the time that a server has for requests and answers.
 func TestHandler_LongTrace(t *testing.T) {
 	c := open(t)
-	h, err := New(Options{Cache: func() (*cache.Cache, error) { return c, nil }, Profiles: true})
+	h, err := New(Options{Tables: tablesOf(t, c), Profiles: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,11 +223,11 @@ func TestHandler_NotReady(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	var why error = errors.New("loading")
-	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) {
+	_, url := serve(t, Options{Tables: func() (*catalog.Catalog, error) {
 		if why != nil {
 			return nil, why
 		}
-		return c, nil
+		return tablesOf(t, c)()
 	}})
 	for _, path := range []string{"/readyz", "/stats", "/explain?table=0&row=0"} {
 		if status, body := get(t, url+path); status != http.StatusServiceUnavailable || body != "loading\n" {
@@ -265,7 +276,7 @@ func TestHandler_NotReadyAfterPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	_, url := serve(t, Options{Tables: tablesOf(t, c)})
 	if status, body := get(t, url+"/readyz"); status != http.StatusOK {
 		t.Fatalf("%d %q", status, body)
 	}
@@ -299,7 +310,7 @@ func TestHistory_Points(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	h := &history{end: make(chan struct{})}
-	of := func() (*cache.Cache, error) { return c, nil }
+	of := tablesOf(t, c)
 	h.ended.Go(func() { h.keep(of, 20*time.Millisecond) })
 	until := func(what string, true func() bool) {
 		t.Helper()
@@ -347,7 +358,7 @@ func TestHistory_Points(t *testing.T) {
 func TestPage_InBrowser(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	h, url := serve(t, Options{Tables: tablesOf(t, c)})
 	for range 20 {
 		use(t, c, 1, 2, 3, 4, 5, 600, 700, 800)
 	}
@@ -355,7 +366,11 @@ func TestPage_InBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 30 { // a history of half an hour
-		h.history.add(Point{Time: 1.8e9 + 60*float64(i), Seconds: 60, Lookups: 1000, Hits: int64(300 + 20*i)})
+		p := Point{Time: 1.8e9 + 60*float64(i), Seconds: 60, Lookups: 1000, Hits: int64(300 + 20*i), Requests: 10, Half: 64e-6, Most: float64(i+1) * 1e-4, MissesByReason: map[string]int64{"rejected": 5}}
+		if i >= 10 && i < 15 { // nothing was asked
+			p = Point{Time: p.Time, Seconds: 60}
+		}
+		h.history.add(p)
 	}
 	b := browsertest.New(t)
 	b.Open(url)
@@ -380,13 +395,26 @@ func TestPage_InBrowser(t *testing.T) {
 	if browsertest.Eval[bool](b, `"harmed" in window`) || browsertest.Eval[int](b, `document.querySelectorAll("img, iframe").length`) != 0 {
 		t.Error("a name of a table became a part of the page")
 	}
-	if n := browsertest.Eval[int](b, `document.querySelector("#hits polyline").points.length`); n < 30 {
-		t.Errorf("the chart has %d points", n)
+	for id, want := range map[string]string{"hits": "10 15", "rates": "10 15", "times": "10 15 10 15"} {
+		lengths := browsertest.Eval[string](b, `[...document.querySelectorAll("#`+id+` polyline")].map((p) => p.points.length).join(" ")`)
+		if lengths != want && lengths != want[:len(want)-1]+string(want[len(want)-1]+1) { // a point of the last seconds may have come
+			t.Errorf("lines of %s have %s points, want %s", id, lengths, want)
+		}
 	}
 	if wide := browsertest.Eval[bool](b, `document.documentElement.scrollWidth > window.innerWidth`); wide {
 		t.Error("the page is wider than the window")
 	}
 	b.Screenshot("service.png")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 3200, "deviceScaleFactor": 2, "mobile": true}, nil)
+	browsertest.Eval[any](b, `update()`)
+	if wide := browsertest.Eval[int](b, `document.documentElement.scrollWidth`); wide > 390 {
+		t.Errorf("the page is %d pixels wide on a telephone of 390", wide)
+	}
+	b.Screenshot("service-phone.png")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1200, "height": 2600, "deviceScaleFactor": 1, "mobile": false}, nil)
+	browsertest.Eval[any](b, `update()`)
+	b.Screenshot("service-whole.png")
+	b.Call("Emulation.clearDeviceMetricsOverride", map[string]any{}, nil)
 	if all := b.EventsOf("Log.entryAdded"); len(all) > 0 {
 		t.Errorf("the browser complains: %s", all)
 	}

@@ -71,7 +71,7 @@ def main(folder: pathlib.Path, cachebench: pathlib.Path) -> None:
     home.write_text("---\nhide: [toc]\n---\n" + home.read_text())  # room for what the demonstration prints
     results = folder / "results"
     shutil.rmtree(results, ignore_errors=True)
-    sweep = "--vertices 20000 --batches 20 --train-batches 5 --policy freq,tinylfu --budget 1%,5%,20% --codec none,ibp4"
+    sweep = "--vertices 20000 --batches 20 --train-batches 5 --policy freq,tinylfu --gpu-memory 1%,5%,20% --codec none,ibp4"
     subprocess.run([cachebench, "run", "--sweep", results, *sweep.split()], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([cachebench, "report", results, "--out", pages / "report.html"], check=True)
 

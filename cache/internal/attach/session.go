@@ -90,7 +90,8 @@ var ErrSchema = errors.New("cache: the owner has other tables")
 func Open(ctx context.Context, address string, o Options) (_ *Session, err error) {
 	s := &Session{stop: make(chan struct{})}
 	s.mu.regions, s.mu.directories = map[uint64]*region{}, map[[2]int]device.Buffer{}
-	if s.peer, s.Owner, err = wire.Dial(ctx, address, o.Name, o.Timeout, s.notice); err != nil {
+	socket, table := wire.SplitTable(address)
+	if s.peer, s.Owner, err = wire.Dial(ctx, socket, o.Name, o.Timeout, s.notice); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -98,8 +99,11 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 			s.Close()
 		}
 	}()
-	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes, Scratch: o.Scratch}, nil, &s.welcome); err != nil {
+	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes, Scratch: o.Scratch, Table: table}, nil, &s.welcome); err != nil {
 		return nil, err
+	}
+	if named := func(t wire.Table) bool { return t.Name == table }; table != "" && !slices.ContainsFunc(s.welcome.Tables, named) { // an older owner has one cache
+		return nil, fmt.Errorf("cache: owner's tables must have one called %s", table)
 	}
 	if err := s.check(o.Before); err != nil {
 		return nil, err

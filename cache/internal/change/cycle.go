@@ -72,6 +72,9 @@ func (w *Writer) SetPolicy(p admission.Policy) error {
 
 // runCycle runs a cycle, with another budget if it is given.
 func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
+	if err := w.earlierLeft(ctx); err != nil {
+		return err
+	}
 	r := &w.cycle
 	r.Lock()
 	defer r.Unlock()

@@ -47,7 +47,7 @@ func (w *Writer) tryGrow(budget int64) error {
 	if err := g.allocate(); err != nil {
 		return err
 	}
-	return w.change(func() error {
+	err := w.change(func() error {
 		if err := w.publishLocked(); err != nil {
 			return err
 		}
@@ -58,6 +58,18 @@ func (w *Writer) tryGrow(budget int64) error {
 		g.replaceLocked()
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return w.set.Kept.Commit(g.roles()...)
+}
+
+// roles returns the roles of the memory of all devices in a folder.
+func (g *growth) roles() (all []string) {
+	for i := range g.writer.set.Devices {
+		all = append(all, read.SlabRole(i), read.MapRole(i))
+	}
+	return all
 }
 
 // growth is one run of grow.
@@ -106,12 +118,12 @@ func (g *growth) allocate() (err error) {
 			continue
 		}
 		if bytes := w.store.Overlay.In(i) + g.space.Payload[i] + slab.TailSlack; bytes > d.Slab.Size() {
-			if g.slabs[i], err = device.Alloc(d.Device, w.set.Shared, bytes, "slab"); err != nil {
+			if g.slabs[i], err = w.set.Alloc(d.Device, read.SlabRole(i), false, bytes, "slab"); err != nil {
 				return err
 			}
 		}
 		if newMaps {
-			if g.maps[i], err = device.Alloc(d.Device, w.set.Shared, g.space.Layout.Bytes(), "hashmap"); err != nil {
+			if g.maps[i], err = w.set.Alloc(d.Device, read.MapRole(i), false, g.space.Layout.Bytes(), "hashmap"); err != nil {
 				return err
 			}
 		}
@@ -263,6 +275,9 @@ func (g *growth) free() {
 	for i, d := range g.writer.set.Devices {
 		d.Device.Free(g.slabs[i])
 		d.Device.Free(g.maps[i])
+	}
+	for _, role := range g.roles() {
+		g.writer.set.Kept.Abandon(role)
 	}
 	g.image.Free()
 	g.ages.Free()

@@ -107,8 +107,11 @@ func (w *Writer) rank() (*ranking, error) {
 }
 
 // plan makes a plan from a ranking.
-func (w *Writer) plan(r *ranking) (*plan, error) {
-	b := planner{w: w, p: &plan{groups: map[place.Group]uint8{}}, used: make([]int64, len(w.set.Devices)), hot: w.store.Hot.Bytes.Load()}
+func (w *Writer) plan(r *ranking) (*plan, error) { return w.planOf(r, w.o.MaxBytes) }
+
+// planOf makes a plan to write at most so many bytes.
+func (w *Writer) planOf(r *ranking, most int64) (*plan, error) {
+	b := planner{w: w, most: most, p: &plan{groups: map[place.Group]uint8{}}, used: make([]int64, len(w.set.Devices)), hot: w.store.Hot.Bytes.Load()}
 	b.limit = w.limits()
 	for _, t := range w.set.Tables {
 		_, most := t.Cacheable()
@@ -134,7 +137,7 @@ type planner struct {
 	p           *plan
 	limit, used []int64  // bytes of each slab
 	hot         int64    // bytes of rows that are copied to every slab
-	bytes       int64    // to be written
+	bytes, most int64    // to be written, and how many there may be
 	ranked      int64    // bytes of all rows so far
 	entries     int64    // rows to be cached so far
 	rejected    []uint64 // rows that do not fit and whose row bit does not say so
@@ -206,7 +209,7 @@ func (b *planner) add(key uint64, l slab.Location) {
 	have := now.Slabs()
 	if into != 0 && into&^have != 0 {
 		missing := into &^ (have | shared | there)
-		if b.bytes += int64(n * bits.OnesCount8(missing)); b.bytes <= w.o.MaxBytes {
+		if b.bytes += int64(n * bits.OnesCount8(missing)); b.bytes <= b.most {
 			p.newcomers = append(p.newcomers, wanted{key, int32(n), into, missing})
 			if !cached {
 				p.admits++

@@ -130,25 +130,31 @@ func (r *resident) update(ctx context.Context, rows []int64, data []byte, _ *obs
 		b, err := w.encodedResident(ctx, t, table, rows[from:], data[from*rowBytes:])
 		next <- encoded{b, err}
 	}
+	encoding := false
+	defer func() { // after a panic, too: Close must not free what is being encoded
+		if encoding {
+			stop()
+			if unused := <-next; unused.err == nil {
+				w.dropResident(unused.b)
+			}
+		}
+	}()
 	if len(rows) > 0 {
 		encode(0)
 	}
 	for done < len(rows) {
 		now := <-next
+		encoding = false
 		if now.err != nil {
 			return done, now.err
 		}
 		end := done + len(now.b.rows)
 		if end < len(rows) {
+			encoding = true
 			go encode(end)
 		}
 		if err := w.onceReadable(ctx, now.b, func() error { return w.publishBatchLocked(t, now.b) }); err != nil {
 			w.dropResident(now.b)
-			if stop(); end < len(rows) {
-				if unused := <-next; unused.err == nil {
-					w.dropResident(unused.b)
-				}
-			}
 			return done, err
 		}
 		done = end

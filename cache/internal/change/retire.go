@@ -164,8 +164,7 @@ func (w *Writer) waitEpoch(ctx context.Context) error {
 
 // epoch is waitEpoch that also ends when another process has held it back for too long.
 func (w *Writer) epoch(ctx context.Context) error {
-	r := w.set.Readers()
-	if r == nil {
+	if w.set.Readers() == nil && !w.set.Kept.Waits() {
 		return w.waitEpoch(ctx)
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -178,7 +177,7 @@ func (w *Writer) epoch(ctx context.Context) error {
 			return err
 		case <-time.After(heldInterval):
 		}
-		if err := r.Held(); err != nil {
+		if err := w.heldBack(); err != nil {
 			stop()
 			<-passed
 			return err
@@ -293,9 +292,11 @@ func (w *Writer) awaitLogged(progress <-chan struct{}) error {
 // heldBack returns an error that names another process which holds back changes, nil if there is none.
 func (w *Writer) heldBack() error {
 	if r := w.set.Readers(); r != nil {
-		return r.Held()
+		if err := r.Held(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return w.set.Kept.Held()
 }
 
 // awaitUnless is await. It ends with the error of givenUp, which it asks for now and then, if there is one.
@@ -305,7 +306,7 @@ func (w *Writer) awaitUnless(ctx context.Context, progress <-chan struct{}, give
 			return err
 		}
 		look := (<-chan time.Time)(nil)
-		if w.set.Readers() != nil {
+		if w.set.Readers() != nil || w.set.Kept.Waits() {
 			look = time.After(heldInterval)
 		}
 		select {

@@ -193,6 +193,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	if wait != nil || err != nil {
 		return wait, err
 	}
+	w.store.Overlay.Note(slot, key, stored, compressed)
 	f := &updatedRow{key: key, slot: slot, bytes: len(stored), compressed: compressed, newLocations: place.Nowhere(), by: w.mu.cause}
 	if before := w.mu.updated[key]; before != nil {
 		f.admitted, f.reason, f.oldSlabs = before.admitted, before.reason, before.oldSlabs

@@ -48,6 +48,8 @@ type Writer struct {
 	interval atomic.Int64  // nanoseconds between background cycles; 0: none run
 	paced    chan struct{} // receives a token when interval has changed
 
+	later func() (keys []uint64, free func()) // of AdmitLater
+
 	snapshot sync.Mutex // held while a snapshot is written
 
 	failed chan struct{} // closed when mu.err is set
@@ -140,6 +142,9 @@ func (w *Writer) Start() {
 		w.every("learn", learn.DrainInterval, w.learner.Observe)
 	}
 	w.tasks.Go(w.refreshing)
+	if w.later != nil {
+		w.tasks.Go(w.admitLater)
+	}
 	for _, s := range w.sources {
 		s.start()
 	}

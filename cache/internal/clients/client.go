@@ -62,7 +62,12 @@ func (w *Owner) Admit(ctx context.Context, p sharing.Process, lanes int, send fu
 		return nil, nil, err
 	}
 	shape := board.Shape{Lanes: lanes * len(w.set.Devices), Captures: captures * len(w.set.Devices), Tables: len(w.set.Tables)}
-	memory, err := sharer.AllocSharedHost(nil, shape.Bytes(), boardName)
+	var memory device.Buffer
+	if w.set.Kept != nil { // the next owner knows by it that the client reads on
+		memory, err = w.set.Kept.Reader(w.set.Devices[home].Device, p.String(), shape.Bytes(), boardName)
+	} else {
+		memory, err = sharer.AllocSharedHost(nil, shape.Bytes(), boardName)
+	}
 	if err != nil {
 		p.Close()
 		return nil, nil, err
@@ -234,6 +239,7 @@ func (c *Client) leaveLocked() {
 	delete(w.mu.clients, c.number)
 	delete(w.mu.regions.all, placeOf(c.memory))
 	w.set.Devices[c.home].Device.Free(c.memory)
+	w.set.Kept.Settle()
 	c.wake() // ends send
 	c.process.Close()
 	w.o.Log.Info("client has left", slog.String("client", c.name))

@@ -95,6 +95,7 @@ func New(set *read.Set, o Options) (_ *Owner, err error) {
 	for i, t := range set.Tables {
 		w.Lengthened(i, t.Tier.Rows())
 	}
+	set.Kept.SetPatience(o.StoppedAfter)
 	set.SetReaders(w)
 	return w, nil
 }
@@ -104,6 +105,7 @@ func (w *Owner) Configure(o sharing.Options) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.o.Options = o
+	w.set.Kept.SetPatience(o.StoppedAfter)
 }
 
 // describeTables sets w.tables and returns the metadata of their codecs.
@@ -134,6 +136,14 @@ func (w *Owner) Lengthened(table int, rows int64) {
 	if w.capturesLocked() {
 		w.set.Renew()
 	}
+}
+
+// Oldest implements sharing.Owner.
+func (w *Owner) Oldest() int {
+	if w.set.Kept != nil {
+		return wire.InFolder
+	}
+	return wire.Oldest
 }
 
 // Client implements sharing.Owner.

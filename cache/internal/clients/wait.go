@@ -2,16 +2,16 @@ package clients
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/internal/kept"
 )
 
 // ErrHeld is wrapped by errors of changes that a client holds back.
-var ErrHeld = errors.New("cache: a client holds back changes")
+var ErrHeld = kept.ErrHeld
 
 // runningBatch is a batch of a client, or a replay, that has not ended.
 type runningBatch struct {

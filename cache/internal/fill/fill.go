@@ -37,6 +37,10 @@ type Options struct {
 	Cold      bool // admit nothing but Restored
 	Inclusive bool // Partial host tiers are to have rows that slabs have, too
 	Fixed     bool // what is admitted now stays: the hashmap is as large as that needs
+	// Taken says that the slabs may still be read by processes that know them from an earlier owner: nothing is admitted. Entries is for how many rows the hashmap must
+	// have room then: those of the earlier owner's overlay.
+	Taken   bool
+	Entries int64
 	// Restored are keys that are admitted before any others, and that the policy observes once.
 	Restored []uint64
 
@@ -86,6 +90,9 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
+	if o.Taken {
+		o.Cold, o.Fixed, o.Restored = true, false, nil
+	}
 	f := &filler{o: o, set: store.Set, store: store, unread: make([]unread, len(store.Set.Tables))}
 	for table, t := range f.set.Tables {
 		f.unread[table].name = t.Name
@@ -102,7 +109,11 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	store.Space.Store(space)
-	defer f.measure()()
+	if !f.placesNone() {
+		defer f.measure()()
+	} else {
+		f.groupRows = []uint32{0}
+	}
 	if err := o.Context.Err(); err != nil {
 		return nil, err
 	}
@@ -138,6 +149,19 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored])}, err
 }
 
+// placesNone says that no row is placed, and that none can be too long for a slab: then Fill need not know how long rows are.
+func (f *filler) placesNone() bool {
+	if !f.o.Taken {
+		return false
+	}
+	for i := range f.o.Budgets {
+		if f.store.Space.Load().PayloadFor(i, 1) < int64(f.store.LongestSlot()) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() })
+}
+
 // place finds out which devices read each other's slabs, and which rows are to be copied.
 func (f *filler) place() {
 	devices := make([]device.Device, len(f.set.Devices))
@@ -167,7 +191,7 @@ func (f *filler) place() {
 
 // allocate takes the budget from every device.
 func (f *filler) allocate() (err error) {
-	s, shared := f.store.Space.Load(), f.set.Shared
+	s := f.store.Space.Load()
 	f.store.Overlay, err = place.OpenOverlay(f.set, f.store.Nodes.Tier, f.o.Overlay)
 	if err != nil {
 		return err
@@ -175,10 +199,10 @@ func (f *filler) allocate() (err error) {
 	for i, d := range f.set.Devices {
 		front := f.store.Overlay.In(i)
 		s.Payload[i] = min(s.Payload[i], slab.MaxBytes-slab.TailSlack-front)
-		if d.Slab, err = device.Alloc(d.Device, shared, front+s.Payload[i]+slab.TailSlack, "slab"); err != nil {
+		if d.Slab, err = f.set.Alloc(d.Device, read.SlabRole(i), true, front+s.Payload[i]+slab.TailSlack, "slab"); err != nil {
 			return err
 		}
-		if d.Map, err = device.Alloc(d.Device, shared, s.Layout.Bytes(), "hashmap"); err != nil {
+		if d.Map, err = f.set.Alloc(d.Device, read.MapRole(i), false, s.Layout.Bytes(), "hashmap"); err != nil {
 			return err
 		}
 		d.Layout = s.Layout
@@ -208,6 +232,7 @@ func (f *filler) train() error {
 	if f.o.Fixed && !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
 		s.Entries = 0
 	}
+	s.Entries = max(s.Entries, f.o.Entries)
 	p.Capacity += place.HostCapacity(f.set.Tables)
 	for _, t := range f.set.Tables {
 		_, most := t.Cacheable()

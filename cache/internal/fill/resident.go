@@ -75,7 +75,7 @@ func (f *filler) chooseResident() (bytes int64, buddies []int64, err error) {
 		}
 		n := slotsBytes(t, local, choice.Parts) + beside - slab.TailSlack
 		if float64(n) > left-float64(bytes) {
-			return 0, nil, fmt.Errorf("%w: table %s, resident with slots of %s, takes %d B of each device: Budget (%d B) must be at least %d B",
+			return 0, nil, fmt.Errorf("%w: table %s, resident with slots of %s, takes %d B of each device: GPUMemory (%d B) must be at least %d B",
 				place.ErrBudget, t.Name, slotsText(&choice, t.WantResident.MaxTarget), n, budget, others+bytes+n)
 		}
 		bytes += n
@@ -163,7 +163,7 @@ func (f *filler) targetsOf(t *read.Table, l buddy.Layout, lengths []int32, room,
 			return c, err
 		}
 		n := c.SlotsBytes() + slab.TailSlack + l.WordsBytes(0)
-		return c, fmt.Errorf("%w: table %s, resident with at most %g %% of overflowing rows, needs slots of %s, %d B of each device: with this table alone Budget (%d B) must be at least %d B",
+		return c, fmt.Errorf("%w: table %s, resident with at most %g %% of overflowing rows, needs slots of %s, %d B of each device: with this table alone GPUMemory (%d B) must be at least %d B",
 			place.ErrBudget, t.Name, 100*t.WantResident.MaxOverflow, slotsText(&c, 0), n, slices.Min(f.o.Budgets), others+n)
 	}
 	return c, nil

@@ -107,19 +107,20 @@ func (g *Gather) End(err error) { g.endAt(err, time.Time{}) }
 
 // endAt is End for a Gather that finished at the given time. The zero time stands for now.
 func (g *Gather) endAt(err error, at time.Time) {
-	if err != nil {
-		g.telemetry.Failed(g.ctx, "gather", err)
-	} else if m := g.metering; m != nil {
-		took := time.Since(g.begun)
-		if !at.IsZero() {
-			took = at.Sub(g.begun)
-		}
-		with := m.gather[g.table][g.device]
-		m.gatherDuration.Record(g.ctx, took.Seconds(), with...)
-		m.gatherRows.Record(g.ctx, int64(g.rows), with...)
+	end, ctx := at, g.ctx
+	if end.IsZero() {
+		end = time.Now()
 	}
 	if g.span != nil {
 		g.span.end(err, at)
+		ctx = g.span.ctx // of its span, if that is sampled: an exemplar of the histograms
+	}
+	if err != nil {
+		g.telemetry.Failed(ctx, "gather", err)
+	} else if m := g.metering; m != nil {
+		with := m.gather[g.table][g.device]
+		m.gatherDuration.Record(ctx, end.Sub(g.begun).Seconds(), with...)
+		m.gatherRows.Record(ctx, int64(g.rows), with...)
 	}
 }
 

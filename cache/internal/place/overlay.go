@@ -18,6 +18,8 @@ type Overlay struct {
 	Front int64 // bytes of the first device's slab that the overlay takes, 0 where it has a slab ID of its own
 	Mem   device.Buffer
 	Slots *slab.Allocator
+
+	notes notes // of a cache whose memory outlives it
 }
 
 // OverlaySlot is a row's slot in the overlay.
@@ -53,9 +55,21 @@ func OpenOverlay(set *read.Set, nodes []int, size int64) (*Overlay, error) {
 	if o.Slab == slab.MaxSlabs {
 		o.Slab, o.Front = 0, size+slab.TailSlack
 	}
-	var err error
-	o.Mem, _, err = device.AllocHost(set.Devices[0].Device, set.Shared, nodes, size+slab.TailSlack, "overlay")
+	home, err := set.Devices[0].Device, error(nil)
+	if set.Kept == nil {
+		o.Mem, _, err = device.AllocHost(home, set.Shared, nodes, size+slab.TailSlack, "overlay")
+		return o, err
+	}
+	if o.Mem, err = set.Kept.Alloc(home, overlayRole, size+slab.TailSlack, "overlay"); err == nil {
+		o.notes, err = newNotes(set.Kept, home, size)
+	}
 	return o, err
+}
+
+// Close frees the memory.
+func (o *Overlay) Close(home device.Device) {
+	home.Free(o.Mem)
+	home.Free(o.notes.mem)
 }
 
 // In returns the bytes at the front of device i's slab that the overlay takes.
@@ -92,4 +106,12 @@ func (o *Overlay) Location(s OverlaySlot, n int, compressed bool) slab.Location 
 }
 
 // Free gives a slot back.
-func (o *Overlay) Free(s OverlaySlot) { o.Slots.Free(s.Offset, s.Bytes) }
+func (o *Overlay) Free(s OverlaySlot) {
+	o.notes.erase(s)
+	o.Slots.Free(s.Offset, s.Bytes)
+}
+
+// Note notes which row a slot has, before batches can see it: the next owner finds it by that. It does nothing in a cache whose memory ends with it.
+func (o *Overlay) Note(s OverlaySlot, key uint64, stored []byte, compressed bool) {
+	o.notes.write(s, key, stored, compressed)
+}

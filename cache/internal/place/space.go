@@ -68,7 +68,7 @@ func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64
 			if !single {
 				of = fmt.Sprintf(" of device %d", i)
 			}
-			return nil, fmt.Errorf("%w: Budget%s (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, of, b, smallest, least)
+			return nil, fmt.Errorf("%w: GPUMemory%s (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, of, b, smallest, least)
 		}
 	}
 	s.Smallest = smallest

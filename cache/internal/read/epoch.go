@@ -9,7 +9,7 @@ import (
 const pollEpoch = 200 * time.Microsecond
 
 // WaitEpoch waits until every batch that has begun on any device has ended, including replays of captured graphs and
-// batches of other processes. It also waits until other processes read by the views that are set now.
+// batches of other processes. It also waits until other processes read by the views that are set now, and until none reads by those of an earlier owner.
 func (s *Set) WaitEpoch(ctx context.Context) error {
 	type batch struct {
 		lane *lane
@@ -57,7 +57,9 @@ func (s *Set) WaitEpoch(ctx context.Context) error {
 		}
 	}
 	if r := s.Readers(); r != nil {
-		return r.Wait(ctx)
+		if err := r.Wait(ctx); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.Kept.Wait(ctx)
 }

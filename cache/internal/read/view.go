@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -18,6 +19,8 @@ type Set struct {
 	Tuning  *Tuning
 	// Shared says that memory which batches read is allocated so that other processes can map it.
 	Shared bool
+	// Kept, if not nil, has host memory that outlives the process. Then Shared is set.
+	Kept *kept.Folder
 	// Lose is called when a device has failed for good. It says whether the cache goes on without the device. It must
 	// be safe for concurrent use.
 	Lose func(*Device) bool
@@ -31,6 +34,22 @@ type Set struct {
 	paused     atomic.Pointer[chan struct{}] // not nil: batches are paused; closed when they may begin again
 	retired    atomic.Pointer[error]         // not nil: replays read old rows, for this reason
 }
+
+// Alloc takes memory of a device that batches read. Where that is host memory it outlives the process, if such memory is asked for: role is its name in the folder. With reuse it may
+// hold anything: what the owner before had in that role.
+func (s *Set) Alloc(d device.Device, role string, reuse bool, bytes int64, what string) (device.Buffer, error) {
+	switch {
+	case s.Kept == nil || d.NeedsStaging():
+		return device.Alloc(d, s.Shared, bytes, what)
+	case reuse:
+		return s.Kept.Reuse(d, role, bytes, what)
+	}
+	return s.Kept.Alloc(d, role, bytes, what)
+}
+
+// SlabRole and MapRole return the roles of a device's slab and hashmap in a folder.
+func SlabRole(i int) string { return fmt.Sprintf("slab%d", i) }
+func MapRole(i int) string  { return fmt.Sprintf("map%d", i) }
 
 // View is a device's hashmap, and the slabs that its location words name, by slab ID. It is immutable.
 type View struct {

@@ -1,67 +1,18 @@
 //go:build long
 
-// Package redis_test reads rows over RESP with go-redis, which the root module does not depend on.
 package redis_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/serve/resp"
 )
-
-// serve serves a table of 1,000 rows of 16 bytes: row r has the numbers from 4r on.
-func serve(t *testing.T, users resp.Users) string {
-	t.Helper()
-	var data []byte
-	for i := range 4000 {
-		data = binary.LittleEndian.AppendUint32(data, uint32(i))
-	}
-	table, err := cache.FromBytes("users", dtype.Int32, data, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 64 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := resp.New(resp.Options{Cache: c, Users: users, Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Serve(l)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		c.Close()
-	})
-	return l.Addr().String()
-}
-
-func row(r int) string {
-	var b []byte
-	for i := range 4 {
-		b = binary.LittleEndian.AppendUint32(b, uint32(4*r+i))
-	}
-	return string(b)
-}
 
 // TestLong_GoRedis: the commands of the listener by both protocols, with passwords, pipelines and errors. Compiling go-redis takes a processor
 // half a minute; make test has redis-cli ask the same (serve/resp).
