@@ -195,6 +195,8 @@ def test_reads_from_outside_are_constant_copies() -> None:
     assert same(weight, held) and weight.shape == (160, 64) and layer.in_features == 64 and not weight.requires_grad
     with pytest.raises(RuntimeError, match="inference tensor"):
         layer.weight.add_(1)
+    with pytest.raises(tensorcache.errors.UnsupportedError, match="merge adapters"):
+        layer.weight.data += 1
     with pytest.raises((AttributeError, KeyError)):
         layer.weight = torch.nn.Parameter(held)
     with pytest.raises(RuntimeError, match="up_proj.weight is offloaded and constant"):

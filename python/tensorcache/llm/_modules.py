@@ -198,4 +198,19 @@ def _weight(module: Any, name: str) -> Any:
     if frame is not None:
         return frame[name]
     with torch.inference_mode():  # so that a change in place, which would be lost, is an error
-        return part.weights[name].fresh()
+        return part.weights[name].fresh().as_subclass(Constant)
+
+
+class Constant(torch.Tensor):  # type: ignore[misc]
+    """A copy of a weight. A change by way of ``data``, as that of adapters that are merged, would be lost and is an error, too."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The tensor without its history."""
+        return torch.Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> NoReturn:
+        raise UnsupportedError("tensorcache: the weight of an offloaded module is constant: merge adapters, and make other changes, before tensorcache.llm.offload")

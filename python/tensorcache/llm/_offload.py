@@ -159,6 +159,9 @@ def offload(
     if capacity:
         streams = CudaStreams(where) if where.type == "cuda" else HostStreams()
         state._ring = Ring(capacity, where, streams, lambda key: key[0].nbytes, lambda key, out: key[0].decode(out, key[1]))
+    wrapped = [path for module, path, _ in parts if "forward" in module.__dict__]
+    if wrapped:
+        log.warning("tensorcache: %d modules (%s) have a forward of their own, as accelerate's hooks give them: their weights are decoded at each use, not ahead. Remove the hooks before offload", len(wrapped), wrapped[0])
     for module, path, part in parts:
         part.ring = state._ring
         state._parts[path] = part

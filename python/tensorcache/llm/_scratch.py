@@ -51,8 +51,12 @@ class CudaStreams:
 
     def __init__(self, device: torch.device) -> None:
         self._side = torch.cuda.Stream(device)
+        self._begun = False
 
     def load(self, decode: Callable[[], None], after: list[Any]) -> Any:
+        if not self._begun:  # what the current stream has allocated and written so far
+            self._side.wait_stream(torch.cuda.current_stream(self._side.device))
+            self._begun = True
         for event in after:
             if event is not None:
                 self._side.wait_event(event)
