@@ -3,8 +3,6 @@ package report
 import (
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
@@ -82,23 +80,24 @@ func machineOf(p *experiment.Placement) string {
 	return fmt.Sprintf("%s of GPU memory, %s of host memory", bytesOf(p.GPUMemory), bytesOf(p.HostMemory))
 }
 
+// placementTable has the layouts of a machine.
+func placementTable(p *experiment.Placement) tableView {
+	t := tableView{Header: placementHeader(p), Texts: 3}
+	for i := range p.Layouts {
+		var row []entry
+		for _, text := range placementRow(p, &p.Layouts[i]) {
+			row = append(row, entry{Text: text})
+		}
+		row[len(row)-2].Bad = !p.Layouts[i].Fits
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
 // placement prints the layouts of a machine, and which one it is to have.
 func (p *printer) placement(one *experiment.Placement) {
-	var header []any
-	for _, h := range placementHeader(one) {
-		header = append(header, h)
-	}
-	t := newTable(header...)
-	alignLeft(t, 3)
-	for i := range one.Layouts {
-		var row table.Row
-		for _, cell := range placementRow(one, &one.Layouts[i]) {
-			row = append(row, cell)
-		}
-		t.AppendRow(row)
-	}
 	p.printf("\n")
 	p.line("machine", "%s", machineOf(one))
 	p.line("layout", "%s", verdictOf(one))
-	p.printf("%s\n", t.Render())
+	p.table(placementTable(one))
 }
