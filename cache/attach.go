@@ -50,7 +50,8 @@ const minScratch = 1 << 20
 // minTimeout is the least that an owner may be given for a sign of life: a machine under load delays it.
 const minTimeout = 100 * time.Millisecond
 
-// Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve). Gathers read the owner's memory with
+// Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve); of an owner with several caches the first,
+// or with "unix:PATH#TABLE" the one that has the table. Gathers read the owner's memory with
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Retarget, Snapshot, Cached and Explain are requests
 // to the owner, none of which waits longer than Timeout for an owner that gives no sign of life. It may still do what it was asked for when it goes on.
 //

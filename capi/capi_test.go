@@ -23,7 +23,7 @@ import (
 )
 
 // checks are the checks of testdata/check.c that run on every backend.
-var checks = []string{"gathers", "pooled", "errors", "changes", "openings", "handles", "files", "pages", "adopt", "threads", "growth", "calls", "fork", "attach"}
+var checks = []string{"gathers", "pooled", "errors", "changes", "openings", "handles", "files", "pages", "models", "adopt", "threads", "growth", "calls", "fork", "attach"}
 
 // check runs a check. opens is the number of openings that must not grow memory.
 func check(t *testing.T, backend, name string, opens int) {
@@ -35,6 +35,8 @@ func check(t *testing.T, backend, name string, opens int) {
 		args = append(args, "unix:"+filepath.Join(t.TempDir(), "s"))
 	case "files":
 		args = append(args, writeTable(t))
+	case "models":
+		args = append(args, filepath.Join(t.TempDir(), "m.tc"))
 	case "pages":
 		args = append(args, packTable(t))
 	case "growth":

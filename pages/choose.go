@@ -63,8 +63,11 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 	return src, err
 }
 
+// smallestSaving is the share of the bytes, one in so many, that a stage must save for Smallest to take it.
+const smallestSaving = 200
+
 // aloneSaving is the share of the rows, one in so many, that the second stage must save more than codec and stage together for Smallest to leave the rows raw.
-const aloneSaving = 50
+const aloneSaving = 150
 
 // stageSample is how many pages' worth of rows StageAuto tries the stages on.
 const stageSample = 16
@@ -132,7 +135,7 @@ func (p *packing) bestStage(rows []byte, by codec.Codec) (best int64, picked Sta
 		// Where speed counts, a stage that takes several times as long to expand must save a twentieth more.
 		least := best - best/stageSaving
 		if p.o.Codec == Smallest {
-			least = best - 1
+			least = best - best/smallestSaving
 		}
 		if s == StageNone || total <= least {
 			best, picked = total, s

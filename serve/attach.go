@@ -77,7 +77,7 @@ func (s *Server) cacheOf(name string) (*cache.Cache, error) {
 	if name == "" && len(v.Caches) > 0 {
 		return v.Caches[0], nil
 	}
-	t, err := v.Find(name)
+	t, err := v.Named(name)
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}

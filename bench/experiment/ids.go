@@ -59,7 +59,7 @@ func eachID(path string, rows int, keeps bool, visit func(part []int64) error) e
 				continue
 			}
 			if q.ID >= uint64(rows) {
-				return fmt.Errorf("trace %s: row number (%d) of get %d must be below %d, the rows of the table", path, q.ID, gets+len(part), rows)
+				return fmt.Errorf("row numbers (%s): row number (%d) of lookup %d must be 0 to %d: the table has %d rows", path, q.ID, gets+len(part)+1, rows-1, rows)
 			}
 			part = append(part, int64(q.ID))
 		}

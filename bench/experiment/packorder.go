@@ -106,6 +106,9 @@ func (c *PackConfig) order(name string, rows int64, memory *scratch.Folder) ([]u
 			add(part)
 			return nil
 		})
+		if err != nil {
+			err = fmt.Errorf("--ids: %w", err)
+		}
 	}
 	if err == nil {
 		counts.Order(order)

@@ -190,8 +190,8 @@ func (l *PlacedLayout) said() string {
 	return strings.Join(all, ", ")
 }
 
-// sizeOf prints bytes.
-func sizeOf(n int64) string { return humanize.Bytes(uint64(max(0, n))) }
+// sizeOf prints bytes, as the report does.
+func sizeOf(n int64) string { return humanize.SIWithDigits(float64(max(0, n)), 1, "B") }
 
 // fits sets Fits, and Why where it does not. why is said otherwise.
 func (l *PlacedLayout) fits(gpu, host int64, why string) {

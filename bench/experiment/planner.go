@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/predict"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -328,6 +326,9 @@ func (p *planner) check(ctx context.Context, policy, codec string, budget int64)
 
 // verdict says the answers in a sentence.
 func (r *PlanResult) verdict(atBudget bool) string {
+	if w := &r.Workload; w.Lookups < tooFew {
+		return fmt.Sprintf("too few lookups to answer: %d to learn from, %d to judge by; give --ids thousands", w.TrainingLookups, w.Lookups)
+	}
 	var said []string
 	percent := func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 	each := ""
@@ -337,14 +338,14 @@ func (r *PlanResult) verdict(atBudget bool) string {
 	most := int64(0)
 	for _, a := range r.Answers {
 		most = max(most, a.BudgetBytes)
-		text := fmt.Sprintf("%s%s gives %s (%.0f to %s)", humanize.Bytes(uint64(a.BudgetBytes)), each, percent(a.HitRatio), 100*a.HitLow, percent(a.HitHigh))
+		text := fmt.Sprintf("%s%s gives %s (%.0f to %s)", sizeOf(a.BudgetBytes), each, percent(a.HitRatio), 100*a.HitLow, percent(a.HitHigh))
 		if each = ""; !a.Reached {
 			text = fmt.Sprintf("%s is out of reach: %s", percent(a.TargetHit), text)
 		}
 		said = append(said, text)
 	}
 	if !atBudget && r.EnoughBytes > most {
-		said = append(said, fmt.Sprintf("more than %s buys nothing", humanize.Bytes(uint64(r.EnoughBytes))))
+		said = append(said, fmt.Sprintf("more than %s buys nothing", sizeOf(r.EnoughBytes)))
 	} else if !atBudget && len(r.Answers) > 0 && r.EnoughBytes > 0 {
 		said = append(said, "more buys nothing")
 	}
@@ -354,6 +355,9 @@ func (r *PlanResult) verdict(atBudget bool) string {
 	}
 	return text
 }
+
+// tooFew lookups say a hit rate to within 10 points at best, 19 times of 20.
+const tooFew = 100
 
 // codecName is a codec as it is asked for of a table of pages, which have theirs.
 func codecName(t *dataset.Table, name string) string {

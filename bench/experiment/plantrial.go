@@ -286,9 +286,9 @@ func (p *planner) resident(ctx context.Context, of *placing) (*PlannedResident, 
 	switch missed := 100 * (1 - of.cached.HitRatio); {
 	case !r.Fits:
 	case r.PredictedRowNS <= r.CachedRowNS*fasterBy: // of two that are as fast, the one without a hashmap
-		r.Faster, r.Why = "resident", fmt.Sprintf("%.2f %% of the lookups read beyond their slots; a cache of %d B misses %.2f %%", 100*r.OverflowLookups, of.budget, missed)
+		r.Faster, r.Why = "resident", fmt.Sprintf("%.2f %% of the lookups read beyond their slots; a cache of %s misses %.2f %%", 100*r.OverflowLookups, sizeOf(of.budget), missed)
 	default:
-		r.Why = fmt.Sprintf("a cache of %d B misses %.2f %%; of a resident table %.2f %% of the lookups read beyond their slots", of.budget, missed, 100*r.OverflowLookups)
+		r.Why = fmt.Sprintf("a cache of %s misses %.2f %%; of a resident table %.2f %% of the lookups read beyond their slots", sizeOf(of.budget), missed, 100*r.OverflowLookups)
 	}
 	return r, nil
 }

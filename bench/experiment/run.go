@@ -293,7 +293,9 @@ func (r *run) load() (err error) {
 	}
 	if err == nil && c.IDs != "" {
 		r.progress.Stage("reading row numbers", 0)
-		r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force)
+		if r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force); err != nil {
+			err = fmt.Errorf("--ids: %w", err)
+		}
 	}
 	return err
 }

@@ -221,7 +221,7 @@ func (r *run) replayTables() error {
 	for i, name := range strings.Split(r.cfg.IDs, ",") {
 		rows, err := readIDs(name, r.tables[i].Rows, r.cfg.Force)
 		if err != nil {
-			return err
+			return fmt.Errorf("--ids: %w", err)
 		}
 		longest = max(longest, len(rows))
 		for j := range rows {

@@ -52,10 +52,10 @@ func (r *run) ibp(context.Context) error {
 	r.add(paper, "Figure 14", fmt.Sprintf("clusters of masks save more than one mask (%s, at most 256 clusters)", clustered.Name()), "yes",
 		fmt.Sprintf("%s, one mask %s", times(ratio(t, lengths)), times(ratio(t, single))), compare(ratio(t, lengths)/ratio(t, single)-1, 0.001), about)
 	bench := "go -C lab run . bench --cases %s"
-	r.gpu(paper, "Tables 1 to 3, figures 5, 7 and 8", "transfers of random rows of sparse tables, all misses, beside zero-copy of raw rows", "9.7 ×", fmt.Sprintf(bench, "misses"))
-	r.gpu(paper, "Figure 10", "lookups of 26 tables beside lookups by processors", "2.8 ×", fmt.Sprintf(bench, "embedding"))
-	r.gpu(paper, "Figure 11", "bytes of a key-value cache that are moved", "37 % less", "docs/llm.md")
-	r.gpu(paper, "Figure 12", "an epoch of training on sparse features", "see the paper", "lab/training-loop")
+	r.gpu(paper, "Tables 1 to 3, figures 5, 7 and 8", "transfers of random rows of sparse tables, all misses, beside zero-copy of raw rows", "9.7 ×", fmt.Sprintf(bench, "gather-misses,miss-fetch"))
+	r.gpu(paper, "Figure 10", "lookups of 26 tables beside lookups by processors", "2.8 ×", fmt.Sprintf(bench, "embedding-bag"))
+	r.gpu(paper, "Figure 11", "bytes of a key-value cache that are moved", "37 % less", "tensorcache.llm.KVCache")
+	r.gpu(paper, "Figure 12", "an epoch of training on sparse features", "in the figure", "lab/python")
 	return nil
 }
 
@@ -90,8 +90,8 @@ func (r *run) buddy(context.Context) error {
 		r.add(paper, "abstract, Figure 7", "capacity by fixed slots, at most 30 % of the rows longer: "+c.class+", "+c.name, times(c.claimed),
 			fmt.Sprintf("%s (slots of %d of %d B, %s longer, %s)", times(choice.Gain), choice.Target, t.RowBytes, percent(100*choice.Overflow), name), ratios(c.claimed, choice.Gain), about)
 	}
-	r.gpu(paper, "Figures 9 and 10", "reads of rows with overflow, beside an ideal GPU with that memory, and beside managed memory", "within 2 %", "go -C lab run . bench --cases buddy")
-	r.gpu(paper, "Figures 14 and 15", "largest batch of a training step at equal memory", "see the paper", "arrays that the GPU writes")
+	r.gpu(paper, "Figures 9 and 10", "reads of rows with overflow, beside an ideal GPU with that memory, and beside managed memory", "within 2 %", "go -C lab run . bench --cases buddy-hits,buddy-overflow")
+	r.gpu(paper, "Figures 14 and 15", "largest batch of a training step at equal memory", "in the figures", "none yet")
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (r *run) ndzip(context.Context) error {
 	if err := r.golden("ndzip"); err != nil {
 		return err
 	}
-	r.gpu("ndzip", "evaluation", "throughput of the GPU decoder, beside a copy of as many bytes", "see the paper", "go -C lab run . bench --cases hit-codecs --codecs ndzip")
+	r.gpu("ndzip", "evaluation", "throughput of the GPU decoder, beside a copy of as many bytes", "in the evaluation", "go -C lab run . bench --cases hit-codecs --codecs ndzip")
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Demo prints what the demonstration found: a pair of columns for each table.
-func Demo(w io.Writer, d *experiment.DemoResult) error {
+func Demo(w io.Writer, d *experiment.DemoResult, program string) error {
 	t := newTable()
 	t.ResetHeaders()
 	merged := table.RowConfig{AutoMerge: true, AutoMergeAlign: text.AlignLeft}
@@ -89,6 +89,6 @@ func Demo(w io.Writer, d *experiment.DemoResult) error {
 		out.line("predicted", "the time of a batch on an %s, from the committed figures of one: docs/performance.md", p.Device)
 		out.line("", "has the formula and its error. On a GPU, cachebench demo --device cuda runs these batches.")
 	}
-	out.line("your data", "cachebench run FILE.npy --graph FILE.npz --gpu-memory 5%%, or with --ids FILE for rows that a model looks up")
+	out.line("your data", "%s run FILE.npy --graph FILE.npz --gpu-memory 5%%, or with --ids FILE for rows that a model looks up", program)
 	return out.err
 }

@@ -15,7 +15,7 @@ func TestDemo_Widths(t *testing.T) {
 			r := &experiment.Result{}
 			r.Cache.Codec = strings.Repeat("c", codec)
 			d := &experiment.DemoResult{Tables: []experiment.DemoTable{{Name: strings.Repeat("n", name), Lookups: "uniform", Budget: "1%", Result: r}}}
-			if err := Demo(io.Discard, d); err != nil {
+			if err := Demo(io.Discard, d, "cachebench"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
@@ -158,7 +157,7 @@ func (p *printer) planMemory(r *experiment.PlanResult) {
 		p.printf("  without a cache %.3f, %.3f in the order of addresses; whole table on the GPU %.3f\n", b.UnsortedMS, b.UncachedMS, b.ResidentMS)
 	}
 	if r.GPUMemory > 0 {
-		p.printf("all of it: what a cache hits that takes what %s a device leave\n", humanize.IBytes(uint64(r.GPUMemory)))
+		p.printf("all of it: what a cache hits that takes what %s a device leave\n", bytesOf(r.GPUMemory))
 	}
 }
 

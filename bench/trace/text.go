@@ -127,7 +127,7 @@ func newIDsDecoder(s *source) decoder {
 	d.parse = func(line []byte) (Request, uint64, error) {
 		id, err := parseUint(line)
 		if err != nil {
-			return Request{}, 0, d.fault("ID (%s) must be 0 to 2^64 - 1 in decimal digits", shorten(line))
+			return Request{}, 0, d.fault("line (%s) must be one ID, 0 to 2^64 - 1 in decimal digits", shorten(line))
 		}
 		return Request{ID: id, Next: Unknown}, 1, nil
 	}

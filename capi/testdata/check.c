@@ -92,6 +92,8 @@ int main(int argc, char **argv)
 		check_files(argument);
 	else if (strcmp(name, "pages") == 0)
 		check_pages(argument);
+	else if (strcmp(name, "models") == 0)
+		check_models(argument);
 	else if (strcmp(name, "adopt") == 0)
 		check_adopt();
 	else if (strcmp(name, "threads") == 0)

@@ -84,6 +84,7 @@ void check_openings(void);
 void check_handles(void);
 void check_files(const char *path);
 void check_pages(const char *dir);
+void check_models(const char *dir);
 void check_adopt(void);
 void check_threads(void);
 void check_growth(int opens);

@@ -109,18 +109,18 @@ func TestRun_BadFiles(t *testing.T) {
 		{"features", "one.safetensors", "safetensors: @one.safetensors:a: rank (1) of shape [80] must be at least 2"},
 		{"features", "cut.safetensors", "safetensors: @cut.safetensors: data bytes (233) must be 320: truncated"},
 		{"features", "fp4.safetensors", `safetensors: @fp4.safetensors:a: dtype ("F4") must be one of F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2, F8_E8M0`},
-		{"ids", "missing", "trace: open @missing: no such file or directory"},
-		{"ids", "ids-empty", "trace: @ids-empty: offset 0: file (0 bytes) must not be empty: truncated"},
-		{"ids", "ids-comments", "trace @ids-comments: gets (0) must be at least 1"},
-		{"ids", "ids-negative", `trace: @ids-negative:2: offset 2: ID ("-1") must be 0 to 2^64 - 1 in decimal digits`},
-		{"ids", "ids-beyond", "trace @ids-beyond: row number (10) of get 2 must be below 10, the rows of the table"},
-		{"ids", "ids-fraction", `trace: @ids-fraction:2: offset 2: ID ("1.5") must be 0 to 2^64 - 1 in decimal digits`},
-		{"ids", "missing.npy", "npy: @missing.npy: open: no such file or directory"},
-		{"ids", "ids.npy", "row numbers (@ids.npy): row number (10) at index 2 must be 0 to 9: the table has 10 rows"},
-		{"ids", "negative.npy", "row numbers (@negative.npy): row number (-1) at index 1 must be 0 to 9: the table has 10 rows"},
-		{"ids", "ids-floats.npy", "row numbers (@ids-floats.npy, float32 with shape [3]) must be integers, with one axis"},
-		{"ids", "ids-2d.npy", "row numbers (@ids-2d.npy, int32 with shape [3 2]) must be integers, with one axis"},
-		{"ids", "ids-cut.npy", "npy: @ids-cut.npy: data bytes (12) must be 24 for shape (3,) of int64: truncated"},
+		{"ids", "missing", "--ids: trace: open @missing: no such file or directory"},
+		{"ids", "ids-empty", "--ids: trace: @ids-empty: offset 0: file (0 bytes) must not be empty: truncated"},
+		{"ids", "ids-comments", "--ids: trace @ids-comments: gets (0) must be at least 1"},
+		{"ids", "ids-negative", `--ids: trace: @ids-negative:2: offset 2: line ("-1") must be one ID, 0 to 2^64 - 1 in decimal digits`},
+		{"ids", "ids-beyond", "--ids: row numbers (@ids-beyond): row number (10) of lookup 3 must be 0 to 9: the table has 10 rows"},
+		{"ids", "ids-fraction", `--ids: trace: @ids-fraction:2: offset 2: line ("1.5") must be one ID, 0 to 2^64 - 1 in decimal digits`},
+		{"ids", "missing.npy", "--ids: npy: @missing.npy: open: no such file or directory"},
+		{"ids", "ids.npy", "--ids: row numbers (@ids.npy): row number (10) at index 2 must be 0 to 9: the table has 10 rows"},
+		{"ids", "negative.npy", "--ids: row numbers (@negative.npy): row number (-1) at index 1 must be 0 to 9: the table has 10 rows"},
+		{"ids", "ids-floats.npy", "--ids: row numbers (@ids-floats.npy, float32 with shape [3]) must be integers, with one axis"},
+		{"ids", "ids-2d.npy", "--ids: row numbers (@ids-2d.npy, int32 with shape [3 2]) must be integers, with one axis"},
+		{"ids", "ids-cut.npy", "--ids: npy: @ids-cut.npy: data bytes (12) must be 24 for shape (3,) of int64: truncated"},
 		{"graph", "missing.npz", "workload: graph @missing.npz: array indptr: npy: @missing.npz: open: no such file or directory"},
 		{"graph", "folder", "workload: graph @folder: path (a directory) must be a file"},
 		{"graph", "folder.csv", "workload: graph @folder.csv: path (a directory) must be a file"},
@@ -250,7 +250,9 @@ func TestRun_BadFlags(t *testing.T) {
 func TestRoot_Commands(t *testing.T) {
 	t.Parallel()
 	refuse(t, `unknown command "bogus" for "cachebench"`, "bogus")
-	refuse(t, "unknown flag: --bogus", "--bogus")
+	refuse(t, "unknown flag: --bogus: cachebench --help lists them", "--bogus")
+	refuse(t, "unknown flag: --polcy: did you mean --policy?", "run", "--polcy", "lru")
+	refuse(t, "unknown flag: --gpu: did you mean --gpus?", "run", "--gpu", "0")
 	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
 		if out := succeed(t, args...); !strings.Contains(out, "compress") || !strings.Contains(out, "run") {
 			t.Errorf("%v: %s", args, out)

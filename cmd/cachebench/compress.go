@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -34,7 +35,12 @@ func newCompress() *cobra.Command {
 			}
 			results, err := present(cmd, asJSON, func(bar *progress) ([]experiment.CodecResult, error) {
 				return experiment.Compress(cmd.Context(), cfg, bar)
-			}, report.Compress)
+			}, func(w io.Writer, results []experiment.CodecResult) error {
+				if cfg.Features == "" {
+					fmt.Fprintf(w, "a generated table (%s), as no FILE is given: ", cmp.Or(cfg.Generate, experiment.Generated[0]))
+				}
+				return report.Compress(w, results)
+			})
 			return cmp.Or(err, failedRoundTrip(results))
 		},
 	}

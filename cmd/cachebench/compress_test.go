@@ -206,7 +206,7 @@ func TestCompress_BadFlags(t *testing.T) {
 	refuse(t, `codec: unknown codec ("zip") must be one of `+strings.Join(registry.Usage(), ", "), "compress", "--codec", "zip")
 	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3, f8e5m2, f8e8m0, or f8e4m3 or f8e5m2 with scales, as in f8e4m3/e8m0:32`, "compress", "--cast", "f8")
 	refuse(t, `compress: argument ("extra") must be the value of a flag: cachebench compress --help lists them`, "compress", "file.npy", "extra")
-	refuse(t, "unknown flag: --gpu-memory", "compress", "--gpu-memory", "1%")
+	refuse(t, "unknown flag: --gpu-memory: cachebench compress --help lists them", "compress", "--gpu-memory", "1%")
 }
 
 func TestCompress_HumanOutput(t *testing.T) {

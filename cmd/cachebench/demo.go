@@ -1,6 +1,10 @@
 package main
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+
 	"github.com/spf13/cobra"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
@@ -31,7 +35,7 @@ but for --device cuda, which runs these very batches, with output in host memory
 			if err != nil {
 				return err
 			}
-			return show(cmd.OutOrStdout(), asJSON, res, report.Demo)
+			return show(cmd.OutOrStdout(), asJSON, res, func(w io.Writer, res *experiment.DemoResult) error { return report.Demo(w, res, program()) })
 		},
 	}
 	f := cmd.Flags()
@@ -43,4 +47,12 @@ but for --device cuda, which runs these very batches, with output in host memory
 	f.Lookup("scale").Hidden = true // for tests
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// program is what the user has typed to start cachebench, such as build/cachebench.
+func program() string {
+	if filepath.Base(os.Args[0]) != "cachebench" {
+		return "cachebench"
+	}
+	return os.Args[0]
 }

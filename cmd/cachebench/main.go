@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tensorcache/tensorcache/internal/flagfile"
 	"github.com/tensorcache/tensorcache/internal/flaghelp"
 	"github.com/tensorcache/tensorcache/internal/version"
 )
@@ -138,7 +137,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return refuseEmpty(cmd.Flags()) },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	cobra.EnableCommandSorting = false
 	root.AddCommand(newRun(), newPlan(), newSimulate(), newCompress(), newPack(), newTrace(), newReport(), newReproduce(), newDevices(), newDemo())

@@ -70,6 +70,11 @@ tables it opens a miniature.`,
 			_, err = present(cmd, asJSON, func(bar *progress) (*experiment.PlanResult, error) {
 				return experiment.MakePlan(cmd.Context(), cfg, bar)
 			}, report.Plan)
+			if err != nil && trace != "" {
+				if text, ok := strings.CutPrefix(err.Error(), "--ids: "); ok {
+					return fmt.Errorf("--trace: %s", text)
+				}
+			}
 			return err
 		},
 	}

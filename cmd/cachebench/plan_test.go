@@ -159,7 +159,7 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--device-memory large", `--device-memory ("large") must be a size: 80GiB, 80GB, bytes`},
 		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
 		{"--trace a --ids b", "--ids and --trace contradict each other"},
-		{"--trace missing", "trace: open missing: no such file or directory"},
+		{"--trace missing", "--trace: trace: open missing: no such file or directory"},
 		{"--sample-rate 2 --refresh-batches 5", "--sample-rate (2) must be 0 to 1"},
 		{"--page 2KiB --host-memory 1MiB", `--page ("2KiB") must be 4KiB to 1MiB`},
 		{"--cold-reads-per-second -1", "--cold-reads-per-second (-1) must be a number that is not negative"},

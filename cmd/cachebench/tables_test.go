@@ -154,7 +154,7 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + all + " --policy static-degree", "--policy (static-degree) needs a graph, which several tables have not"},
 		{"run --features " + all + " --ids " + few, "--ids (1 files) must be as many as the tables (3)"},
 		{"run --features " + files[0] + ",", "--features (" + files[0] + ",) must have no empty name"},
-		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": row number (51) of get 0 must be below 50, the rows of the table"},
+		{"run --features " + all + " --ids " + few + "," + few + "," + far, "--ids: row numbers (" + far + "): row number (51) of lookup 1 must be 0 to 49: the table has 50 rows"},
 		{"run --features " + all + " --gpu-memory 0", `--gpu-memory ("0") must be a positive percentage of the table or a size such as 64MiB`},
 		{"plan --device-memory 1GB --features " + all, "--device-memory takes one table"},
 		{"run --explain 0 --features " + all, several},

@@ -43,7 +43,7 @@ func TestCapture_EqualsRun(t *testing.T) {
 	if again.Workload.IDs != info.Misses {
 		t.Errorf("%d IDs replayed of %d", again.Workload.IDs, info.Misses)
 	}
-	refuse(t, fmt.Sprintf("trace %s: row number (%d) of get %d must be below 10, the rows of the table", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at),
+	refuse(t, fmt.Sprintf("--ids: row numbers (%s): row number (%d) of lookup %d must be 0 to 9: the table has 10 rows", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at+1),
 		"run", "--ids", ids, "--features", write(t, "u.npy", npyOf(t, dtype.Float32, smooth(80), 10, 8)))
 }
 

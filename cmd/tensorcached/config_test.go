@@ -17,6 +17,7 @@ import (
 
 // TestConfig_BadInput: each mistake is named by its flag, or by file, line and key, and nothing else is printed.
 func TestConfig_BadInput(t *testing.T) {
+	users := func(text string) string { return write(t, "users.yaml", []byte(text)) }
 	t.Parallel()
 	f := features(t, "f.npy", 100, 4)
 	good := []string{"--features", f, "--resp", ":0"}
@@ -72,6 +73,15 @@ func TestConfig_BadInput(t *testing.T) {
 		{append(good, "--http", "[::]:0"), `--http ([::]:0) lets other machines connect: it must have a token (--http-token-file), or --insecure`},
 		{append(good, "--http-token-file", f), `--http-token-file means nothing without --http`},
 		{[]string{"--features", f, "--http", ":0", "--resp-password-file", f}, `--resp-password-file means nothing without --resp`},
+		{append(good, "--resp-timeout", "-1s"), `--resp-timeout (-1s) must not be negative`},
+		{[]string{"--features", f, "--http", ":0", "--resp-users", f}, "--resp-users ("},
+		{append(good, "--resp-users", "/nowhere"), `--resp-users: open /nowhere: no such file or directory`},
+		{append(good, "--resp-users", users("users: []")), `--resp-users (@) must have a list users with at least one element`},
+		{append(good, "--resp-users", users("users:\n- {name: a, pasword_file: x}")), `--resp-users (@): [2:13] unknown field "pasword_file"`},
+		{append(good, "--resp-users", users("users:\n- {name: a b, password_sha256: [00]}")), "--resp-users (@): name of user 0 (\"a b\") must be 1 to 256 printable characters without spaces\n" +
+			"--resp-users (@): password_sha256 of user \"a b\" must be 64 hexadecimal digits"},
+		{append(good, "--resp-users", users("users:\n- {name: a, read: [f]}")), `--resp-users (@): user "a" must have a password_file or password_sha256`},
+		{append(good, "--resp-users", users("users:\n- {name: a, password_file: /nowhere}")), `--resp-users (@): password_file of user "a": open /nowhere: no such file or directory`},
 		{append(good, "--log-level", "loud"), `--log-level ("loud") must be debug, info, warn, error or off`},
 		{append(good, "--otlp-endpoint", "localhost:4317"), `--otlp-endpoint ("localhost:4317") must be a URL such as http://localhost:4318`},
 		{append(good, "--otlp-endpoint", "https://me:secret@host"), `--otlp-endpoint (https://me:xxxxx@host) must have no password: OTEL_EXPORTER_OTLP_HEADERS has credentials`},
@@ -109,6 +119,7 @@ func TestConfig_BadInput(t *testing.T) {
 		want := "tensorcached: " + c.want
 		if len(c.args) > 0 {
 			want = strings.ReplaceAll(want, "config @", "config "+c.args[len(c.args)-1])
+			want = strings.ReplaceAll(want, "--resp-users (@)", "--resp-users ("+c.args[len(c.args)-1]+")")
 		}
 		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, want) {
 			t.Errorf("%q: status %d, stdout %q, stderr\n%swant\n%s", c.args, status, stdout, stderr, want)

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
 )
 
@@ -172,6 +174,18 @@ func TestDeploy_Dockerfile(t *testing.T) {
 	p.wait()
 }
 
+// TestDeploy_Chart: the chart is of this version.
+func TestDeploy_Chart(t *testing.T) {
+	t.Parallel()
+	var chart struct {
+		Version    string
+		AppVersion string `yaml:"appVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(deployed(t, "helm/Chart.yaml")), &chart); err != nil || chart.Version != version.Number || chart.AppVersion != version.Number {
+		t.Errorf("the chart is of %+v, this is %s: %v", chart, version.Number, err)
+	}
+}
+
 // TestDeploy_AppArmor: the profile parses, and one with a fault does not.
 func TestDeploy_AppArmor(t *testing.T) {
 	t.Parallel()
@@ -294,7 +308,7 @@ func TestDeploy_Kubernetes(t *testing.T) {
 	}
 }
 
-// TestDeploy_Alerts: the rules ask for metrics and attributes that there are, and promtool, where there is one, accepts them and their tests.
+// TestDeploy_Alerts: the rules and the dashboard of the service ask for metrics and attributes that there are, and promtool, where there is one, accepts them and their tests.
 func TestDeploy_Alerts(t *testing.T) {
 	t.Parallel()
 	rules := deployed(t, "alerts/tensorcached.yaml")
@@ -317,19 +331,42 @@ func TestDeploy_Alerts(t *testing.T) {
 	if len(parsed.Groups) != 1 || len(parsed.Groups[0].Rules) < 10 {
 		t.Fatalf("%+v", parsed)
 	}
-	absent := regexp.MustCompile(`tensorcache_errors_total`) // none has happened
+	asked := map[string]string{} // by who asks
 	for _, r := range parsed.Groups[0].Rules {
-		for _, m := range regexp.MustCompile(`(tensorcache_\w+)(?:\{(\w+)[=~]+"([^"]*)"\})?[\s\[=/>]`).FindAllStringSubmatch(r.Expr+" ", -1) {
-			name, label, values := m[1], m[2], m[3]
-			if absent.MatchString(name) {
-				continue
+		asked[r.Alert] = r.Expr
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	b, err := os.ReadFile("../../docs/dashboards/tensorcached.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &board); err != nil || len(board.Panels) < 15 {
+		t.Fatalf("%v, %d panels", err, len(board.Panels))
+	}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			asked[p.Title] += target.Expr + "\n"
+		}
+	}
+	for who, expr := range asked {
+		for _, m := range regexp.MustCompile(`(tensorcache_\w+)(\{[^}]*\})?[\s\[=/>]`).FindAllStringSubmatch(expr+" ", -1) {
+			name := m[1]
+			if name == "tensorcache_errors_total" {
+				continue // none has happened
 			}
 			if !strings.Contains(scraped, "\n"+name+"{") {
-				t.Errorf("%s asks for %s, which there is not", r.Alert, name)
+				t.Errorf("%s asks for %s, which there is not", who, name)
 			}
-			for value := range strings.SplitSeq(values, "|") {
-				if label != "" && !regexp.MustCompile(name+`\{[^}]*\b`+label+`="`+value+`"`).MatchString(scraped) {
-					t.Errorf("%s asks for %s of %s %q, which there is not", r.Alert, name, label, value)
+			for _, l := range regexp.MustCompile(`(\w+)=~?"([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
+				for value := range strings.SplitSeq(l[2], "|") {
+					if l[1] != "instance" && !regexp.MustCompile(name+`\{[^}]*\b`+l[1]+`="`+value+`"`).MatchString(scraped) {
+						t.Errorf("%s asks for %s of %s %q, which there is not", who, name, l[1], value)
+					}
 				}
 			}
 		}

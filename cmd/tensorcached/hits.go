@@ -25,8 +25,8 @@ func planHits(ctx context.Context, c *daemon.Config, ids string) (*experiment.Pl
 	codecs := map[string]bool{}
 	var files []string
 	for _, t := range c.Tables {
-		if t.File == "" || t.Capacity > 0 || t.Place.Cold != "" {
-			return nil, fmt.Errorf("--ids: table (%s) must be a file, without capacity= or cold=", cmp.Or(t.File, t.Name))
+		if t.File == "" || t.Capacity > 0 || t.Place.Cold != "" || t.Budget != "" {
+			return nil, fmt.Errorf("--ids: table (%s) must be a file, without capacity=, gpu_memory= or cold=", cmp.Or(t.File, t.Name))
 		}
 		if resident := p.Slots != ""; len(files) > 0 && t.Resident != resident || t.DType != c.Tables[0].DType {
 			return nil, fmt.Errorf("--ids: tables must be all resident or none, and of one dtype=")

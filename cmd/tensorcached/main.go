@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tensorcache/tensorcache/internal/flagfile"
 	"github.com/tensorcache/tensorcache/internal/flaghelp"
 	"github.com/tensorcache/tensorcache/internal/version"
 	"github.com/tensorcache/tensorcache/serve/daemon"
@@ -90,7 +89,6 @@ SIGHUP has it read its configuration again.`,
 			return err
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	f := root.Flags()
 	f.SortFlags = false
@@ -107,14 +105,14 @@ SIGHUP has it read its configuration again.`,
 // flagGroups are the flags of all commands as --help lists them, under headings.
 var flagGroups = []flaghelp.Group{
 	{Heading: "Tables", Flags: "features table codec link seed no-equal-rows"},
-	{Heading: "Cache", Flags: `gpu-memory policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys snapshot snapshot-interval`},
+	{Heading: "Cache", Flags: `gpu-memory policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys state snapshot snapshot-interval`},
 	{Heading: "Host memory", Flags: "host-memory host-tier host-nodes host-threads overlay"},
 	{Heading: "Devices", Flags: "device devices gpus placement rates workers"},
 	{Heading: "Processes of this machine", Flags: "listen max-attached max-lanes max-scratch stopped-after evict-stopped"},
-	{Heading: "Redis and HTTP", Flags: `resp resp-clients resp-memory resp-tls-cert resp-tls-key resp-password-file resp-admin-password-file http http-token-file insecure`},
+	{Heading: "Redis and HTTP", Flags: `resp resp-clients resp-memory resp-tls-cert resp-tls-key resp-password-file resp-admin-password-file resp-users resp-timeout audit-log http http-token-file insecure`},
 	{Heading: "Logs, metrics and traces", Flags: `log-level log-format otlp-endpoint otlp-protocol traces-exporter metrics-exporter trace-rate trace-ratio name`},
 	{Heading: "Running tensorcached", Flags: "connect timeout rows bytes file in-place"},
-	{Heading: "Start and end", Flags: "config check ids json drain-timeout lame-duck max-memory-pressure force help version"},
+	{Heading: "Start and end", Flags: "config state check ids json drain-timeout lame-duck max-memory-pressure force help version"},
 }
 
 func printJSON(cmd *cobra.Command, v any) error {

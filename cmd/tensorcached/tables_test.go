@@ -243,6 +243,9 @@ func TestTable_Shared(t *testing.T) {
 	if _, err := cache.Attach(context.Background(), socket+"#d", cache.AttachOptions{}); err == nil || !strings.Contains(err.Error(), `table ("d") must be one of 3: a, b, c`) {
 		t.Error(err)
 	}
+	if _, err := cache.Attach(context.Background(), socket+"#2", cache.AttachOptions{}); err == nil || !strings.Contains(err.Error(), `table ("2") must be one of 3: a, b, c`) {
+		t.Error(err)
+	}
 	if status, body := p.get("explain?table=c&row=99"); status != 200 {
 		t.Error(status, body)
 	}

@@ -2,11 +2,14 @@
 package flaghelp
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/tensorcache/tensorcache/internal/flagfile"
 )
 
 // Width is how many columns --help takes.
@@ -15,9 +18,10 @@ const Width = 120
 // Group is flags under a heading, by their names between spaces, in the order in which they are listed. A command may lack some.
 type Group struct{ Heading, Flags string }
 
-// Use makes --help of a command and of all its sub-commands list flags in groups. Flags that are in none come last. "help NAME" of a command that there is
+// Use makes errors of flags say what a flag takes, or which one may be meant, and --help of a command and of all its sub-commands list flags in groups. Flags that are in none come last. "help NAME" of a command that there is
 // not becomes an error, which it is not with cobra's own.
 func Use(root *cobra.Command, groups []Group) {
+	root.SetFlagErrorFunc(flagError)
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "help" {
@@ -69,4 +73,47 @@ func without(all, others *pflag.FlagSet) *pflag.FlagSet {
 		}
 	})
 	return rest
+}
+
+// flagError says what the value of a flag must be, or which flag is most like one that there is not.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return flagfile.ValueError(err)
+	}
+	name, like, least := unknown.GetSpecifiedName(), "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		n := edits(name, f.Name)
+		if strings.HasPrefix(f.Name, name) {
+			n = min(n, 2)
+		}
+		if n < least && !f.Hidden {
+			like, least = f.Name, n
+		}
+	})
+	if like != "" && len(name) > 1 {
+		return fmt.Errorf("%w: did you mean --%s?", err, like)
+	}
+	return fmt.Errorf("%w: %s --help lists them", err, cmd.CommandPath())
+}
+
+// edits is how many letters must be put in, taken out or replaced to make b of a (Levenshtein).
+func edits(a, b string) int {
+	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range before {
+		before[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			row[j+1] = min(before[j+1], row[j]) + 1
+			if a[i] == b[j] {
+				row[j+1] = min(row[j+1], before[j])
+			} else {
+				row[j+1] = min(row[j+1], before[j]+1)
+			}
+		}
+		before, row = row, before
+	}
+	return before[len(b)]
 }

@@ -39,6 +39,17 @@ func room(path string) (free, total uint64) {
 	return free, total
 }
 
+// Room returns how many bytes the tmpfs has free on which a folder is, or is to be.
+func Room(path string) (free int64) {
+	for {
+		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
+			free, _ := room(path)
+			return int64(free)
+		}
+		path = filepath.Dir(path)
+	}
+}
+
 // Bytes returns the memory that the files of a folder take, 0 if there is none.
 func Bytes(path string) (sum int64) {
 	if path == "" {

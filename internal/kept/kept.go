@@ -89,7 +89,7 @@ func Open(path string) (_ *Folder, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("kept: folder: %w", err)
 	}
 	if err := check(path); err != nil {
@@ -111,6 +111,17 @@ func Open(path string) (_ *Folder, err error) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return f, nil
+}
+
+// Remove removes a folder that no process has. What processes map of it is given back when they unmap it.
+func Remove(path string) {
+	if path == "" {
+		return
+	}
+	if lock, err := filelock.Try(filepath.Join(path, lockName)); err == nil {
+		os.RemoveAll(path)
+		lock.Close()
+	}
 }
 
 // file returns the path of a file.

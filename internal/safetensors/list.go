@@ -103,12 +103,3 @@ func ParseIndex(text []byte) (map[string]string, error) {
 	return p.of, err
 }
 
-// TypeName returns what the format calls an element type, "" for none.
-func TypeName(of dtype.Type) string {
-	for _, e := range elements {
-		if e.of == of {
-			return e.name
-		}
-	}
-	return ""
-}

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROWS, COLUMNS = 100_000, 128  # of float32: 512 bytes
 ROW = 4 * COLUMNS
@@ -36,15 +37,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tensorcached", default="build/tensorcached", help="the program")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each server for each workload")
-    parser.add_argument("--gpu-memory", default="20%", help="of the cache")
-    parser.add_argument("--codec", default="none", help="of the cache")
+    parser.add_argument("--gpu-memory", default="5%", help="of the cache, as by default")
+    parser.add_argument("--codec", default="auto", help="of the cache, as by default")
     args = parser.parse_args()
     data = values()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         file = Path(folder, "users.npy")
         header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({ROWS}, {COLUMNS}), }}"
         file.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117).encode() + b"\n" + data)
-        options = ["--features", str(file), "--gpu-memory", args.budget, "--codec", args.codec, "--device", "host", "--resp", "127.0.0.1:@", "--log-level", "warn"]
+        options = ["--features", str(file), "--gpu-memory", args.gpu_memory, "--codec", args.codec, "--device", "host", "--resp", "127.0.0.1:@", "--log-level", "warn"]
         ours = stack.enter_context(serving([args.tensorcached, *options]))
         theirs = stack.enter_context(serving(["redis-server", "--port", "@", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"]))
         sets = b"".join(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key(r)), key(r), ROW, data[r * ROW : (r + 1) * ROW]) for r in range(ROWS))
@@ -52,13 +53,18 @@ def main() -> None:
         for port in (ours, theirs):
             check(port, data)
         print(f"rows of {ROW} bytes, {os.cpu_count()} processors shared by server and client, medians of {args.rounds} rounds, "
-              f"cache of {args.budget}, codec {args.codec}")
-        print(f"{'workload':34}{'tensorcached rows/s':>20}{'redis-server rows/s':>20}{'ratio':>7}{'least':>7}{'most':>7}")
+              f"cache of {args.gpu_memory}, codec {args.codec}")
+        print(f"{'workload':34}{'tensorcached rows/s':>20}{'redis-server rows/s':>20}{'ratio':>7}{'least':>7}{'most':>7}{'p99 ms':>8}{'p99 ms':>8}{'ratio':>7}")
         for name, arguments, rows, requests in WORKLOADS:
-            rounds = [[rows * rate(port, arguments, requests) for port in (ours, theirs)] for _ in range(args.rounds)]
-            ratios = [a / b for a, b in rounds]
-            mine, other = (statistics.median(speeds) for speeds in zip(*rounds))
-            print(f"{name:34}{mine:20.0f}{other:20.0f}{statistics.median(ratios):7.2f}{min(ratios):7.2f}{max(ratios):7.2f}", flush=True)
+            rounds = []
+            for i in range(args.rounds):
+                measured = {port: speed(port, arguments, requests) for port in ((ours, theirs) if i % 2 == 0 else (theirs, ours))}
+                rounds.append((measured[ours], measured[theirs]))
+            ratios = [mine.requests / other.requests for mine, other in rounds]
+            rates = [statistics.median(rows * of.requests for of in server) for server in zip(*rounds)]
+            p99s = [statistics.median(of.p99 for of in server) for server in zip(*rounds)]
+            late = statistics.median(mine.p99 / other.p99 for mine, other in rounds)
+            print(f"{name:34}{rates[0]:20.0f}{rates[1]:20.0f}{statistics.median(ratios):7.2f}{min(ratios):7.2f}{max(ratios):7.2f}{p99s[0]:8.2f}{p99s[1]:8.2f}{late:7.2f}", flush=True)
 
 
 def values() -> bytearray:
@@ -100,11 +106,19 @@ def check(port: int, data: bytearray) -> None:
                 raise SystemExit(f"port {port} returns other bytes for row {row}")
 
 
-def rate(port: int, arguments: list[str], requests: int) -> float:
-    """The requests a second that redis-benchmark gets."""
+class Speed(NamedTuple):
+    """What redis-benchmark measures: requests a second, and the milliseconds that 99 % of them do not exceed."""
+
+    requests: float
+    p99: float
+
+
+def speed(port: int, arguments: list[str], requests: int) -> Speed:
     command = ["redis-benchmark", "-p", str(port), "--csv", "-e", "-r", str(ROWS), "-n", str(requests), *arguments]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(next(line[1] for line in csv.reader(out.splitlines()) if len(line) > 2 and line[0] != "test"))
+    # test, requests a second, mean, least, p50, p95, p99, most
+    line = next(line for line in csv.reader(out.splitlines()) if len(line) > 6 and line[0] != "test")
+    return Speed(float(line[1]), float(line[6]))
 
 
 if __name__ == "__main__":

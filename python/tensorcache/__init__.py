@@ -26,6 +26,8 @@ tensorcache.graphbolt
     DGL GraphBolt: ``Feature``.
 tensorcache.nn
     ``CachedEmbedding``, an ``nn.Embedding`` for inference, and ``CachedEmbeddingBagCollection``.
+tensorcache.llm
+    Language models of transformers: ``offload``, compressed weights, and ``KVCache``.
 tensorcache.ngram
     N-gram tables of language models: ``NgramTable``, ``NgramEmbedding``.
 

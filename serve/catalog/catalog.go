@@ -159,13 +159,21 @@ func (t *Table) do(f func(*Table) error) (done bool, err error) {
 
 // Find returns the table of a name, or else of a number.
 func (v *View) Find(name string) (*Table, error) {
-	if t := v.byName[name]; t != nil {
+	if t, err := v.Named(name); err == nil {
 		return t, nil
 	}
 	if n, err := strconv.Atoi(name); err == nil && name == strconv.Itoa(n) {
 		if t, err := v.Numbered(n); err == nil {
 			return t, nil
 		}
+	}
+	return nil, v.unknown(name)
+}
+
+// Named returns the table of a name.
+func (v *View) Named(name string) (*Table, error) {
+	if t := v.byName[name]; t != nil {
+		return t, nil
 	}
 	return nil, v.unknown(name)
 }

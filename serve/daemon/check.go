@@ -211,8 +211,18 @@ func (c *Config) compareMemory(p *Plan) {
 	if c.Force {
 		return
 	}
-	if has := kept.Bytes(c.State); has > 0 { // what is taken over, or given back
+	if c.State != "" {
+		has, all := kept.Bytes(c.State), int64(0) // what is taken over, or given back
 		needs = append(needs, memlimit.Need{Setting: "--state", Value: c.State, Bytes: -float64(has)})
+		for _, m := range p.Memory {
+			if m.Of == "" && m.Kind != "device" && !strings.HasPrefix(m.What, "bookkeeping") {
+				all += m.Bytes
+			}
+		}
+		if room := kept.Room(c.State) + has; all > room {
+			p.Problems = append(p.Problems, fmt.Sprintf("--state (%s) is to hold up to %s, and its file system has room for %s: mount it with a larger size, or go on with --force",
+				c.State, humanize.IBytes(uint64(all)), humanize.IBytes(uint64(room))))
+		}
 	}
 	if err := memlimit.Check(needs...); err != nil {
 		p.Problems = append(p.Problems, err.Error())

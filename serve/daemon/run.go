@@ -71,8 +71,11 @@ type running struct {
 	httpConns   *httpConns
 	unix        attachments
 
-	life  context.Context // ends with the program
-	tasks sync.WaitGroup
+	life context.Context // ends with the program
+	// steady ends when the program begins to end: then tables change no more. unsteady ends it.
+	steady   context.Context
+	unsteady context.CancelFunc
+	tasks    sync.WaitGroup
 }
 
 // newCache is replaced by tests.
@@ -110,6 +113,7 @@ func Run(c *Config, p Program) (err error) {
 	life, end := context.WithCancel(context.Background())
 	defer end()
 	r := &running{Program: p, config: c, life: life, started: time.Now(), snapshotChanged: make(chan struct{}, 1), configs: map[*cache.Cache]*Config{}}
+	r.steady, r.unsteady = context.WithCancel(life)
 	level, err := c.level()
 	if err != nil {
 		return err
@@ -171,12 +175,36 @@ func Run(c *Config, p Program) (err error) {
 	r.every(func() time.Duration { return time.Duration(r.snapshotInterval.Load()) }, r.snapshotChanged, func() { r.snapshot("") })
 	r.announce(onRESP, onHTTP)
 	for s := range signals {
-		if s != syscall.SIGHUP {
+		for s == syscall.SIGHUP {
+			s = r.reloadUntil(signals)
+		}
+		if s != nil {
 			return r.drain(s, signals, end)
 		}
-		r.reload()
 	}
 	return nil
+}
+
+// reloadUntil reloads, which may take as long as tables take to load. It returns a signal that comes meanwhile, nil if none does. One that ends the program ends the
+// loading.
+func (r *running) reloadUntil(signals <-chan os.Signal) (next os.Signal) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.reload()
+	}()
+	for {
+		select {
+		case <-done:
+			return next
+		case s := <-signals:
+			if next = s; s != syscall.SIGHUP {
+				r.unsteady()
+				<-done
+				return s
+			}
+		}
+	}
 }
 
 func closed(l net.Listener) error {
@@ -379,6 +407,7 @@ func (r *running) snapshot(path string) error {
 // drain ends the program.
 func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error {
 	r.log.Info("ending", slog.String("signal", s.String()))
+	r.unsteady()
 	r.leave("ending")
 	r.notify(daemon.SdNotifyStopping, "STATUS=ending")
 	ended := make(chan error, 1)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
@@ -45,6 +47,7 @@ func (c *Config) groups() (all []*Config) {
 		}
 	}
 	if len(shared.Tables) > 0 {
+		shared.keepIn("tables")
 		all = slices.Insert(all, 0, &shared)
 	}
 	if len(all) > 0 { // the file itself has the rows of the first cache
@@ -64,9 +67,49 @@ func (c *Config) alone(t TableSpec) *Config {
 		one.Budget = defaultShare
 	}
 	if c.Snapshot != "" {
-		one.Snapshot = c.Snapshot + "." + url.PathEscape(t.name())
+		one.Snapshot += "." + url.PathEscape(t.name())
 	}
+	contents := t.name() // those of a table that takes its place are kept elsewhere
+	if info, err := os.Stat(t.File); err == nil {
+		contents += fmt.Sprint("\n", t.File, info.Size(), info.ModTime().UnixNano())
+	}
+	sum := sha256.Sum256([]byte(contents))
+	one.keepIn(fmt.Sprintf("table-%x", sum[:8]))
 	return &one
+}
+
+// keepIn has the memory of the config's cache in a folder of its own within that of --state.
+func (c *Config) keepIn(folder string) {
+	if c.State != "" {
+		c.State = filepath.Join(c.State, folder)
+	}
+}
+
+// unusedState returns the folder for a cache's memory: that of its config, or, if another cache of this process has it, one beside it. REQUIRES: r.changing is held.
+func (r *running) unusedState(folder string) string {
+	used := map[string]bool{"": false}
+	for _, c := range r.configs {
+		used[c.State] = c.State != ""
+	}
+	free := folder
+	for n := 2; used[free]; n++ {
+		free = fmt.Sprintf("%s.%d", folder, n)
+	}
+	return free
+}
+
+// dropStates gives back memory that caches of earlier processes have left and that none has taken over.
+func (r *running) dropStates() {
+	if r.config.State == "" {
+		return
+	}
+	entries, _ := os.ReadDir(r.config.State)
+	for _, e := range entries {
+		folder := filepath.Join(r.config.State, e.Name())
+		if e.IsDir() && r.unusedState(folder) == folder && (e.Name() == "tables" || strings.HasPrefix(e.Name(), "table-")) {
+			kept.Remove(folder)
+		}
+	}
 }
 
 // load opens the cache of a config. restore is a snapshot of the rows to begin with, "" for none.
@@ -97,6 +140,7 @@ func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache
 		return nil, err
 	}
 	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
+	c.State = r.unusedState(c.State)
 	r.unix.share(c, &o)
 	o.Admission.Restore = restore
 	if _, err := os.Stat(restore); errors.Is(err, os.ErrNotExist) {
@@ -119,6 +163,7 @@ func (r *running) loadAll(ctx context.Context) error {
 		r.configs[one] = c
 		r.caches = append(r.caches, one)
 	}
+	r.dropStates()
 	var err error
 	r.tables, err = catalog.New(r.caches...)
 	return err
@@ -188,6 +233,9 @@ type prepared struct {
 // applyLocked makes changes, all or none: what can fail is done before the first one is published, but for rows that are replaced in place. It returns what it
 // has done. REQUIRES: r.changing is held.
 func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.steady, cancel)()
 	var all []*prepared
 	defer func() {
 		if err == nil {
@@ -201,6 +249,7 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 			}
 			if err != nil && p.next != nil && !slices.Contains(r.caches, p.next) {
 				err = errors.Join(err, p.next.Close())
+				kept.Remove(p.config.State)
 			}
 		}
 	}()
@@ -281,6 +330,7 @@ func (r *running) prepareLocked(ctx context.Context, c tableChange) (*prepared, 
 
 // openNext opens the cache that is to hold a table. What it takes of memory comes on top of the caches that there are.
 func (r *running) openNext(ctx context.Context, p *prepared, restore string) (err error) {
+	p.config.State = "" // the next start may have other tables, and would not give the memory back
 	if !p.config.Force && !p.force {
 		if err := p.config.fits(); err != nil {
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
@@ -442,9 +492,12 @@ func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool)
 	if err != nil {
 		err = fmt.Errorf("table: it is replaced, but %s", strings.TrimPrefix(err.Error(), "serve: "))
 	}
+	folder := r.configs[c].State
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
 	delete(r.configs, c)
-	return errors.Join(err, c.Close())
+	err = errors.Join(err, c.Close())
+	kept.Remove(folder) // nobody is to take it over
+	return err
 }
 
 // invalidate withdraws all rows of a table that is no longer listed from the slabs of its cache.
@@ -536,35 +589,38 @@ func (t *TableSpec) inherit(was *TableSpec) {
 	}
 }
 
+// isOpenLocked says whether a table is open as it is described, for example by a command. REQUIRES: r.changing is held.
+func (r *running) isOpenLocked(spec *TableSpec) bool {
+	t, err := r.tables.View().Find(spec.name())
+	if err != nil {
+		return false
+	}
+	open, asked := r.configs[t.Cache].Tables[t.Index], *spec
+	open.Name, asked.Name = open.name(), asked.name()
+	return open == asked
+}
+
 // reloadTables makes the differences of the tables of two configs, all or none.
 func (r *running) reloadTables(next *Config) error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
 	var changes []tableChange
-	named := func(c *Config, name string) *TableSpec {
-		for i := range c.Tables {
-			if c.Tables[i].name() == name {
-				return &c.Tables[i]
-			}
+	listed := r.tables.View().Names()
+	for _, t := range next.Tables {
+		if slices.Contains(r.config.Tables, t) {
+			continue // what a command has done to it since stays
 		}
-		return nil
-	}
-	for i := range next.Tables {
-		t := &next.Tables[i]
-		switch was := named(r.config, t.name()); {
-		case was == nil:
-			changes = append(changes, tableChange{change: "add", spec: *t})
-		case *was != *t:
-			changes = append(changes, tableChange{change: "replace", spec: *t})
+		switch name := t.name(); {
+		case !slices.Contains(listed, name):
+			changes = append(changes, tableChange{change: "add", spec: t})
+		case !r.isOpenLocked(&t):
+			changes = append(changes, tableChange{change: "replace", spec: t})
 		}
 	}
-	for i := range r.config.Tables {
-		if t := &r.config.Tables[i]; named(next, t.name()) == nil {
-			changes = append(changes, tableChange{change: "drop", spec: *t})
+	for _, t := range r.config.Tables {
+		if name := t.name(); slices.Contains(listed, name) && !slices.Contains(next.names(), name) {
+			changes = append(changes, tableChange{change: "drop", spec: t})
 		}
-	}
-	if len(changes) == 0 {
-		return nil
 	}
 	if _, err := r.applyLocked(r.life, changes...); err != nil {
 		return err

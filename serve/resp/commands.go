@@ -68,9 +68,10 @@ func (c *conn) call(cmd *command, names int, args [][]byte) {
 	c.settle() // a GET that is wrong comes after those that wait, too
 	begun := time.Now()
 	if cmd != cmdGet {
+		c.last.Store(cmd)
 		err = cmd.run(c, args[names:])
 	}
-	c.took(cmd, 1, begun, args)
+	c.took(cmd, begun, args)
 	if err != nil {
 		if no, ok := err.(errNoRight); ok {
 			err = c.refusal(cmd, no)

@@ -180,7 +180,7 @@ func TestServer_Users(t *testing.T) {
 	cl.expect("-NOPERM user trainer has no permission to read rows of table a:b (MGET)", "MGET", "users:0", "a:b:1")
 	cl.expect("-NOPERM user trainer has no permission to read rows of table wide (TC.GATHER)", "TC.GATHER", "2", "0")
 	cl.expect(":1000", "DBSIZE")
-	cl.expect("-ERR table (\"x\") must be one of 2: users, a:b; or a number, 0 to 2", "GET", "x:1")
+	cl.expect("-ERR table (\"x\") must be one of 2: users, a:b", "GET", "x:1")
 	cl.expect("+OK", "TC.SET", "a:b", "3", "12345678", "7", "12345678")
 	cl.expect("-NOPERM user trainer has no permission to change rows of table users (TC.SET): log in as one that may (AUTH USER PASSWORD)", "TC.SET", "users", "1", strings.Repeat("x", 64))
 	cl.expect("-ERR cache: row numbers out of range…", "TC.SET", "a:b", "100", "12345678")
@@ -310,8 +310,8 @@ func TestServer_Counters(t *testing.T) {
 	}
 	s.mu.Unlock()
 	cl.expect(":0", "SLOWLOG", "LEN")
-	one.took(byName["mget"], 1, time.Now().Add(-time.Second), slices.Repeat([][]byte{bytes.Repeat([]byte("x"), 200)}, 50))
-	one.took(byName["auth"], 1, time.Now().Add(-time.Second), [][]byte{[]byte("AUTH"), []byte("secret")})
+	one.took(byName["mget"], time.Now().Add(-time.Second), slices.Repeat([][]byte{bytes.Repeat([]byte("x"), 200)}, 50))
+	one.took(byName["auth"], time.Now().Add(-time.Second), [][]byte{[]byte("AUTH"), []byte("secret")})
 	cl.expect(":1", "SLOWLOG", "LEN")
 	if got := cl.ask("SLOWLOG", "GET"); !strings.HasPrefix(got, "[[:0 :") || !strings.Contains(got, `xx... (72 more bytes)" "... (19 more arguments)"] "127.0.0.1:`) || strings.Contains(got, "secret") {
 		t.Errorf("SLOWLOG GET: %s", got)

@@ -65,21 +65,44 @@ func (k *counters) commands() int64 {
 	return n
 }
 
-// took counts n calls of a command that began together and end now. args are what the slow log keeps.
-func (c *conn) took(cmd *command, n int64, begun time.Time, args [][]byte) {
-	end := time.Now()
-	took, k := end.Sub(begun), &c.server.counters.of[cmd.id]
-	k.calls.Add(n)
-	k.nanoseconds.Add(int64(took))
-	k.latency[min(LatencyBuckets-1, bits.Len64(uint64(max(0, (took-1)/time.Microsecond))))].Add(n)
+// add counts n calls of a command that took some time together.
+func (k *counters) add(cmd *command, n int64, took time.Duration) {
+	of := &k.of[cmd.id]
+	of.calls.Add(n)
+	of.nanoseconds.Add(int64(took))
+	of.latency[min(LatencyBuckets-1, bits.Len64(uint64(max(0, (took-1)/time.Microsecond))))].Add(n)
+}
+
+// did notes the connection's last command.
+func (c *conn) did(cmd *command, end time.Time) {
 	c.seen.Store(end.UnixNano())
 	if c.last.Load() != cmd {
 		c.last.Store(cmd)
 	}
-	if took >= slowTime && cmd.right != anybody { // those have passwords
-		if args == nil {
-			args = c.waitingArgs()
+}
+
+// tookGets counts GETs that began together and end now.
+func (c *conn) tookGets(begun time.Time, entries []entry) {
+	end := time.Now()
+	took := end.Sub(begun)
+	c.server.counters.add(cmdGet, int64(len(entries)), took)
+	c.did(cmdGet, end)
+	if took >= slowTime {
+		args := [][]byte{[]byte("get")}
+		for _, e := range entries {
+			args = append(args, fmt.Appendf(nil, "%s:%d", c.gather.names[e.table], e.row))
 		}
+		c.server.slow.add(c, begun, took, args)
+	}
+}
+
+// took counts a command that ends now. args are what the slow log keeps.
+func (c *conn) took(cmd *command, begun time.Time, args [][]byte) {
+	end := time.Now()
+	took := end.Sub(begun)
+	c.server.counters.add(cmd, 1, took)
+	c.did(cmd, end)
+	if took >= slowTime && cmd.right != anybody { // those have passwords
 		c.server.slow.add(c, begun, took, args)
 	}
 }

@@ -47,6 +47,9 @@ func (r *reader) next(l limits) ([][]byte, error) {
 			r.args, r.ends = nil, nil
 		}
 		r.buf, r.ends, r.args = r.buf[:0], r.ends[:0], r.args[:0]
+		if _, err := r.from.Peek(1); err != nil { // it waits for the command
+			return nil, err
+		}
 		if r.whole(l) {
 			return r.args, nil
 		}

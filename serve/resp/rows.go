@@ -143,21 +143,12 @@ func (c *conn) direct(entries []entry) int {
 
 // settle replies to the GETs that are waiting.
 func (c *conn) settle() {
-	if n := len(c.waiting); n > 0 {
+	if len(c.waiting) > 0 {
 		begun := time.Now()
 		c.rows(c.waiting)
-		c.took(cmdGet, int64(n), begun, nil)
+		c.tookGets(begun, c.waiting)
 		c.waiting = c.waiting[:0]
 	}
-}
-
-// waitingArgs is what the slow log has of GETs that are replied to together.
-func (c *conn) waitingArgs() (args [][]byte) {
-	args = append(args, []byte("get"))
-	for _, e := range c.waiting {
-		args = append(args, fmt.Appendf(nil, "%s:%d", c.gather.names[e.table], e.row))
-	}
-	return args
 }
 
 // get has a GET wait for those that the client has sent behind it: they become one Gather.

@@ -17,7 +17,7 @@ const (
 	writeRows              // users that may change the table
 )
 
-// command describes a command. COMMAND, HELP, ACL CAT, errors, the counters and the table in docs/service.md are made of it.
+// command describes a command. COMMAND, HELP, ACL CAT, errors, the counters and the table in docs/resp.md are made of it.
 type command struct {
 	name      string
 	arguments string // as a person reads them

@@ -102,6 +102,9 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes, Fewer: o.FewerLanes, Scratch: o.Scratch, Table: table}, nil, &s.welcome); err != nil {
 		return nil, err
 	}
+	if named := func(t wire.Table) bool { return t.Name == table }; table != "" && !slices.ContainsFunc(s.welcome.Tables, named) { // an older owner has one cache
+		return nil, fmt.Errorf("cache: owner's tables must have one called %s", table)
+	}
 	if err := s.check(o.Before); err != nil {
 		return nil, err
 	}
