@@ -132,11 +132,7 @@ func memoryTable(r *experiment.PlanResult) tableView {
 			row = append(row, entry{Text: phaseMS(plan, i)})
 		}
 		if g := plan.GPU; g != nil {
-			fits := "no"
-			if g.Fits {
-				fits = "yes"
-			}
-			row = append(row, entry{Text: fits}, number(percent, g.HitRatio))
+			row = append(row, entry{Text: yesOrNo(g.Fits)}, number(percent, g.HitRatio))
 		}
 		t.Rows = append(t.Rows, row)
 	}
