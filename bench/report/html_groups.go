@@ -138,6 +138,11 @@ func (c *column[T]) written(items ...*T) entry {
 	return e
 }
 
+// number is the cell of a figure.
+func number(text func(float64) string, x float64) entry {
+	return entry{Text: text(x), Sort: fmt.Sprintf("%g", x)}
+}
+
 // newTableView returns a table without rows. Its first column has names.
 func newTableView[T any](caption, first string, columns []column[T]) tableView {
 	t := tableView{Caption: caption, Header: []string{first}, Texts: 1}

@@ -46,17 +46,13 @@ func planTables(r *Results) section {
 	for i := range r.Plans {
 		p := &r.Plans[i]
 		for k := range p.Placements {
-			s.Tables = append(s.Tables, placementTable(p.File, &p.Placements[k]))
+			t := placementTable(&p.Placements[k])
+			t.Caption = fmt.Sprintf("%s, %s. %s", p.File, machineOf(&p.Placements[k]), verdictOf(&p.Placements[k]))
+			s.Tables = append(s.Tables, t)
 		}
-		t := newTableView(fmt.Sprintf("%s: %s rows%s. %s", p.File, count(p.Table.Rows), tableForm(&p.Table), p.Verdict), "policy", planColumns)
-		t.Header = append(t.Header[:1], append([]string{"codec"}, t.Header[1:]...)...)
-		t.Texts = 2
-		for j := range p.Plans {
-			one := &p.Plans[j]
-			row := rowOf(one.Policy, one, planColumns)
-			t.Rows = append(t.Rows, append([]entry{row[0], {Text: one.ChosenCodec}}, row[1:]...))
-		}
-		s.Tables = append(s.Tables, t)
+		t := answersTable(&p.PlanResult)
+		t.Caption = fmt.Sprintf("%s: %s rows%s. %s", p.File, count(p.Table.Rows), tableForm(&p.Table), p.Verdict)
+		s.Tables = append(s.Tables, t, memoryTable(&p.PlanResult))
 		if len(p.Answers) > 0 {
 			c := curve{id: "plan-curve", chart: p.File, name: p.Answers[0].Policy, file: p.File, size: byBytes.named("GPU memory")}
 			for _, point := range p.Curve {
@@ -64,62 +60,11 @@ func planTables(r *Results) section {
 			}
 			curves = append(curves, c)
 		}
-		if tiers := tierTable(p); len(tiers.Rows) > 0 {
+		if tiers := tiersTable(&p.PlanResult); len(tiers.Rows) > 0 {
+			tiers.Caption, tiers.Folded = p.File+": tiers", true
 			s.Tables = append(s.Tables, tiers)
 		}
 	}
 	s.Charts = curveCharts(curves)
 	return s
-}
-
-func placementTable(file string, p *experiment.Placement) tableView {
-	t := tableView{Caption: fmt.Sprintf("%s, %s. %s", file, machineOf(p), verdictOf(p)), Header: placementHeader(p), Texts: 3}
-	for i := range p.Layouts {
-		var row []entry
-		for _, text := range placementRow(p, &p.Layouts[i]) {
-			row = append(row, entry{Text: text})
-		}
-		row[len(row)-2].Bad = !p.Layouts[i].Fits
-		t.Rows = append(t.Rows, row)
-	}
-	return t
-}
-
-func tierTable(p *Planned) tableView {
-	t := newTableView(p.File+": tiers", "policy", tierColumns)
-	t.Header = append(t.Header[:1], append([]string{"codec", "phase"}, t.Header[1:]...)...)
-	t.Texts, t.Folded = 3, true
-	for i := range p.Plans {
-		for j := range p.Plans[i].Tiers {
-			one := &p.Plans[i].Tiers[j]
-			row := rowOf(p.Plans[i].Policy, one, tierColumns)
-			t.Rows = append(t.Rows, append([]entry{row[0], {Text: p.Plans[i].ChosenCodec}, {Text: one.Phase}}, row[1:]...))
-		}
-	}
-	return t
-}
-
-var planColumns = []column[experiment.Plan]{
-	{"target", func(x *experiment.Plan) float64 { return x.TargetHit }, percent},
-	{"ratio", func(x *experiment.Plan) float64 { return x.CompressionRatio }, decimals},
-	{"rows", func(x *experiment.Plan) float64 { return float64(x.Rows) }, wholeCount},
-	{"budget", func(x *experiment.Plan) float64 { return float64(x.BudgetBytes) }, wholeBytes},
-	{"total", func(x *experiment.Plan) float64 { return float64(x.TotalBytes) }, wholeBytes},
-	{"planned hits", func(x *experiment.Plan) float64 { return x.PredictedHitRatio }, percent},
-	{"low", func(x *experiment.Plan) float64 { return x.HitLow }, percent},
-	{"high", func(x *experiment.Plan) float64 { return x.HitHigh }, percent},
-	{"ns/row", func(x *experiment.Plan) float64 { return x.PredictedRowNS }, decimals},
-}
-
-var tierColumns = []column[experiment.PlannedTiers]{
-	{"host memory", func(x *experiment.PlannedTiers) float64 { return float64(x.HostMemory) }, wholeBytes},
-	{"slab", func(x *experiment.PlannedTiers) float64 { return x.SlabRatio }, percent},
-	{"host", func(x *experiment.PlannedTiers) float64 { return x.HostRatio }, percent},
-	{"pages", func(x *experiment.PlannedTiers) float64 { return x.ColdRatio }, percent},
-	{"slab/batch", func(x *experiment.PlannedTiers) float64 { return x.SlabBytesRead }, wholeBytes},
-	{"host/batch", func(x *experiment.PlannedTiers) float64 { return x.HostBytesRead }, wholeBytes},
-	{"pages/batch", func(x *experiment.PlannedTiers) float64 { return x.PagesRead }, wholeCount},
-	{"read/batch", func(x *experiment.PlannedTiers) float64 { return x.BytesRead }, wholeBytes},
-	{"resident ms", func(x *experiment.PlannedTiers) float64 { return x.ResidentMS }, decimals},
-	{"cold ms", func(x *experiment.PlannedTiers) float64 { return x.ColdMS }, decimals},
 }

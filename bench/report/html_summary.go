@@ -67,6 +67,7 @@ var (
 	wholeBytes   = func(x float64) string { return bytesOf(int64(x)) }
 	wholeCount   = func(x float64) string { return count(int64(x)) }
 	decimals     = func(x float64) string { return fmt.Sprintf("%.3f", x) }
+	hundredths   = func(x float64) string { return fmt.Sprintf("%.2f", x) }
 	timesAs      = func(x float64) string { return fmt.Sprintf("× %.3f", x) }
 )
 

@@ -1,69 +1,56 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
-
-	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
-// placementHeader heads the columns that placementRow fills, for the phases of a layout that has times.
-func placementHeader(p *experiment.Placement) []string {
-	header := []string{"layout", "policy", "codec", "GPU", "host", "drive", "on GPU", "from host", "from pages"}
-	for _, t := range timesOf(p) {
-		name := t.Phase
-		if name == "" {
-			name = "batch"
-		}
-		header = append(header, fmt.Sprintf("ms/%s of %s", name, count(int64(t.Rows+0.5))), "known early")
-	}
-	return append(header, "fits", "because")
-}
-
-// timesOf returns the times of a layout that has some.
-func timesOf(p *experiment.Placement) []experiment.PlacedTime {
+// placementTable has the layouts of a machine, with the times of their phases.
+func placementTable(p *experiment.Placement) tableView {
+	t := tableView{Header: []string{"layout", "policy", "codec", "GPU", "host", "drive", "on GPU", "from host", "from pages"}, Texts: 3}
+	var phases []experiment.PlacedTime // of a layout that has times
 	for _, l := range p.Layouts {
-		if len(l.Times) > 0 {
-			return l.Times
+		if len(phases) == 0 {
+			phases = l.Times
 		}
 	}
-	return nil
+	for _, of := range phases {
+		t.Header = append(t.Header, fmt.Sprintf("ms/%s of %s", cmp.Or(of.Phase, "batch"), count(int64(of.Rows+0.5))), "known early")
+	}
+	t.Header = append(t.Header, "fits", "because")
+	ifKnown := func(known bool, text func(float64) string, x float64) entry {
+		if !known {
+			return entry{Text: "-"}
+		}
+		return number(text, x)
+	}
+	for _, l := range p.Layouts {
+		row := []entry{{Text: l.Layout}, {Text: cmp.Or(l.Policy, "-")}, {Text: l.Codec}}
+		for _, n := range []int64{l.GPUBytes, l.HostBytes, l.PageBytes} {
+			row = append(row, ifKnown(n != 0, wholeBytes, float64(n)))
+		}
+		for _, share := range []float64{l.DeviceRatio, l.HostRatio, l.ColdRatio} {
+			row = append(row, ifKnown(l.DeviceRatio+l.HostRatio+l.ColdRatio != 0, percent, share))
+		}
+		for i := range phases {
+			known, of := i < len(l.Times), experiment.PlacedTime{}
+			if known {
+				of = l.Times[i]
+			}
+			row = append(row, ifKnown(known, decimals, of.MS), ifKnown(known, decimals, cmp.Or(of.PrefetchedMS, of.MS)))
+		}
+		t.Rows = append(t.Rows, append(row, entry{Text: yesOrNo(l.Fits), Bad: !l.Fits}, entry{Text: l.Why}))
+	}
+	return t
 }
 
-func placementRow(p *experiment.Placement, l *experiment.PlacedLayout) []string {
-	share := func(x float64) string {
-		if l.DeviceRatio+l.HostRatio+l.ColdRatio == 0 {
-			return "-"
-		}
-		return percent(x)
+func yesOrNo(is bool) string {
+	if is {
+		return "yes"
 	}
-	size := func(n int64) string {
-		if n == 0 {
-			return "-"
-		}
-		return bytesOf(n)
-	}
-	policy := l.Policy
-	if policy == "" {
-		policy = "-"
-	}
-	row := []string{l.Layout, policy, l.Codec, size(l.GPUBytes), size(l.HostBytes), size(l.PageBytes), share(l.DeviceRatio), share(l.HostRatio), share(l.ColdRatio)}
-	for i := range timesOf(p) {
-		ms, early := "-", "-"
-		if i < len(l.Times) {
-			ms, early = fmt.Sprintf("%.3f", l.Times[i].MS), fmt.Sprintf("%.3f", l.Times[i].MS)
-			if l.Times[i].PrefetchedMS > 0 {
-				early = fmt.Sprintf("%.3f", l.Times[i].PrefetchedMS)
-			}
-		}
-		row = append(row, ms, early)
-	}
-	fits := "no"
-	if l.Fits {
-		fits = "yes"
-	}
-	return append(row, fits, l.Why)
+	return "no"
 }
 
 // verdictOf says which layout a placement chooses.
@@ -84,21 +71,8 @@ func machineOf(p *experiment.Placement) string {
 
 // placement prints the layouts of a machine, and which one it is to have.
 func (p *printer) placement(one *experiment.Placement) {
-	var header []any
-	for _, h := range placementHeader(one) {
-		header = append(header, h)
-	}
-	t := newTable(header...)
-	alignLeft(t, 3)
-	for i := range one.Layouts {
-		var row table.Row
-		for _, cell := range placementRow(one, &one.Layouts[i]) {
-			row = append(row, cell)
-		}
-		t.AppendRow(row)
-	}
 	p.printf("\n")
 	p.line("machine", "%s", machineOf(one))
 	p.line("layout", "%s", verdictOf(one))
-	p.printf("%s\n", t.Render())
+	p.table(placementTable(one))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -54,34 +55,34 @@ func tableForm(t *experiment.TableInfo) string {
 	return fmt.Sprintf(" of %s B (%s), %s", count(int64(t.RowBytes)), t.DType, bytesOf(t.Rows*int64(t.RowBytes)))
 }
 
-func (p *printer) planAnswers(r *experiment.PlanResult) {
-	header := []any{"policy", "codec", "ratio", "target", "GPU memory", "rows", "planned", "low", "high"}
-	checked := false
-	for i := range r.Plans {
-		checked = checked || r.Plans[i].MeasuredHitRatio != nil
-	}
-	if checked {
-		header = append(header, "seen")
-	}
-	t := newTable(header...)
-	alignLeft(t, 2)
-	unreached := false
+// answersTable has the budget of each target.
+func answersTable(r *experiment.PlanResult) tableView {
+	t := tableView{Header: []string{"policy", "codec", "ratio", "target", "GPU memory", "rows", "planned", "low", "high"}, Texts: 2}
 	for i := range r.Plans {
 		plan := &r.Plans[i]
-		target := wholePercent(plan.TargetHit)
+		target := number(wholePercent, plan.TargetHit)
 		if !plan.Reached {
-			target, unreached = "< "+target, true
+			target.Text = "< " + target.Text
 		}
-		row := table.Row{
-			plan.Policy, cut(plan.ChosenCodec, 12), fmt.Sprintf("%.2f", plan.CompressionRatio), target, bytesOf(plan.BudgetBytes), count(plan.Rows), percent(plan.PredictedHitRatio),
-			percent(plan.HitLow), percent(plan.HitHigh),
+		row := []entry{
+			{Text: plan.Policy}, {Text: cut(plan.ChosenCodec, 12)}, number(hundredths, plan.CompressionRatio), target, number(wholeBytes, float64(plan.BudgetBytes)), number(wholeCount, float64(plan.Rows)),
+			number(percent, plan.PredictedHitRatio), number(percent, plan.HitLow), number(percent, plan.HitHigh),
 		}
 		if m := plan.MeasuredHitRatio; m != nil {
-			row = append(row, percent(*m))
+			if row = append(row, number(percent, *m)); len(t.Header) < len(row) {
+				t.Header = append(t.Header, "seen")
+			}
 		}
-		t.AppendRow(row)
+		t.Rows = append(t.Rows, row)
 	}
-	p.printf("%s\n", t.Render())
+	return t
+}
+
+func (p *printer) planAnswers(r *experiment.PlanResult) {
+	t := answersTable(r)
+	unreached := slices.ContainsFunc(r.Plans, func(plan experiment.Plan) bool { return !plan.Reached })
+	checked := slices.Contains(t.Header, "seen")
+	p.table(t)
 	p.printf("planned: of all the lookups judged by; low, high: of the worst and the best eighth of them\n")
 	if checked {
 		p.printf("seen: a cache of that budget was opened, over the whole table\n")
@@ -104,39 +105,45 @@ func cut(text string, n int) string {
 
 func wholePercent(share float64) string { return fmt.Sprintf("%.4g %%", 100*share) }
 
-// planMemory prints what the caches take beside their budgets, and how long their batches take on a GPU.
-func (p *printer) planMemory(r *experiment.PlanResult) {
-	header := []any{"policy", "codec", "target", "in all", "ns/row"}
-	batches := r.Phases
-	for _, b := range batches {
-		header = append(header, "ms/"+b.Phase)
+// planBatches are those whose times are predicted.
+func planBatches(r *experiment.PlanResult) []experiment.BatchTimes {
+	if len(r.Phases) == 0 && r.Batch != nil {
+		return []experiment.BatchTimes{*r.Batch}
 	}
-	if len(batches) == 0 && r.Batch != nil {
-		header, batches = append(header, "ms/batch"), []experiment.BatchTimes{*r.Batch}
+	return r.Phases
+}
+
+// memoryTable has what the caches take beside their budgets, and how long their batches take on a GPU.
+func memoryTable(r *experiment.PlanResult) tableView {
+	t := tableView{Header: []string{"policy", "codec", "target", "in all", "ns/row"}, Texts: 2}
+	batches := planBatches(r)
+	for _, b := range batches {
+		t.Header = append(t.Header, "ms/"+cmp.Or(b.Phase, "batch"))
 	}
 	if r.GPUMemory > 0 {
-		header = append(header, "fits", "all of it")
+		t.Header = append(t.Header, "fits", "all of it")
 	}
-	t := newTable(header...)
-	alignLeft(t, 2)
 	for i := range r.Plans {
 		plan := &r.Plans[i]
-		row := table.Row{
-			plan.Policy, cut(plan.ChosenCodec, 12), wholePercent(plan.TargetHit), bytesOf(plan.TotalBytes), fmt.Sprintf("%.1f", plan.PredictedRowNS),
+		row := []entry{
+			{Text: plan.Policy}, {Text: cut(plan.ChosenCodec, 12)}, number(wholePercent, plan.TargetHit), number(wholeBytes, float64(plan.TotalBytes)), {Text: fmt.Sprintf("%.1f", plan.PredictedRowNS)},
 		}
 		for i := range batches {
-			row = append(row, phaseMS(plan, i))
+			row = append(row, entry{Text: phaseMS(plan, i)})
 		}
 		if g := plan.GPU; g != nil {
-			fits := "no"
-			if g.Fits {
-				fits = "yes"
-			}
-			row = append(row, fits, percent(g.HitRatio))
+			row = append(row, entry{Text: yesOrNo(g.Fits)}, number(percent, g.HitRatio))
 		}
-		t.AppendRow(row)
+		t.Rows = append(t.Rows, row)
 	}
-	p.printf("\n%s\n", t.Render())
+	return t
+}
+
+// planMemory prints it.
+func (p *printer) planMemory(r *experiment.PlanResult) {
+	batches := planBatches(r)
+	p.printf("\n")
+	p.table(memoryTable(r))
 	if len(r.Plans) > 0 {
 		p.printf("in all: GPU memory, codec tables and index (first: %s), and %s for batches under way\n", bytesOf(r.Plans[0].BesideBytes), bytesOf(r.Plans[0].ReserveBytes))
 	}

@@ -392,6 +392,24 @@ func alignLeft(t table.Writer, n int) {
 	t.SetColumnConfigs(columns)
 }
 
+// table prints a table of the page.
+func (p *printer) table(t tableView) {
+	var header []any
+	for _, h := range t.Header {
+		header = append(header, h)
+	}
+	w := newTable(header...)
+	alignLeft(w, t.Texts)
+	for _, cells := range t.Rows {
+		var row table.Row
+		for _, c := range cells {
+			row = append(row, c.Text)
+		}
+		w.AppendRow(row)
+	}
+	p.printf("%s\n", w.Render())
+}
+
 // figure prints three or more digits.
 func figure(x float64) string {
 	switch {

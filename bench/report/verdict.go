@@ -50,13 +50,6 @@ func uncached(p *experiment.PredictedGPU) string {
 
 // sweepVerdict says what to choose of each budget: the point that moves the fewest bytes from the host, and what it hits.
 func sweepVerdict(points []experiment.Point, runs map[experiment.Point][]*experiment.Result) (lines []string) {
-	median := func(p experiment.Point, of func(*experiment.Result) float64) float64 {
-		var v []float64
-		for _, r := range runs[p] {
-			v = append(v, of(r))
-		}
-		return experiment.Median(v)
-	}
 	best := map[string]experiment.Point{}
 	var budgets []string
 	for _, p := range points {
@@ -64,8 +57,7 @@ func sweepVerdict(points []experiment.Point, runs map[experiment.Point][]*experi
 		if !seen {
 			budgets = append(budgets, p.Budget)
 		}
-		moved := func(r *experiment.Result) float64 { return float64(r.Results.HostBytesMoved) }
-		if !seen || median(p, moved) < median(b, moved) {
+		if !seen || median(runs[p], moved) < median(runs[b], moved) {
 			best[p.Budget] = p
 		}
 	}
@@ -75,7 +67,7 @@ func sweepVerdict(points []experiment.Point, runs map[experiment.Point][]*experi
 	for i, budget := range budgets {
 		p := best[budget]
 		r := runs[p][0]
-		hit := median(p, func(r *experiment.Result) float64 { return r.Results.HitRatio })
+		hit := median(runs[p], hitRatio)
 		s := fmt.Sprintf("%s: %s with %s, %s, hits %s", budget, r.Cache.Codec, p.Policy, p.HostTier, roughly(hit))
 		if i > 0 {
 			more := bytes(budget) - bytes(budgets[i-1])
