@@ -112,7 +112,7 @@ var flagGroups = []flaghelp.Group{
 	{Heading: "Redis and HTTP", Flags: `resp resp-clients resp-memory resp-tls-cert resp-tls-key resp-password-file resp-admin-password-file resp-users resp-timeout audit-log http http-token-file insecure`},
 	{Heading: "Logs, metrics and traces", Flags: `log-level log-format otlp-endpoint otlp-protocol traces-exporter metrics-exporter trace-rate trace-ratio name`},
 	{Heading: "Running tensorcached", Flags: "connect timeout rows bytes file in-place"},
-	{Heading: "Start and end", Flags: "config state check ids json drain-timeout lame-duck max-memory-pressure force help version"},
+	{Heading: "Start and end", Flags: "config check ids json drain-timeout lame-duck max-memory-pressure force help version"},
 }
 
 func printJSON(cmd *cobra.Command, v any) error {
