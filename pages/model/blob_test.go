@@ -11,10 +11,12 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
 func TestCompress_EveryCodecTypeAndShape(t *testing.T) {
+	race.SkipSequential(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	shapes := [][]int64{{}, {0}, {3, 0, 2}, {1}, {7}, {5, 1000}, {3, 5, 7}, {2100}, {17, 4096}}
 	for c, codec := range append(registry.Names(), pages.Smallest) {
@@ -73,6 +75,7 @@ func TestCompress_Refuses(t *testing.T) {
 
 // TestDecompress_FindsEveryChange flips each bit of the head and random bits behind it, and cuts at every length.
 func TestDecompress_FindsEveryChange(t *testing.T) {
+	race.SkipSequential(t)
 	b, err := Compress(Array{DType: dtype.BFloat16, Shape: []int64{60, 500}, Data: bfloat16(weights(2, 30_000))}, "zipnn")
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // member is a tensor of a file of tests.
@@ -192,6 +194,7 @@ func TestModel_ReadEqualsFiles(t *testing.T) {
 }
 
 func TestPack_OwnRowLengths(t *testing.T) {
+	race.SkipSequential(t)
 	// Columns of different sizes: codecs that know a column save more.
 	r := rand.New(rand.NewPCG(5, 6))
 	b := make([]byte, 0, 2000*300*4)
@@ -236,6 +239,7 @@ func TestPack_GoesOn(t *testing.T) {
 }
 
 func TestPack_Deltas(t *testing.T) {
+	race.SkipSequential(t)
 	root := t.TempDir()
 	data := weights(1, 200_000)
 	var outs []string
@@ -304,6 +308,7 @@ func TestPack_Deltas(t *testing.T) {
 
 // TestOpen_DamagedModel flips bits: of the manifest, which opening finds, and of a page, which Verify finds.
 func TestOpen_DamagedModel(t *testing.T) {
+	race.SkipSequential(t)
 	dir := checkpoint(t, 8)
 	out, _ := packed(t, dir, PackOptions{})
 	path := filepath.Join(out, manifestFile)

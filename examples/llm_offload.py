@@ -1,0 +1,1 @@
+../python/examples/llm_offload.py
