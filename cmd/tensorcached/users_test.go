@@ -21,11 +21,7 @@ func TestRun_Users(t *testing.T) {
 	users := write(t, "users.yaml", fmt.Appendf(nil, "users:\n- {name: trainer, password_file: %s, read: [f], write: [f]}\n"+
 		"- {name: looker, password_sha256: [2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b], read: [other]}\n", password)) // of "secret"
 	p := start(t, "--features", features(t, "f.npy", 100, 4), "--gpu-memory", "1KiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--http-token-file", write(t, "token", []byte("token\n")),
-<<<<<<< .merge_file_XDUWkR
 		"--resp-users", users, "--audit-log", audit, "--listen", "unix:"+filepath.Join(dir, "s"))
-=======
-		"--resp-users", users, "--audit-log", audit)
->>>>>>> .merge_file_tE76Dd
 	const row = "................" // of 16 bytes
 	if got := p.inline("AUTH trainer right", "TC.SET f 3 "+row, "GET f:3", "TC.SET f 100 "+row); !strings.HasPrefix(got, "+OK\r\n+OK\r\n$16\r\n"+row+"\r\n-ERR ") {
 		t.Errorf("trainer: %q", got)

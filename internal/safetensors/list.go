@@ -102,4 +102,3 @@ func ParseIndex(text []byte) (map[string]string, error) {
 	err := p.parseIndex("", text)
 	return p.of, err
 }
-

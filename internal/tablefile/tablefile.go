@@ -146,7 +146,9 @@ func (a *rangedByFirstAxis) ReadFrom(row int64, dst []byte) error {
 }
 
 // IsCheckpoint is that of package safetensors. A folder is pages if it is none.
-func IsCheckpoint(path string) bool { return safetensors.IsCheckpoint(path) || model.IsPacked(path) && !model.IsTable(path) }
+func IsCheckpoint(path string) bool {
+	return safetensors.IsCheckpoint(path) || model.IsPacked(path) && !model.IsTable(path)
+}
 
 // InCheckpoint says whether a path names tensors of a checkpoint's folder or index, between which there may be commas.
 func InCheckpoint(path string) bool {
