@@ -15,8 +15,8 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
-	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -26,7 +26,7 @@ import (
 // used again, and the old hashmap says which rows had been cached.
 type state struct {
 	cache  *Cache
-	folder *kept.Folder
+	folder *statefolder.Folder
 	home   device.Device
 	begun  time.Time
 
@@ -88,7 +88,7 @@ func (c *Cache) openState() error {
 	if c.opts.State == "" {
 		return nil
 	}
-	folder, err := kept.Open(c.opts.State)
+	folder, err := statefolder.Open(c.opts.State)
 	if err != nil {
 		return fmt.Errorf("cache: State: %w", err)
 	}
@@ -114,17 +114,17 @@ func (s *state) read() error {
 	}
 	var data stateData
 	if err := json.Unmarshal(raw, &data); err != nil {
-		return fmt.Errorf("%w: %w", kept.ErrLost, err)
+		return fmt.Errorf("%w: %w", statefolder.ErrLost, err)
 	}
 	if data.Version < stateOldest || data.Version > stateVersion {
-		return fmt.Errorf("%w: its version is %d, and this program takes over %d to %d", kept.ErrLost, data.Version, stateOldest, stateVersion)
+		return fmt.Errorf("%w: its version is %d, and this program takes over %d to %d", statefolder.ErrLost, data.Version, stateOldest, stateVersion)
 	}
 	// Without the overlay's rows nobody knows which rows of host tiers are old or half written.
 	if s.noted, err = place.TakeNoted(s.folder, s.home); err != nil {
 		return err
 	}
 	if n := s.noted.Damaged; n > 0 {
-		return fmt.Errorf("%w: %d rows of the overlay do not have their checksums", kept.ErrLost, n)
+		return fmt.Errorf("%w: %d rows of the overlay do not have their checksums", statefolder.ErrLost, n)
 	}
 	for _, t := range data.Tables {
 		s.was[t.Name] = t
@@ -205,7 +205,7 @@ func (s *state) tryTake(now *stateTable, l loading) (*read.Table, error) {
 	}
 	s.setWords(k, words)
 	if was.Tier.RowBytes != now.RowBytes || was.Tier.Capacity != now.Capacity {
-		return nil, fmt.Errorf("%w: it has rows of %d bytes and a capacity of %d", kept.ErrLost, was.Tier.RowBytes, was.Tier.Capacity)
+		return nil, fmt.Errorf("%w: it has rows of %d bytes and a capacity of %d", statefolder.ErrLost, was.Tier.RowBytes, was.Tier.Capacity)
 	}
 	tier, err := transfer.Take(s.home, k, was.Tier, broken)
 	if err != nil {

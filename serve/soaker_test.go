@@ -23,7 +23,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/gputest"
-	"github.com/tensorcache/tensorcache/internal/kept"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -271,7 +271,7 @@ func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int, tier cac
 			}
 		}
 		if n == 1 {
-			before = kept.Bytes(filepath.Join(folder, "state"))
+			before = statefolder.Bytes(filepath.Join(folder, "state"))
 		}
 		until(t, "the test is attached", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
 		other := start(t, "soak", address, file, strconv.Itoa(soakKept), strconv.Itoa(n))
@@ -298,7 +298,7 @@ func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int, tier cac
 		}
 	}
 	if tier != "" {
-		after := kept.Bytes(filepath.Join(folder, "state"))
+		after := statefolder.Bytes(filepath.Join(folder, "state"))
 		if after > 2*before {
 			t.Errorf("the folder has %d bytes, and had %d", after, before)
 		}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 )
 
 // Plan is what the program would do, found out without doing it.
@@ -212,14 +212,14 @@ func (c *Config) compareMemory(p *Plan) {
 		return
 	}
 	if c.State != "" {
-		has, all := kept.Bytes(c.State), int64(0) // what is taken over, or given back
+		has, all := statefolder.Bytes(c.State), int64(0) // what is taken over, or given back
 		needs = append(needs, memlimit.Need{Setting: "--state", Value: c.State, Bytes: -float64(has)})
 		for _, m := range p.Memory {
 			if m.Of == "" && m.Kind != "device" && !strings.HasPrefix(m.What, "bookkeeping") {
 				all += m.Bytes
 			}
 		}
-		if room := kept.Room(c.State) + has; all > room {
+		if room := statefolder.Room(c.State) + has; all > room {
 			p.Problems = append(p.Problems, fmt.Sprintf("--state (%s) is to hold up to %s, and its file system has room for %s: mount it with a larger size, or go on with --force",
 				c.State, humanize.IBytes(uint64(all)), humanize.IBytes(uint64(room))))
 		}

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/kept"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/serve/catalog"
 )
 
@@ -98,7 +98,7 @@ func (r *running) dropStates() {
 	for _, e := range entries {
 		folder := filepath.Join(r.config.State, e.Name())
 		if e.IsDir() && r.unusedState(folder) == folder && (e.Name() == "tables" || strings.HasPrefix(e.Name(), "table-")) {
-			kept.Remove(folder)
+			statefolder.Remove(folder)
 		}
 	}
 }

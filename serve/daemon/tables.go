@@ -15,7 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/kept"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/serve/catalog"
@@ -79,7 +79,7 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 			}
 			if err != nil && p.next != nil && !slices.Contains(r.caches, p.next) {
 				err = errors.Join(err, p.next.Close())
-				kept.Remove(p.config.State)
+				statefolder.Remove(p.config.State)
 			}
 		}
 	}()
@@ -331,7 +331,7 @@ func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool)
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
 	delete(r.configs, c)
 	err = errors.Join(err, c.Close())
-	kept.Remove(folder) // nobody is to take it over
+	statefolder.Remove(folder) // nobody is to take it over
 	return err
 }
 

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
-	"github.com/tensorcache/tensorcache/internal/kept"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 )
 
 // ErrHeld is wrapped by errors of changes that a client holds back.
-var ErrHeld = kept.ErrHeld
+var ErrHeld = statefolder.ErrHeld
 
 // runningBatch is a batch of a client, or a replay, that has not ended.
 type runningBatch struct {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/internal/kept"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -39,7 +39,7 @@ type notes struct {
 	last uint64
 }
 
-func newNotes(f *kept.Folder, home device.Device, overlay int64) (n notes, err error) {
+func newNotes(f *statefolder.Folder, home device.Device, overlay int64) (n notes, err error) {
 	if n.mem, err = f.Alloc(home, notesRole, overlay/overlayAlign*noteBytes, "rows of the overlay"); err == nil {
 		n.all = notesIn(n.mem)
 	}
@@ -98,7 +98,7 @@ type Noted struct {
 }
 
 // TakeNoted returns the rows of the overlay of the owner before.
-func TakeNoted(f *kept.Folder, home device.Device) (n *Noted, err error) {
+func TakeNoted(f *statefolder.Folder, home device.Device) (n *Noted, err error) {
 	n = &Noted{}
 	if n.mem, err = f.TakeAny(home, overlayRole, "overlay"); err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
-	"github.com/tensorcache/tensorcache/internal/kept"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -20,7 +20,7 @@ type Set struct {
 	// Shared says that memory which batches read is allocated so that other processes can map it.
 	Shared bool
 	// Kept, if not nil, has host memory that outlives the process. Then Shared is set.
-	Kept *kept.Folder
+	Kept *statefolder.Folder
 	// Lose is called when a device has failed for good. It says whether the cache goes on without the device. It must
 	// be safe for concurrent use.
 	Lose func(*Device) bool

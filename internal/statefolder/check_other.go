@@ -1,10 +1,12 @@
 //go:build !linux
 
-package kept
+package statefolder
 
 import "errors"
 
-func check(string) error { return errors.New("kept: memory can outlive a process on Linux only") }
+func check(string) error {
+	return errors.New("statefolder: memory can outlive a process on Linux only")
+}
 
 func room(string) (free, total uint64) { return 0, 0 }
 

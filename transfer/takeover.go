@@ -10,14 +10,14 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
-	"github.com/tensorcache/tensorcache/internal/kept"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
 // Keep has the memory of a tier outlive the process. A row that is in the overlay may be half written in the tier when the process is killed, and every other row is whole.
 type Keep struct {
-	Folder *kept.Folder
+	Folder *statefolder.Folder
 	// Name is what the roles of the tier's memory in the folder begin with. It names the table.
 	Name string
 	// Words are KeptWords words that outlive the process, too: what writes and growth change.
@@ -166,10 +166,10 @@ func groupedSum(b device.Buffer, words int) uint32 {
 }
 
 // Take returns a tier of the process before as k has it, whose memory is in the folder. broken are the rows that may be half written: the caller writes them anew before anybody reads
-// them. Errors wrap kept.ErrLost if the memory is not what k says.
+// them. Errors wrap statefolder.ErrLost if the memory is not what k says.
 func Take(d device.Device, k *Keep, tier KeptTier, broken []int64) (_ *Tier, err error) {
 	bad := func(format string, a ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{kept.ErrLost}, a...)...)
+		return fmt.Errorf("%w: "+format, append([]any{statefolder.ErrLost}, a...)...)
 	}
 	words := k.Words
 	rows := words[0]
@@ -232,7 +232,7 @@ func Take(d device.Device, k *Keep, tier KeptTier, broken []int64) (_ *Tier, err
 func (t *Tier) takeGroups(tier KeptTier) (err error) {
 	words := int((tier.Loaded + 63) / 64)
 	if t.mode != InPlace || tier.GroupsBytes < int64(8*words) || tier.Groups < 0 || tier.Groups > tier.Loaded {
-		return fmt.Errorf("%w: groups of equal rows (%d bytes)", kept.ErrLost, tier.GroupsBytes)
+		return fmt.Errorf("%w: groups of equal rows (%d bytes)", statefolder.ErrLost, tier.GroupsBytes)
 	}
 	if t.groupsMem, err = t.keep.Folder.Take(t.home, t.keep.role(groupsRole), tier.GroupsBytes, "groups of equal rows"); err != nil {
 		return err
@@ -240,11 +240,11 @@ func (t *Tier) takeGroups(tier KeptTier) (err error) {
 	g := &groups{sizes: make([]uint32, tier.Groups+1)}
 	g.rows, g.group = groupsIn(t.groupsMem, words)
 	if n := g.rank(); n != int64(len(g.group)) || groupedSum(t.groupsMem, words) != tier.GroupedSum {
-		return fmt.Errorf("%w: groups of equal rows (%d rows) must have %d, with the checksum of the manifest", kept.ErrLost, n, len(g.group))
+		return fmt.Errorf("%w: groups of equal rows (%d rows) must have %d, with the checksum of the manifest", statefolder.ErrLost, n, len(g.group))
 	}
 	for _, id := range g.group {
 		if int64(id) > tier.Groups {
-			return fmt.Errorf("%w: group (%d) of equal rows must be at most %d", kept.ErrLost, id, tier.Groups)
+			return fmt.Errorf("%w: group (%d) of equal rows must be at most %d", statefolder.ErrLost, id, tier.Groups)
 		}
 		if id != 0 {
 			g.sizes[id]++
@@ -259,7 +259,7 @@ func (t *Tier) takeGroups(tier KeptTier) (err error) {
 func (t *Tier) takePacked(tier KeptTier) error {
 	locations, size := t.locations(), t.host.Mem.Size()-slab.TailSlack
 	if tier.TailFrom < 0 || tier.TailBytes < 0 || tier.TailFrom+tier.TailBytes > size || tier.Owned < 0 || tier.Owned > tier.Capacity {
-		return fmt.Errorf("%w: space behind the rows (%d bytes from %d on) must lie in %d", kept.ErrLost, tier.TailBytes, tier.TailFrom, size)
+		return fmt.Errorf("%w: space behind the rows (%d bytes from %d on) must lie in %d", statefolder.ErrLost, tier.TailBytes, tier.TailFrom, size)
 	}
 	t.tailFrom, t.owned, t.packs = tier.TailFrom, tier.Owned, tier.Packs
 	var wrong atomic.Int64
@@ -293,7 +293,7 @@ func (t *Tier) takePacked(tier KeptTier) error {
 		mu.Unlock()
 	})
 	if r := wrong.Load(); r >= 0 {
-		return fmt.Errorf("%w: place of row %d (%v) must be in the host tier", kept.ErrLost, r, locations[r])
+		return fmt.Errorf("%w: place of row %d (%v) must be in the host tier", statefolder.ErrLost, r, locations[r])
 	}
 	slices.SortFunc(tail, func(a, b extent) int { return int(a.at - b.at) })
 	t.tail = slab.NewAllocator(0, tier.TailBytes)
@@ -301,7 +301,7 @@ func (t *Tier) takePacked(tier KeptTier) error {
 	end := int64(0)
 	for _, e := range append(tail, extent{tier.TailBytes, 0}) { // slots follow each other in an allocator that nothing was freed in
 		if e.at < end || e.at+e.bytes > tier.TailBytes {
-			return fmt.Errorf("%w: rows behind the packed ones must not overlap", kept.ErrLost)
+			return fmt.Errorf("%w: rows behind the packed ones must not overlap", statefolder.ErrLost)
 		}
 		if gap := e.at - end; gap > 0 {
 			t.tail.Alloc(int(gap))

@@ -1,4 +1,4 @@
-package kept
+package statefolder
 
 import (
 	"fmt"
@@ -14,18 +14,18 @@ import (
 func check(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("kept: folder: %w", err)
+		return fmt.Errorf("statefolder: folder: %w", err)
 	}
 	of, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(of.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("kept: %s (%v) must be a folder of this user (%d) alone: chmod 700", path, info.Mode(), os.Geteuid())
+		return fmt.Errorf("statefolder: %s (%v) must be a folder of this user (%d) alone: chmod 700", path, info.Mode(), os.Geteuid())
 	}
 	var on unix.Statfs_t
 	if err := unix.Statfs(path, &on); err != nil {
-		return fmt.Errorf("kept: folder (%s): %w", path, err)
+		return fmt.Errorf("statefolder: folder (%s): %w", path, err)
 	}
 	if on.Type != unix.TMPFS_MAGIC {
-		return fmt.Errorf("kept: folder (%s) must be on a tmpfs, such as /dev/shm, as its files are memory: its file system (type %#x) is another", path, on.Type)
+		return fmt.Errorf("statefolder: folder (%s) must be on a tmpfs, such as /dev/shm, as its files are memory: its file system (type %#x) is another", path, on.Type)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package kept keeps memory of a process in files of a folder in memory (tmpfs), where the next process takes it over.
+// Package statefolder keeps memory of a process in files of a folder in memory (tmpfs), where the next process takes it over.
 //
 // One process at a time has the folder, by a lock that ends with it. Its memory has roles, such as "overlay". A manifest says which file has which role; it is replaced as a
 // whole by Commit, so that whoever comes next finds the files of before or those of after. Files that no manifest names are removed.
@@ -6,7 +6,7 @@
 // Memory that other processes map outlives them all: a process that has mapped the memory of an earlier owner reads on. Each of them also maps a file of its own (Reader), which is
 // locked through the descriptor that its mapping holds open. So the system releases the lock when the process unmaps it or ends, however it ends, and the next owner knows whether memory that it
 // has taken over is still read as the earlier one left it: see Wait.
-package kept
+package statefolder
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ import (
 var ErrHeld = errors.New("cache: a client holds back changes")
 
 // ErrLost is wrapped by errors that say why nothing can be taken over.
-var ErrLost = errors.New("kept: nothing to take over")
+var ErrLost = errors.New("statefolder: nothing to take over")
 
 const (
 	lockName     = "lock"
@@ -90,7 +90,7 @@ func Open(path string) (_ *Folder, err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("kept: folder: %w", err)
+		return nil, fmt.Errorf("statefolder: folder: %w", err)
 	}
 	if err := check(path); err != nil {
 		return nil, err
@@ -103,10 +103,10 @@ func Open(path string) (_ *Folder, err error) {
 			break
 		}
 		if !filelock.Held(err) {
-			return nil, fmt.Errorf("kept: folder: %w", err)
+			return nil, fmt.Errorf("statefolder: folder: %w", err)
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("kept: folder (%s) is in use by another process: one at a time can have it", path)
+			return nil, fmt.Errorf("statefolder: folder (%s) is in use by another process: one at a time can have it", path)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -266,7 +266,7 @@ func (f *Folder) mapped(d device.Device, name string, bytes int64, what string, 
 	}
 	memory, fresh, err := numa.Named(f.file(name), max(bytes, 1))
 	if err != nil {
-		return b, fmt.Errorf("kept: %s: %w", what, err)
+		return b, fmt.Errorf("statefolder: %s: %w", what, err)
 	}
 	defer memory.Close()
 	if lock != nil {
@@ -286,7 +286,7 @@ func (f *Folder) mapped(d device.Device, name string, bytes int64, what string, 
 		if fresh {
 			os.Remove(f.file(name))
 		}
-		return device.Buffer{}, fmt.Errorf("kept: %s: %w", what, err)
+		return device.Buffer{}, fmt.Errorf("statefolder: %s: %w", what, err)
 	}
 	return b, nil
 }
@@ -391,10 +391,10 @@ func (f *Folder) commitLocked(now map[string]file) error {
 	sum := sha256.Sum256(body)
 	next := f.file(manifestName + ".new")
 	if err := os.WriteFile(next, append([]byte(hex.EncodeToString(sum[:])+"\n"), body...), 0o600); err != nil {
-		return fmt.Errorf("kept: manifest: %w", err)
+		return fmt.Errorf("statefolder: manifest: %w", err)
 	}
 	if err := os.Rename(next, f.file(manifestName)); err != nil {
-		return fmt.Errorf("kept: manifest: %w", err)
+		return fmt.Errorf("statefolder: manifest: %w", err)
 	}
 	f.mu.files = files
 	for role := range now {
