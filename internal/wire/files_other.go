@@ -15,7 +15,7 @@ func rightsOf([]*os.File) []byte { return nil }
 func filesOf([]byte, int) ([]*os.File, error) { return nil, nil }
 
 // Process is the process at the other end of a connection, of which other systems say nothing.
-type Process struct{}
+type Process struct{ PID, UID int }
 
 func ownerOf(*net.UnixConn) (Process, error) { return Process{}, nil }
 
