@@ -66,7 +66,7 @@ test: $(CUDA_STUB) ## the tests, with internal checks on; five to six minutes on
 test-modules: $(CUDA_STUB) # those of the modules that nobody imports
 	for m in $(INTEROP) lab; do (cd $$m && $(GO_TEST) $(TEST_TAGS) ./...) || exit 1; done
 
-# Tests with the implementations of others (Prometheus, npyio, clients of Redis; test-long: a Collector, go-redis, Jedis, redis_exporter): a module of its own, so that nobody else depends on those.
+# Tests with the implementations of others (Prometheus, npyio, clients of Redis; test-long: a Collector): a module of its own, so that nobody else depends on those.
 INTEROP = internal/interop
 
 # Other people's clients of Redis, for the tests of $(INTEROP)/redis: 27 MB, 15 seconds, mostly of network. What cannot be had is skipped there.
@@ -124,8 +124,6 @@ LONG = $(sort $(dir $(shell grep -rl --include=*_test.go --exclude-dir=lab --exc
 
 test-long: $(CUDA_STUB) ## all tests with all of their cases, and the exhaustive runs: an hour on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
-	@$(MAKE) --no-print-directory clients || echo "clients for Python and Node.js cannot be installed; their tests skip"
-	@$(MAKE) --no-print-directory clients-java || echo "Jedis cannot be installed; its test skips"
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
 	   { $(MAKE) --no-print-directory check-kernels && \
 	     $(CUDA_ENV) GOGC=300 $(GO) tool -modfile=tools/go.mod staticcheck $(TEST_TAGS),long ./... && \

@@ -91,13 +91,13 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	case wire.Update:
 		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error {
 			err := of.Update(ctx, table, rows.Rows, m.Payload)
-			c.audit(m.Method, of, table, len(rows.Rows), err)
+			c.audit("rows changed", m.Method, c.server.nameIn(of, table, strconv.Itoa(table)), err, slog.Int("rows", len(rows.Rows)))
 			return err
 		})
 	case wire.Invalidate:
 		return nil, c.change(rows.Table, func(of *cache.Cache, table int) error {
 			err := of.Invalidate(table, rows.Rows)
-			c.audit(m.Method, of, table, len(rows.Rows), err)
+			c.audit("rows changed", m.Method, c.server.nameIn(of, table, strconv.Itoa(table)), err, slog.Int("rows", len(rows.Rows)))
 			return err
 		})
 	case wire.Absent:
@@ -163,6 +163,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 			return nil, errors.New("serve: this owner's tables cannot be changed")
 		}
 		text, err := s.o.Commands.ChangeTable(ctx, r)
+		c.audit("tables changed", r.Change, r.Table, err)
 		return wire.TableAnswer{Text: text}, err
 	}
 	return nil, fmt.Errorf("serve: unknown request (%q)", m.Method)
@@ -214,16 +215,16 @@ func (c *connection) change(table int, f func(of *cache.Cache, table int) error)
 	return err
 }
 
-// audit records a change of rows: of how many the client asked for it.
-func (c *connection) audit(method string, of *cache.Cache, table, rows int, err error) {
+// audit records a change that the client has asked for.
+func (c *connection) audit(what, request, table string, err error, more ...slog.Attr) {
 	if c.server.o.Audit == nil {
 		return
 	}
-	attrs := []slog.Attr{slog.String("request", method), slog.String("process", c.String()), slog.String("table", c.server.nameIn(of, table, strconv.Itoa(table))), slog.Int("rows", rows)}
+	attrs := append([]slog.Attr{slog.String("request", request), slog.String("process", c.String()), slog.String("table", table)}, more...)
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))
 	}
-	c.server.o.Audit.LogAttrs(context.Background(), slog.LevelInfo, "rows changed", attrs...)
+	c.server.o.Audit.LogAttrs(context.Background(), slog.LevelInfo, what, attrs...)
 }
 
 // Status returns the statistics of the tables, and the clients.

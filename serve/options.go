@@ -33,7 +33,7 @@ type Options struct {
 	Tables *catalog.Catalog
 	// Commands are what requests of clients do to the cache. A program that owns more than the cache replaces some of them.
 	Commands Commands
-	// Audit, if not nil, receives a record of each change of rows: which process, which table, how many rows.
+	// Audit, if not nil, receives a record of each change of rows and of tables: which process, which table, how many rows.
 	Audit *slog.Logger
 	// Logger receives records of clients that come and go. Default: none.
 	Logger *slog.Logger

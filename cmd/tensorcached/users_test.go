@@ -54,14 +54,18 @@ func TestRun_Users(t *testing.T) {
 	if err := c.Update(t.Context(), 0, []int64{5, 6}, make([]byte, 32)); err != nil {
 		t.Fatal(err)
 	}
+	if _, failed := p.table("drop", "--table", "f"); failed == "" {
+		t.Error("the last table is dropped")
+	}
 	b, err := os.ReadFile(audit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(b), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[0], `"msg":"resp: rows changed","user":"trainer","from":"127.0.0.1:`) || !strings.Contains(lines[0], `"table":"f","rows":1,"first":3,"last":3}`) ||
+	if len(lines) != 5 || !strings.Contains(lines[0], `"msg":"resp: rows changed","user":"trainer","from":"127.0.0.1:`) || !strings.Contains(lines[0], `"table":"f","rows":1,"first":3,"last":3}`) ||
 		!strings.Contains(lines[1], `"rows":0,"first":100,"last":100,"error":"`) ||
-		!strings.Contains(lines[2], `"msg":"rows changed","request":"update","process":"`) || !strings.Contains(lines[2], `"table":"f","rows":2}`) {
+		!strings.Contains(lines[2], `"msg":"rows changed","request":"update","process":"`) || !strings.Contains(lines[2], `"table":"f","rows":2}`) ||
+		!strings.Contains(lines[3], `"msg":"tables changed","request":"drop","process":"`) || !strings.Contains(lines[3], `"table":"f","error":"`) {
 		t.Errorf("the audit log has %s", b)
 	}
 	if err := os.WriteFile(users, fmt.Appendf(nil, "users:\n- {name: trainer, password_file: %s, read: [f]}\n", password), 0o600); err != nil {

@@ -152,7 +152,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.StringVar(&c.RESPAdminPass, "resp-admin-password-file", "", "FILE with the password of user admin, who also changes rows; or set TENSORCACHED_ADMIN_PASSWORD")
 	f.StringVar(&c.RESPUsers, "resp-users", "", "FILE of further users of --resp, with rights by table; their passwords also serve --http where it asks for a token")
 	f.DurationVar(&c.RESPTimeout, "resp-timeout", 0, "cut off clients of --resp that send nothing for so long; 0: never")
-	f.StringVar(&c.AuditLog, "audit-log", "", "FILE that a line of JSON is appended to for each change of rows: who, which table, how many rows, when (default: changes by clients of --resp go to the log)")
+	f.StringVar(&c.AuditLog, "audit-log", "", "FILE that a line of JSON is appended to for each change of rows or tables: who, which table, how many rows, when (default: changes by clients of --resp go to the log)")
 	f.StringVar(&c.HTTP, "http", "", "serve status, metrics and profiles over HTTP at [HOST]:PORT; without HOST from this machine only")
 	f.StringVar(&c.HTTPToken, "http-token-file", "", "FILE with the bearer token that --http asks for")
 	f.BoolVar(&c.Insecure, "insecure", false, "let other machines connect without a password or token")

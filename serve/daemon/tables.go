@@ -370,6 +370,18 @@ func (r *running) isOpenLocked(spec *TableSpec) bool {
 	return open == asked
 }
 
+// auditReload records a change of a table by the configuration: serve and resp record those of clients.
+func (r *running) auditReload(c tableChange, err error) {
+	if r.audit == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("request", c.change), slog.String("by", "SIGHUP"), slog.String("table", c.spec.name())}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	r.audit.LogAttrs(context.Background(), slog.LevelInfo, "tables changed", attrs...)
+}
+
 // reloadTables makes the differences of the tables of two configs, all or none.
 func (r *running) reloadTables(next *Config) error {
 	r.changing.Lock()
@@ -392,7 +404,11 @@ func (r *running) reloadTables(next *Config) error {
 			changes = append(changes, tableChange{change: "drop", spec: t})
 		}
 	}
-	if _, err := r.applyLocked(r.life, changes...); err != nil {
+	_, err := r.applyLocked(r.life, changes...)
+	for _, c := range changes {
+		r.auditReload(c, err)
+	}
+	if err != nil {
 		return err
 	}
 	r.config.Tables = slices.Clone(next.Tables)

@@ -1,5 +1,3 @@
-//go:build long
-
 package redis_test
 
 import (
@@ -14,9 +12,8 @@ import (
 	"github.com/tensorcache/tensorcache/serve/resp"
 )
 
-// TestLong_GoRedis: the commands of the listener by both protocols, with passwords, pipelines and errors. Compiling go-redis takes a processor
-// half a minute; make test has redis-cli ask the same (serve/resp).
-func TestLong_GoRedis(t *testing.T) {
+// TestClients_GoRedis: the commands of the listener by both protocols, with passwords, pipelines and errors.
+func TestClients_GoRedis(t *testing.T) {
 	ctx := context.Background()
 	addr := serve(t, resp.Users{Password: "read", Admin: "write"})
 	for _, protocol := range []int{2, 3} {

@@ -1,5 +1,3 @@
-//go:build long
-
 package redis_test
 
 import (
@@ -16,8 +14,8 @@ import (
 	"github.com/tensorcache/tensorcache/serve/resp"
 )
 
-// TestLong_Jedis: the client for Java.
-func TestLong_Jedis(t *testing.T) {
+// TestClients_Jedis: the client for Java.
+func TestClients_Jedis(t *testing.T) {
 	_, port, err := net.SplitHostPort(serve(t, resp.Users{Admin: "write"}))
 	if err != nil {
 		t.Fatal(err)
@@ -25,8 +23,8 @@ func TestLong_Jedis(t *testing.T) {
 	script(t, nil, "java", "-cp", installed(t, "jedis")+"/*", "testdata/Clients.java", port)
 }
 
-// TestLong_RedisExporter: what Prometheus gets by redis_exporter, as Debian packages it.
-func TestLong_RedisExporter(t *testing.T) {
+// TestClients_RedisExporter: what Prometheus gets by redis_exporter, as Debian packages it.
+func TestClients_RedisExporter(t *testing.T) {
 	path, err := exec.LookPath("prometheus-redis-exporter")
 	if err != nil {
 		t.Skip("no prometheus-redis-exporter on the PATH: Debian has it")
