@@ -105,7 +105,7 @@ SIGHUP has it read its configuration again.`,
 // flagGroups are the flags of all commands as --help lists them, under headings.
 var flagGroups = []flaghelp.Group{
 	{Heading: "Tables", Flags: "features table codec link seed no-equal-rows"},
-	{Heading: "Cache", Flags: `gpu-memory policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys snapshot snapshot-interval`},
+	{Heading: "Cache", Flags: `gpu-memory policy cold refresh-interval refresh-churn refresh-bytes sample-rate sample-keys snapshot snapshot-interval state`},
 	{Heading: "Host memory", Flags: "host-memory host-tier host-nodes host-threads overlay"},
 	{Heading: "Devices", Flags: "device devices gpus placement rates workers"},
 	{Heading: "Processes of this machine", Flags: "listen max-attached max-lanes max-scratch stopped-after evict-stopped"},

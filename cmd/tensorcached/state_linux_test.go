@@ -38,9 +38,7 @@ func TestRun_State(t *testing.T) {
 		p.signal(s)
 		p.wait()
 		p = start(t, args...)
-		if log := p.logged(); !strings.Contains(log, "state: table is taken over") {
-			t.Errorf("after %v: %s", s, log)
-		}
+		p.until("the log says that the table is taken over", func() bool { return strings.Contains(p.logged(), "state: table is taken over") })
 		p.until("the client is attached again", func() bool { all, err := c.Stats(); return err == nil && all.OwnerError == "" })
 		got := make([]byte, len(want))
 		if err := c.Gather(context.Background(), cache.Request{Rows: []int64{17}, Out: got}); err != nil || !bytes.Equal(got, want) {
