@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -172,6 +173,9 @@ func (g *memoryGroup) start(role ...string) *child {
 
 // TestOwner_KilledWithinLimit: with 1.4 times the memory of an owner, owners are killed and follow each other while a client is attached, and the client reads right rows.
 func TestOwner_KilledWithinLimit(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector takes memory of its own")
+	}
 	g := newMemoryGroup(t)
 	folder := inMemory(t)
 	file, address, state := filepath.Join(t.TempDir(), "x.npy"), "unix:"+filepath.Join(folder, "s"), filepath.Join(folder, "state")
