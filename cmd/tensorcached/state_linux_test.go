@@ -74,7 +74,7 @@ func TestRun_State(t *testing.T) {
 // one file are never taken for those of another.
 func TestRun_StateOfChanges(t *testing.T) {
 	t.Parallel()
-	a, b := features(t, "a.npy", 1000, 16), features(t, "b.npy", 1000, 16)
+	a, b, fewer := features(t, "a.npy", 1000, 16), features(t, "b.npy", 1000, 16), features(t, "c.npy", 900, 16)
 	table := func(fields string) string { return "- {name: t, " + fields + "}\n" }
 	const empty = "dtype: float32, columns: 16, gpu_memory: 64KiB, capacity: "
 	for _, c := range []struct {
@@ -84,11 +84,12 @@ func TestRun_StateOfChanges(t *testing.T) {
 		lost                       bool
 	}{
 		{name: "replaced", first: table("file: " + a), second: table("file: " + b), table: "t"},
+		{name: "fewer rows", first: table("file: " + a), second: table("file: " + fewer), table: "t"},
 		{name: "added", first: table("file: " + a), second: table("file: "+a) + "- {name: u, file: " + b + "}\n", table: "u"},
 		{name: "capacity", first: table(empty + "1000"), second: table(empty + "2000"), table: "t"},
 		{name: "codec", first: table("codec: none, gpu_memory: 64KiB, file: " + a), second: table("codec: ibp4, gpu_memory: 64KiB, file: " + a), table: "t"},
 		{name: "in place", first: table("file: " + a), second: table("file: " + b), table: "t", command: []string{"replace", "--table", "t", "--file", b, "--in-place"}},
-		{name: "in place, old file", first: table("file: " + a), second: table("file: " + b), table: "t", command: []string{"replace", "--table", "t", "--file", b, "--in-place"},
+		{name: "in place back", first: table("file: " + a), second: table("file: " + b), table: "t", command: []string{"replace", "--table", "t", "--file", b, "--in-place"},
 			restart: table("file: " + a), lost: true},
 		{name: "added again", first: table("file: "+a) + "- {name: u, file: " + b + "}\n", second: table("file: "+a) + "- {name: u, file: " + b + "}\n", table: "u", command: []string{"drop", "--table", "u"}},
 	} {
@@ -117,7 +118,7 @@ func TestRun_StateOfChanges(t *testing.T) {
 			if c.name == "capacity" {
 				row = 0
 			}
-			attach := func() (*cache.Attached, int) {
+			attach := func() (*cache.Cache, int) {
 				at, err := cache.Attach(t.Context(), socket+"#"+c.table, cache.AttachOptions{})
 				if err != nil {
 					t.Fatalf("%v\n%s", err, p.logged())
@@ -145,7 +146,7 @@ func TestRun_StateOfChanges(t *testing.T) {
 			if err := at.Gather(t.Context(), cache.Request{Table: n, Rows: []int64{row}, Out: got}); err != nil || bytes.Equal(got, want) == c.lost {
 				t.Errorf("row %v, error %v\n%s", got, err, p.logged())
 			}
-			if c.name != "in place, old file" {
+			if c.name != "in place back" {
 				return
 			}
 			// Memory of a table that cannot be added is given back.

@@ -97,27 +97,33 @@ func unused(folder string, used map[string]bool) string {
 }
 
 // keptTables returns the folder within --state that has each table as the config describes it, by name. Names of folders do not say so: a table that has come while the program
-// ran is elsewhere than one of the start.
+// ran is elsewhere than one of the start. A table that has had more capacity than the config asks for, as a replacement may have, has it in the config then.
 func (c *Config) keptTables(ctx context.Context) (map[string]string, error) {
 	tables, err := c.openTables(ctx, func(p *pagetable.Place) { p.Cache, p.CacheBytes = "", 0 })
 	if err != nil {
 		return nil, err
 	}
-	asked := map[statefolder.Table]bool{}
+	asked := map[statefolder.Table]*TableSpec{} // without capacity
+	rows := map[string]int64{}
 	var errs []error
 	for i, t := range tables {
 		if source := t.Source(); source != "" {
-			codec := cmp.Or(c.Tables[i].Codec, c.Codec)
-			asked[statefolder.Table{Name: t.Name(), Source: source, Capacity: max(int64(t.Rows()), c.Tables[i].Capacity), Codec: codec}] = true
+			asked[statefolder.Table{Name: t.Name(), Source: source, Codec: cmp.Or(c.Tables[i].Codec, c.Codec)}] = &c.Tables[i]
 		}
+		rows[t.Name()] = int64(t.Rows())
 		errs = append(errs, t.Close())
 	}
 	kept := map[string]string{}
 	for _, folder := range statefolder.Within(c.State) {
 		all, _ := statefolder.Peek(folder)
 		for _, t := range all {
-			if asked[t] && kept[t.Name] == "" { // a second one is a replacement that was not published
+			had := t.Capacity
+			t.Capacity = 0
+			if spec := asked[t]; spec != nil && kept[t.Name] == "" && had >= max(rows[t.Name], spec.Capacity) { // a second one is a replacement that was not published
 				kept[t.Name] = folder
+				if had > max(rows[t.Name], spec.Capacity) {
+					spec.Capacity = had
+				}
 			}
 		}
 	}
@@ -127,14 +133,16 @@ func (c *Config) keptTables(ctx context.Context) (map[string]string, error) {
 // keptGroups is groups for the start with --state: each cache has the folder in which an earlier process has left its tables. One that has come while the program ran is in
 // a folder of its own, and gets a cache of its own again.
 func (r *running) keptGroups(ctx context.Context) ([]*Config, error) {
-	groups := r.config.groups()
 	if r.config.State == "" {
-		return groups, nil
+		return r.config.groups(), nil
 	}
-	kept, err := r.config.keptTables(ctx)
+	asked := *r.config
+	asked.Tables = slices.Clone(asked.Tables)
+	kept, err := asked.keptTables(ctx)
 	if err != nil {
 		return nil, err
 	}
+	groups := asked.groups()
 	used := map[string]bool{}
 	var fresh, apart []*Config
 	for _, g := range groups {

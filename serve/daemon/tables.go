@@ -230,15 +230,15 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 		p.rows = nil
 	}
 	if rows <= was.Capacity {
-		p.spec.Capacity = was.Capacity // attached processes have mapped as much
+		p.spec.Capacity = max(p.spec.Capacity, was.Capacity) // attached processes have mapped as much
 	}
 	if readers := r.unix.readers(p.was.Cache); len(readers) > 0 && !p.force {
 		if !alone {
 			return fmt.Errorf("table: %s must be replaced in place, as it shares its cache with other tables, and processes are attached to that: %s. But %s. End them first, or give --force: they then read on with the rows as they are",
 				name, strings.Join(readers, ", "), why)
 		}
-		if of != was.DType || rowBytes != was.RowBytes || rows > was.Capacity {
-			return fmt.Errorf("table: %s must have rows of %s and %d bytes, at most %d of them, while processes are attached that know it so: %s; end them first, or give --force: they then read on with the rows as they are",
+		if of != was.DType || rowBytes != was.RowBytes || max(rows, p.spec.Capacity) > was.Capacity {
+			return fmt.Errorf("table: %s must have rows of %s and %d bytes, and a capacity of at most %d, while processes are attached that know it so: %s; end them first, or give --force: they then read on with the rows as they are",
 				name, was.DType, was.RowBytes, was.Capacity, strings.Join(readers, ", "))
 		}
 	}
