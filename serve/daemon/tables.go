@@ -33,11 +33,7 @@ func (r *running) changeTable(ctx context.Context, change serve.TableChange) (st
 			return "", fmt.Errorf("table: %w", err)
 		}
 	}
-	for _, path := range []*string{&spec.File, &spec.Place.Log, &spec.Place.Cache} {
-		if *path != "" && !filepath.IsAbs(*path) && !strings.Contains(*path, "://") && filepath.IsAbs(change.Folder) {
-			*path = filepath.Join(change.Folder, *path)
-		}
-	}
+	spec.within(change.Folder)
 	said, late, err := r.applyLocked(ctx, tableChange{change.Change, spec, true, change.InPlace, change.Force})
 	if err == nil && late != nil {
 		return said, late
@@ -312,6 +308,10 @@ func (r *running) publishLocked(ctx context.Context, p *prepared) (text string, 
 	}
 	unused, err := r.tables.Publish(add, drop)
 	if err != nil {
+		if p.next != nil { // applyLocked closes it
+			delete(r.configs, p.next)
+			r.caches = r.caches[:len(r.caches)-1]
+		}
 		return "", nil, err
 	}
 	if p.was == nil {
@@ -344,7 +344,7 @@ func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool)
 	defer cancel()
 	err := r.unix.retire(ctx, c, follow)
 	if err != nil {
-		err = fmt.Errorf("table: it is replaced, but %s", strings.TrimPrefix(err.Error(), "serve: "))
+		err = fmt.Errorf("table: the change is made, but %s", strings.TrimPrefix(err.Error(), "serve: "))
 	}
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
 	delete(r.configs, c)
@@ -366,6 +366,15 @@ func invalidate(t *catalog.Table) error {
 		}
 	}
 	return nil
+}
+
+// within has the relative paths of a table be of a folder.
+func (t *TableSpec) within(folder string) {
+	for _, path := range []*string{&t.File, &t.Place.Log, &t.Place.Cache} {
+		if *path != "" && !filepath.IsAbs(*path) && !strings.Contains(*path, "://") && filepath.IsAbs(folder) {
+			*path = filepath.Join(folder, *path)
+		}
+	}
 }
 
 // inherit sets what a replacement does not say as the table has it.
