@@ -5,8 +5,12 @@ package cache
 func (t *Table) Source() string { return t.stamp }
 
 // SetSource says that the rows of a table are now those of another Source, for the next owner of Options.State. One that no table has, such as "dropped", has the table loaded
-// anew. It does nothing for tables that are not kept, and is safe for concurrent use.
+// anew. It does nothing for tables that are not kept, and is safe for concurrent use. After Close it returns ErrClosed.
 func (c *Cache) SetSource(table int, source string) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
 	s := c.state
 	if s == nil {
 		return nil
