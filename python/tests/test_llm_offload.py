@@ -16,6 +16,7 @@ from llm_models import llama, logits, mixtral, one_thread, same, tokens  # noqa:
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 from tensorcache.llm import offload  # noqa: E402
 from tensorcache.llm._scratch import Ring  # noqa: E402
 
@@ -137,6 +138,79 @@ def test_experts_of_the_next_layer_are_expected() -> None:
     before = model.tensorcache.stats()["loads"]["loaded_ahead"]
     assert same(logits(model, one), want)
     assert model.tensorcache.stats()["loads"]["loaded_ahead"] >= before + 4
+
+
+class Stacked(torch.nn.Module):
+    """Stacked experts, and something else that is indexed by the expert's number."""
+
+    def __init__(self, beside: str, width: int) -> None:
+        super().__init__()
+        if beside != "class attribute":
+            self.num_experts = 8
+        self.up = torch.nn.Parameter(torch.randn(8, width, width) / 8)
+        scale: Any = torch.rand(8, 1, 1) + 0.5
+        if beside == "scale":
+            self.scale = torch.nn.Parameter(scale.view(8))
+        elif beside == "integers":
+            self.scale = torch.nn.Parameter((scale * 9).to(torch.int8), requires_grad=False)
+        elif beside == "buffer":
+            self.register_buffer("scale", scale)
+        else:
+            self.scale = 1.0
+
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        out = torch.zeros_like(hidden_states)
+        for e in top_k_index.unique().tolist():
+            token, k = torch.where(top_k_index == e)
+            scale = self.scale[e].view(1) if isinstance(self.scale, torch.Tensor) else self.scale
+            out.index_add_(0, token, hidden_states[token] @ self.up[e].T * scale * top_k_weights[token, k, None])
+        return out
+
+
+class ByClass(Stacked):
+    num_experts = 8
+
+
+class Routed(torch.nn.Module):
+    def __init__(self, beside: str, width: int = 64) -> None:
+        super().__init__()
+        self.gate = torch.nn.Linear(width, 8, bias=False)
+        self.experts = (ByClass if beside == "class attribute" else Stacked)(beside, width)
+
+    def forward(self, x: Any) -> Any:
+        weights, chosen = self.gate(x).softmax(-1).topk(2)
+        return x + self.experts(x, chosen, weights)
+
+
+def same_after_offload(model: Any, x: Any) -> Any:
+    """Offloads a model, and compares its outputs with those before. Returns the names of its offloaded weights."""
+    model.eval().requires_grad_(False)
+    want = model(x)
+    offload(model, gpu_memory="1kB", device="host")
+    for _ in range(2):
+        got = model(x)
+        assert same(got, want) and got.stride() == want.stride()
+    return {weight.name for weight in model.tensorcache._weights}
+
+
+@pytest.mark.parametrize("beside", ["nothing", "scale", "integers", "buffer", "class attribute"])
+def test_experts_with_more_than_stacks_of_floats(beside: str) -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Routed(beside), Routed(beside))
+    assert same_after_offload(model, torch.randn(1, 64)) == {"0.experts.up", "1.experts.up"}
+    assert bool(model.tensorcache.stats()["experts"]) == (beside == "nothing")
+
+
+def test_experts_of_several_widths() -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Routed("nothing"), torch.nn.Linear(64, 32), Routed("nothing", 32))
+    assert len(same_after_offload(model, torch.randn(1, 64))) == 3
+
+
+def test_convolutions_in_channels_last_stay() -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3), torch.nn.Conv2d(32, 16, 3), torch.nn.Linear(16, 128)).to(memory_format=torch.channels_last)
+    assert same_after_offload(model, torch.randn(2, 16, 20, 20)) == {"2.weight"}
 
 
 def test_weights_that_require_gradients() -> None:
@@ -266,6 +340,28 @@ def test_from_a_checkpoint(tmp_path: Path, shards: int) -> None:
     offload(empty, gpu_memory="50%", device="host", checkpoint=tmp_path)
     assert not any(p.is_meta for p in (*empty.parameters(), *empty.buffers()))
     assert same(logits(empty, tokens()), want)
+
+
+def test_a_weight_that_a_container_has_too(tmp_path: Path) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.norm, self.linear = torch.nn.Embedding(100, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 64)
+            self.head = self.embed.weight
+
+        def forward(self, ids: Any) -> Any:
+            return torch.nn.functional.linear(self.norm(self.linear(self.embed(ids))), self.head)
+
+    torch.manual_seed(7)
+    model, ids = Tied().eval(), torch.arange(10)[None]
+    save_file({name: p.detach() for name, p in model.named_parameters() if name != "embed.weight"}, tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        empty = Tied().eval()
+    empty.head = empty.embed.weight
+    offload(empty, gpu_memory="50%", device="host", checkpoint=tmp_path)
+    assert empty.embed.weight is empty.head and {weight.name for weight in empty.tensorcache._weights} == {"linear.weight"}
+    with torch.no_grad():
+        assert same(empty(ids), model(ids))
 
 
 def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
