@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import pickle
 import threading
@@ -16,7 +17,7 @@ from llm_models import llama, logits, mixtral, one_thread, same, tokens  # noqa:
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.torch import save, save_file  # noqa: E402
 from tensorcache.llm import offload  # noqa: E402
 from tensorcache.llm._scratch import Ring  # noqa: E402
 
@@ -267,8 +268,13 @@ def test_reads_from_outside_are_constant_copies() -> None:
     weight = layer.weight
     logits(model, tokens())
     assert same(weight, held) and weight.shape == (160, 64) and layer.in_features == 64 and not weight.requires_grad
-    with pytest.raises(RuntimeError, match="inference tensor"):
-        layer.weight.add_(1)
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            for change in (lambda w: w.add_(1), lambda w: w.__setitem__(0, 1), lambda w: w.__imul__(2), lambda w: setattr(w, "data", held)):
+                with pytest.raises(tensorcache.errors.UnsupportedError, match="merge adapters"):
+                    change(layer.weight)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="inference tensor"):
+        layer.weight[0].add_(1)
     with pytest.raises(tensorcache.errors.UnsupportedError, match="merge adapters"):
         layer.weight.data += 1
     with pytest.raises((AttributeError, KeyError)):
@@ -279,16 +285,51 @@ def test_reads_from_outside_are_constant_copies() -> None:
         offload(model, gpu_memory="50%")
 
 
-def test_a_module_that_returns_its_weight() -> None:
+@pytest.mark.parametrize("kind", ["attention", "parent", "list", "encoder"])
+def test_reads_from_outside_with_autograd(kind: str) -> None:
+    """Weights that a module's parent reads, in a forward pass that autograd records."""
+
+    class Reads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.linear = torch.nn.Parameter(torch.ones(64)), torch.nn.Linear(64, 64)
+            if kind == "attention":
+                self.inner = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+            elif kind == "list":
+                self.inner = torch.nn.ParameterList([torch.randn(64, 64) for _ in range(2)])
+            elif kind == "encoder":
+                self.inner = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)
+
+        def forward(self, x: Any) -> Any:
+            x = self.linear(x * self.scale)
+            if kind == "attention":
+                return self.inner(x, x, x, need_weights=False)[0]
+            if kind == "list":
+                return x @ self.inner[0] @ self.inner[1]
+            return self.inner(x) if kind == "encoder" else torch.nn.functional.linear(x, self.linear.weight)
+
+    torch.manual_seed(8)
+    plain = Reads().eval().requires_grad_(False)
+    plain.scale.requires_grad_(True)
+    model, x = copy.deepcopy(plain), torch.randn(2, 5, 64)
+    offload(model, gpu_memory="1kB", device="host")
+    outputs = [each(x) for each in (plain, model)]
+    for output in outputs:
+        output.sum().backward()
+    assert same(*outputs) and same(plain.scale.grad, model.scale.grad) and plain.scale.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("put,taken", [(lambda x, w: (x, w), lambda out: out[1]), (lambda x, w: {"x": [x, {"w": w}]}, lambda out: out["x"][1]["w"])])
+def test_a_module_that_returns_its_weight(put: Any, taken: Any) -> None:
     class Returns(torch.nn.Linear):
         def forward(self, x: Any) -> Any:
-            return x, self.weight
+            return put(x, self.weight)
 
     model = torch.nn.Sequential(*(Returns(64, 64) for _ in range(5))).eval()
     want = [of.weight.detach().clone() for of in model]
     offload(model, gpu_memory="1kB", device="host")
     with torch.no_grad():
-        got = [of(torch.ones(64))[1] for of in model]
+        got = [taken(of(torch.ones(64))) for of in model]
     assert all(map(same, got, want))
 
 
@@ -370,6 +411,15 @@ def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
         offload(model, gpu_memory="50%", checkpoint=tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
     with pytest.raises(tensorcache.FileError, match="must be a safetensors file"):
+        offload(model, gpu_memory="50%", checkpoint=tmp_path)
+    for offsets, wrong in (((-16, 0), "has shape"), ((4, 20), "must begin at 0"), ((0, 16), "must begin at 16")):
+        second = (16, 32) if wrong == "has shape" else (0, 16) if offsets == (0, 16) else (20, 36)
+        header = json.dumps({name: {"dtype": "F32", "shape": [4], "data_offsets": of} for name, of in (("a", offsets), ("b", second))}).encode()
+        (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(40))
+        with pytest.raises(tensorcache.FileError, match=f"must be a safetensors file: tensor [ab] .*{wrong}"):
+            offload(model, gpu_memory="50%", checkpoint=tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(save({"a": torch.zeros(4)}) + b"more")
+    with pytest.raises(tensorcache.FileError, match="its tensors have 16 bytes, and it 20 for them"):
         offload(model, gpu_memory="50%", checkpoint=tmp_path)
     llama(vocab_size=200).save_pretrained(tmp_path)
     with torch.device("meta"):
