@@ -202,6 +202,13 @@ def test_experts_with_more_than_stacks_of_floats(beside: str) -> None:
     assert bool(model.tensorcache.stats()["experts"]) == (beside == "nothing")
 
 
+def test_tied_stacks_of_experts_stay() -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Routed("nothing"), Routed("nothing"), torch.nn.Linear(64, 64))
+    model[1].experts.up = model[0].experts.up
+    assert same_after_offload(model, torch.randn(1, 64)) == {"2.weight"}
+
+
 def test_experts_of_several_widths() -> None:
     torch.manual_seed(7)
     model = torch.nn.Sequential(Routed("nothing"), torch.nn.Linear(64, 32), Routed("nothing", 32))
