@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -62,6 +63,23 @@ def test_layers_return_the_same_bits() -> None:
     assert same(ours.update(new, new, 0)[0], new)
 
 
+@pytest.mark.parametrize("closed", [0, 1])
+def test_copies_are_closed_each_for_itself(closed: int) -> None:
+    model, ids = llama(), tokens(1, 240)
+    caches: list[Any] = [KVCache(model.config, recent=1), DynamicCache(config=model.config)]
+    more = lambda begin, end, *of: [model(ids[:, begin:end], past_key_values=cache).logits for cache in of]  # noqa: E731
+    with torch.no_grad():
+        more(0, 120, *caches)
+        copies = [caches[0], copy.deepcopy(caches[0])]
+        copies[closed].close()
+        assert copies[closed].stats()["rows"] == 0 and copies[closed].get_seq_length() == 0
+        for begin in (120, 200):
+            assert torch.equal(*more(begin, begin + 40, copies[1 - closed], caches[1]))
+        held = [segment.cache for segment in copies[1 - closed]._rows._segments]
+        copies[1 - closed].close()
+    assert held and all(cache.closed for cache in held)
+
+
 def test_a_conversation_goes_on() -> None:
     model, first = llama(), tokens(1, 100)
     ours, theirs = KVCache(model.config, recent=1), DynamicCache(config=model.config)
@@ -109,6 +127,23 @@ def test_all_pages_are_full_attention() -> None:
     want = generate(model, ids, None, 12, do_sample=False, attention_mask=mask)
     got = generate(sparse(model), ids, KVCache(model.config, recent=2, top_pages=100), 12, do_sample=False, attention_mask=mask)
     assert torch.equal(want, got)
+
+
+@pytest.mark.parametrize("remove", [70, 100, 104, 199])
+def test_all_pages_after_a_crop(remove: int) -> None:
+    """Into a page, and between two."""
+    model, ids = llama(num_hidden_layers=1), tokens(2, 200 + 90)
+    other = sparse(llama(num_hidden_layers=1))
+    theirs, ours = DynamicCache(config=model.config), KVCache(other.config, recent=1, top_pages=1000)
+    with torch.no_grad():
+        for each, cache in ((model, theirs), (other, ours)):
+            each(ids[:, :200], past_key_values=cache)
+            cache.crop(-remove)
+        assert ours.get_seq_length() == theirs.get_seq_length() == 200 - remove
+        for at in range(200, ids.shape[1]):
+            want, got = (each(ids[:, at : at + 1], past_key_values=cache).logits for each, cache in ((model, theirs), (other, ours)))
+            assert torch.allclose(got, want, atol=1e-5)
+    assert ours.get_seq_length() == theirs.get_seq_length()
 
 
 def test_pages_are_chosen_by_their_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import pickle
 import threading
@@ -16,6 +17,7 @@ from llm_models import llama, logits, mixtral, one_thread, same, tokens  # noqa:
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
+from safetensors.torch import save, save_file  # noqa: E402
 from tensorcache.llm import offload  # noqa: E402
 from tensorcache.llm._scratch import Ring  # noqa: E402
 
@@ -139,6 +141,86 @@ def test_experts_of_the_next_layer_are_expected() -> None:
     assert model.tensorcache.stats()["loads"]["loaded_ahead"] >= before + 4
 
 
+class Stacked(torch.nn.Module):
+    """Stacked experts, and something else that is indexed by the expert's number."""
+
+    def __init__(self, beside: str, width: int) -> None:
+        super().__init__()
+        if beside != "class attribute":
+            self.num_experts = 8
+        self.up = torch.nn.Parameter(torch.randn(8, width, width) / 8)
+        scale: Any = torch.rand(8, 1, 1) + 0.5
+        if beside == "scale":
+            self.scale = torch.nn.Parameter(scale.view(8))
+        elif beside == "integers":
+            self.scale = torch.nn.Parameter((scale * 9).to(torch.int8), requires_grad=False)
+        elif beside == "buffer":
+            self.register_buffer("scale", scale)
+        else:
+            self.scale = 1.0
+
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        out = torch.zeros_like(hidden_states)
+        for e in top_k_index.unique().tolist():
+            token, k = torch.where(top_k_index == e)
+            scale = self.scale[e].view(1) if isinstance(self.scale, torch.Tensor) else self.scale
+            out.index_add_(0, token, hidden_states[token] @ self.up[e].T * scale * top_k_weights[token, k, None])
+        return out
+
+
+class ByClass(Stacked):
+    num_experts = 8
+
+
+class Routed(torch.nn.Module):
+    def __init__(self, beside: str, width: int = 64) -> None:
+        super().__init__()
+        self.gate = torch.nn.Linear(width, 8, bias=False)
+        self.experts = (ByClass if beside == "class attribute" else Stacked)(beside, width)
+
+    def forward(self, x: Any) -> Any:
+        weights, chosen = self.gate(x).softmax(-1).topk(2)
+        return x + self.experts(x, chosen, weights)
+
+
+def same_after_offload(model: Any, x: Any) -> Any:
+    """Offloads a model, and compares its outputs with those before. Returns the names of its offloaded weights."""
+    model.eval().requires_grad_(False)
+    want = model(x)
+    offload(model, gpu_memory="1kB", device="host")
+    for _ in range(2):
+        got = model(x)
+        assert same(got, want) and got.stride() == want.stride()
+    return {weight.name for weight in model.tensorcache._weights}
+
+
+@pytest.mark.parametrize("beside", ["nothing", "scale", "integers", "buffer", "class attribute"])
+def test_experts_with_more_than_stacks_of_floats(beside: str) -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Routed(beside), Routed(beside))
+    assert same_after_offload(model, torch.randn(1, 64)) == {"0.experts.up", "1.experts.up"}
+    assert bool(model.tensorcache.stats()["experts"]) == (beside == "nothing")
+
+
+def test_tied_stacks_of_experts_stay() -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Routed("nothing"), Routed("nothing"), torch.nn.Linear(64, 64))
+    model[1].experts.up = model[0].experts.up
+    assert same_after_offload(model, torch.randn(1, 64)) == {"2.weight"}
+
+
+def test_experts_of_several_widths() -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Routed("nothing"), torch.nn.Linear(64, 32), Routed("nothing", 32))
+    assert len(same_after_offload(model, torch.randn(1, 64))) == 3
+
+
+def test_convolutions_in_channels_last_stay() -> None:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3), torch.nn.Conv2d(32, 16, 3), torch.nn.Linear(16, 128)).to(memory_format=torch.channels_last)
+    assert same_after_offload(model, torch.randn(2, 16, 20, 20)) == {"2.weight"}
+
+
 def test_weights_that_require_gradients() -> None:
     model = llama().train()
     with pytest.raises(tensorcache.GradientError, match=r"weight model.embed_tokens.weight \(of a model in training mode\) must not require a gradient .*requires_grad_\(False\)"):
@@ -193,8 +275,13 @@ def test_reads_from_outside_are_constant_copies() -> None:
     weight = layer.weight
     logits(model, tokens())
     assert same(weight, held) and weight.shape == (160, 64) and layer.in_features == 64 and not weight.requires_grad
-    with pytest.raises(RuntimeError, match="inference tensor"):
-        layer.weight.add_(1)
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            for change in (lambda w: w.add_(1), lambda w: w.__setitem__(0, 1), lambda w: w.__imul__(2), lambda w: setattr(w, "data", held)):
+                with pytest.raises(tensorcache.errors.UnsupportedError, match="merge adapters"):
+                    change(layer.weight)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="inference tensor"):
+        layer.weight[0].add_(1)
     with pytest.raises(tensorcache.errors.UnsupportedError, match="merge adapters"):
         layer.weight.data += 1
     with pytest.raises((AttributeError, KeyError)):
@@ -205,16 +292,51 @@ def test_reads_from_outside_are_constant_copies() -> None:
         offload(model, gpu_memory="50%")
 
 
-def test_a_module_that_returns_its_weight() -> None:
+@pytest.mark.parametrize("kind", ["attention", "parent", "list", "encoder"])
+def test_reads_from_outside_with_autograd(kind: str) -> None:
+    """Weights that a module's parent reads, in a forward pass that autograd records."""
+
+    class Reads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.linear = torch.nn.Parameter(torch.ones(64)), torch.nn.Linear(64, 64)
+            if kind == "attention":
+                self.inner = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+            elif kind == "list":
+                self.inner = torch.nn.ParameterList([torch.randn(64, 64) for _ in range(2)])
+            elif kind == "encoder":
+                self.inner = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)
+
+        def forward(self, x: Any) -> Any:
+            x = self.linear(x * self.scale)
+            if kind == "attention":
+                return self.inner(x, x, x, need_weights=False)[0]
+            if kind == "list":
+                return x @ self.inner[0] @ self.inner[1]
+            return self.inner(x) if kind == "encoder" else torch.nn.functional.linear(x, self.linear.weight)
+
+    torch.manual_seed(8)
+    plain = Reads().eval().requires_grad_(False)
+    plain.scale.requires_grad_(True)
+    model, x = copy.deepcopy(plain), torch.randn(2, 5, 64)
+    offload(model, gpu_memory="1kB", device="host")
+    outputs = [each(x) for each in (plain, model)]
+    for output in outputs:
+        output.sum().backward()
+    assert same(*outputs) and same(plain.scale.grad, model.scale.grad) and plain.scale.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("put,taken", [(lambda x, w: (x, w), lambda out: out[1]), (lambda x, w: {"x": [x, {"w": w}]}, lambda out: out["x"][1]["w"])])
+def test_a_module_that_returns_its_weight(put: Any, taken: Any) -> None:
     class Returns(torch.nn.Linear):
         def forward(self, x: Any) -> Any:
-            return x, self.weight
+            return put(x, self.weight)
 
     model = torch.nn.Sequential(*(Returns(64, 64) for _ in range(5))).eval()
     want = [of.weight.detach().clone() for of in model]
     offload(model, gpu_memory="1kB", device="host")
     with torch.no_grad():
-        got = [of(torch.ones(64))[1] for of in model]
+        got = [taken(of(torch.ones(64))) for of in model]
     assert all(map(same, got, want))
 
 
@@ -268,12 +390,43 @@ def test_from_a_checkpoint(tmp_path: Path, shards: int) -> None:
     assert same(logits(empty, tokens()), want)
 
 
+def test_a_weight_that_a_container_has_too(tmp_path: Path) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.norm, self.linear = torch.nn.Embedding(100, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 64)
+            self.head = self.embed.weight
+
+        def forward(self, ids: Any) -> Any:
+            return torch.nn.functional.linear(self.norm(self.linear(self.embed(ids))), self.head)
+
+    torch.manual_seed(7)
+    model, ids = Tied().eval(), torch.arange(10)[None]
+    save_file({name: p.detach() for name, p in model.named_parameters() if name != "embed.weight"}, tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        empty = Tied().eval()
+    empty.head = empty.embed.weight
+    offload(empty, gpu_memory="50%", device="host", checkpoint=tmp_path)
+    assert empty.embed.weight is empty.head and {weight.name for weight in empty.tensorcache._weights} == {"linear.weight"}
+    with torch.no_grad():
+        assert same(empty(ids), model(ids))
+
+
 def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
     model = llama()
     with pytest.raises(FileNotFoundError, match="must be a directory with safetensors files"):
         offload(model, gpu_memory="50%", checkpoint=tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
     with pytest.raises(tensorcache.FileError, match="must be a safetensors file"):
+        offload(model, gpu_memory="50%", checkpoint=tmp_path)
+    for offsets, wrong in (((-16, 0), "has shape"), ((4, 20), "must begin at 0"), ((0, 16), "must begin at 16")):
+        second = (16, 32) if wrong == "has shape" else (0, 16) if offsets == (0, 16) else (20, 36)
+        header = json.dumps({name: {"dtype": "F32", "shape": [4], "data_offsets": of} for name, of in (("a", offsets), ("b", second))}).encode()
+        (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(40))
+        with pytest.raises(tensorcache.FileError, match=f"must be a safetensors file: tensor [ab] .*{wrong}"):
+            offload(model, gpu_memory="50%", checkpoint=tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(save({"a": torch.zeros(4)}) + b"more")
+    with pytest.raises(tensorcache.FileError, match="its tensors have 16 bytes, and it 20 for them"):
         offload(model, gpu_memory="50%", checkpoint=tmp_path)
     llama(vocab_size=200).save_pretrained(tmp_path)
     with torch.device("meta"):

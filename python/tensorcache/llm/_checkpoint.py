@@ -41,12 +41,20 @@ class Checkpoint:
                     mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
                     if not header:
                         raise ValueError("it has no header")
-                    for name, entry in header.items():
-                        if name != "__metadata__":
-                            begin, end = entry["data_offsets"]
-                            if end - begin != math.prod(entry["shape"]) * _DTYPES[entry["dtype"]].itemsize or 8 + length + end > len(mapped):
-                                raise ValueError(f"tensor {name} has {end - begin} bytes")
-                            self._entries[name] = mapped, 8 + length + begin, entry
+                    header.pop("__metadata__", None)
+                    last = 0
+                    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+                        begin, end = entry["data_offsets"]
+                        if any(type(n) is not int or n < 0 for n in (*entry["shape"], begin, end)):
+                            raise ValueError(f"tensor {name} has shape {entry['shape']} and data_offsets {entry['data_offsets']}")
+                        if end - begin != math.prod(entry["shape"]) * _DTYPES[entry["dtype"]].itemsize:
+                            raise ValueError(f"tensor {name} has {end - begin} bytes")
+                        if begin != last:
+                            raise ValueError(f"tensor {name} begins at {begin}, and must begin at {last}, where the one before ends")
+                        self._entries[name] = mapped, 8 + length + begin, entry
+                        last = end
+                    if 8 + length + last != len(mapped):
+                        raise ValueError(f"its tensors have {last} bytes, and it {len(mapped) - 8 - length} for them")
                 except (ValueError, KeyError, TypeError, AttributeError) as e:
                     raise FileError(f"tensorcache: checkpoint file ({file}) must be a safetensors file: {e}") from e
             self._maps.append(mapped)

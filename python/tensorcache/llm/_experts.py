@@ -16,7 +16,7 @@ from typing import Any, Optional
 import torch
 
 from ._modules import Frame, Offloaded, Part, _is_seen, pushed
-from ._weights import Weight
+from ._weights import Weight, can_be_table
 
 
 class Experts(Part):
@@ -61,6 +61,8 @@ class Experts(Part):
         behind = self.following
         if behind is None or behind.router is None or self.ring is None or hidden.numel() // hidden.shape[-1] * k > behind.count // 2:
             return
+        if behind.router.weight.shape != (behind.count, hidden.shape[-1]):
+            return  # the layer behind has another width, or its router chooses among more than these experts
         with torch.no_grad():
             logits = torch.nn.functional.linear(hidden.reshape(-1, hidden.shape[-1]).float(), behind.router.weight.float())
             behind.predicted = torch.unique(logits.topk(k).indices).tolist()
@@ -102,11 +104,20 @@ class OffloadedExperts(Offloaded):
 
 
 def count_of(module: torch.nn.Module) -> int:
-    """The number of experts of a module of stacked experts as transformers has them, 0 for any other module."""
-    count = getattr(module, "num_experts", None)
-    stacks = [p for p in module._parameters.values() if p is not None and p.dim() == 3 and p.shape[0] == count]
+    """The number of experts of a module of stacked experts as transformers has them, 0 for any other module.
+
+    A forward pass sees the chosen experts under other numbers. So it is 0, too, for a module that has anything by expert that would not be offloaded: scales of one axis, quantized stacks, buffers.
+    """
+    count = module.__dict__.get("num_experts")
+    if not isinstance(count, int) or count < 2 or getattr(module, "_is_expert_parallel", False):
+        return 0
+    others = [*module.buffers(), *(value for value in module.__dict__.values() if isinstance(value, torch.Tensor))]
+    if any(tensor.shape[:1] == (count,) for tensor in others):
+        return 0
+    own = [p for p in module._parameters.values() if p is not None and p.shape[:1] == (count,)]
+    if not any(p.dim() == 3 for p in own) or not all(can_be_table(p, False) for p in own):
+        return 0
     with contextlib.suppress(ValueError, TypeError):
-        names = inspect.signature(module.forward).parameters
-        if isinstance(count, int) and count > 1 and stacks and {"hidden_states", "top_k_index"} <= names.keys() and not getattr(module, "_is_expert_parallel", False):
+        if {"hidden_states", "top_k_index"} <= inspect.signature(module.forward).parameters.keys():
             return count
     return 0

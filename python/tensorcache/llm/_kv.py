@@ -93,6 +93,9 @@ class CompressedLayer(DynamicLayer):  # type: ignore[misc]
         self._ahead = None
         if self._numbers is not None:
             left = max(0, self._older() - (remove - newest))
+            rest, left = left % _PAGE, left - left % _PAGE
+            if rest:  # of a page of which others are removed: they are among the newest again
+                self.keys, self.values = self._split(self._read(torch.arange(left, left + rest, device=self._numbers.device)))
             self._numbers = self._numbers[:left]
             self._least, self._greatest = (None if of is None else of[: left // _PAGE] for of in (self._least, self._greatest))
             spans, kept = [], 0

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn, Optional
 
 import torch
+from torch.utils._pytree import tree_map
 
 from ..errors import UnsupportedError
 from ._scratch import Ring
@@ -81,9 +82,10 @@ class Part:
 
     def kept(self, output: Any) -> Any:
         """The output of a forward pass, copied if it is memory of the ring: a module may return its weight."""
-        if isinstance(output, torch.Tensor):
-            return output.clone() if self.ring is not None and self.ring.owns(output) else output
-        return type(output)(map(self.kept, output)) if type(output) in (tuple, list) else output
+        ring = self.ring
+        if ring is None:
+            return output
+        return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) and ring.owns(leaf) else leaf, output)
 
     def __deepcopy__(self, memo: Any) -> Part:
         return self
@@ -197,12 +199,16 @@ def _weight(module: Any, name: str) -> Any:
     frame = part.frame()
     if frame is not None:
         return frame[name]
-    with torch.inference_mode():  # so that a change in place, which would be lost, is an error
+    # A change in place would be lost, and is an error: of an inference tensor by torch. Autograd, which saves no such tensors for the backward pass, has others, whose methods refuse it.
+    with torch.inference_mode(not torch.is_grad_enabled()):
         return part.weights[name].fresh().as_subclass(Constant)
 
 
+_CONSTANT = "tensorcache: the weight of an offloaded module is constant: merge adapters, and make other changes, before tensorcache.llm.offload"
+
+
 class Constant(torch.Tensor):  # type: ignore[misc]
-    """A copy of a weight. A change by way of ``data``, as that of adapters that are merged, would be lost and is an error, too."""
+    """A copy of a weight. A change in place, or by way of ``data`` as that of adapters that are merged, would be lost and is an error."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -213,4 +219,14 @@ class Constant(torch.Tensor):  # type: ignore[misc]
 
     @data.setter
     def data(self, value: torch.Tensor) -> NoReturn:
-        raise UnsupportedError("tensorcache: the weight of an offloaded module is constant: merge adapters, and make other changes, before tensorcache.llm.offload")
+        raise UnsupportedError(_CONSTANT)
+
+
+def _changed(self: Constant, *args: Any, **kwargs: Any) -> NoReturn:
+    raise UnsupportedError(_CONSTANT)
+
+
+_IN_PLACE = ("add", "and", "div", "floordiv", "lshift", "mod", "mul", "or", "pow", "rshift", "sub", "truediv", "xor")
+for _name in (*(f"__i{name}__" for name in _IN_PLACE), "__setitem__", *(name for name in dir(torch.Tensor) if name.endswith("_") and name[0] != "_")):
+    if _name not in ("requires_grad_", "detach_"):
+        setattr(Constant, _name, _changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
 import os
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from ._checkpoint import Checkpoint
 from ._experts import Experts, OffloadedExperts, count_of
 from ._modules import Offloaded, OffloadedEmbedding, Part, kind_of
 from ._scratch import CudaStreams, HostStreams, Ring
-from ._weights import MIN_BYTES, Weight, choose_resident, estimate, open_all, row_elements
+from ._weights import MIN_BYTES, Weight, can_be_table, choose_resident, estimate, open_all, row_elements
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -122,7 +123,7 @@ def offload(
     source = None if checkpoint is None else Checkpoint(checkpoint)
     places = _uses(model)
     if not places:
-        raise ArgumentError(f"tensorcache: model ({type(model).__name__}) must have weights of at least {MIN_BYTES} bytes")
+        raise ArgumentError(f"tensorcache: model ({type(model).__name__}) must have contiguous weights of at least {MIN_BYTES} bytes")
     weights = [_weight(uses, source) for uses in places]
     whole = sum(weight.nbytes for weight in weights)
     state = Offloading(type(model).__name__, parse_size(gpu_memory, whole), where)
@@ -191,23 +192,28 @@ class _Use:
 
 
 _ROUTERS = ("gate", "router")
+_UNLIKE = (torch.nn.RNNBase, torch.nn.ParameterList, torch.nn.ParameterDict)
 
 
 def _uses(model: torch.nn.Module) -> list[list[_Use]]:
-    """Where each weight is used. Tied ones have several places."""
+    """Where each weight is used. Tied ones have several places, and are left as they are if one of these is no place of an offloaded weight."""
     found: dict[int, list[_Use]] = {}
+    left: set[int] = set()
     routers = {id(router) for router in _routers(model).values()}
+    holders = collections.Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
     for path, module in model.named_modules():
         own = {name: p for name, p in module._parameters.items() if p is not None}
-        # Recurrent modules have lists of their parameters besides. A module with others below it would hold its own weights during all of their work.
-        if len(own) != sum(1 for _ in module.parameters()) or isinstance(module, torch.nn.RNNBase) or id(module) in routers:
-            continue
         experts = count_of(module)
+        # Recurrent modules have lists of their parameters besides. A module with others below it would hold its own weights during all of their work, and lists of parameters have no forward.
+        # Tied stacks of experts may have a place where they are needed whole.
+        skipped = len(own) != sum(1 for _ in module.parameters()) or isinstance(module, _UNLIKE) or id(module) in routers or experts and any(holders[id(p)] > 1 for p in own.values())
         for name, p in own.items():
-            large = p.numel() * p.element_size() >= MIN_BYTES or bool(experts) and p.shape[0] == experts
-            if large and p.dim() > 1 and _is_plain(module, p):
+            large = p.numel() * p.element_size() >= MIN_BYTES or bool(experts) and p.shape[:1] == (experts,)
+            if not skipped and large and can_be_table(p, isinstance(module, torch.nn.Embedding)):
                 found.setdefault(id(p), []).append(_Use(module, path, name, p))
-    return list(found.values())
+            else:
+                left.add(id(p))
+    return [uses for p, uses in found.items() if p not in left]
 
 
 def _routers(model: torch.nn.Module) -> dict[int, torch.nn.Module]:
@@ -220,13 +226,6 @@ def _routers(model: torch.nn.Module) -> dict[int, torch.nn.Module]:
             if router is not None and count_of(child) and getattr(router, "weight", torch.empty(0)).dim() == 2:
                 found[id(child)] = router
     return found
-
-
-def _is_plain(module: torch.nn.Module, parameter: torch.nn.Parameter) -> bool:
-    """Whether a parameter is a dense tensor of floats, and not of a class of its own, as quantized ones are."""
-    if type(parameter) is not torch.nn.Parameter or parameter.layout != torch.strided or not parameter.is_floating_point():
-        return False
-    return bool(row_elements(tuple(parameter.shape), parameter.element_size(), 1, isinstance(module, torch.nn.Embedding)))
 
 
 def _weight(uses: list[_Use], source: Optional[Checkpoint]) -> Weight:
@@ -246,7 +245,7 @@ def _weight(uses: list[_Use], source: Optional[Checkpoint]) -> Weight:
 def _reader(names: list[str], p: torch.Tensor, source: Optional[Checkpoint]) -> Callable[[], torch.Tensor]:
     """What reads a tensor: from the checkpoint if it is on the meta device."""
     if p.device.type != "meta":
-        return lambda: p.contiguous()
+        return lambda: p
     if source is None:
         raise ArgumentError(f"tensorcache: weight {names[0]} (on the meta device) must have memory, or be in a checkpoint: offload(..., checkpoint=DIR)")
     name = next((name for name in names if name in source), None)
@@ -298,7 +297,9 @@ def _move(model: torch.nn.Module, where: torch.device, weights: set[int], source
                         computed.append(module)
                         data = torch.empty_like(tensor, device=where)
                     else:
-                        data = _reader([full], tensor.detach(), source)().to(where, copy=tensor.is_meta)
+                        data = _reader([full], tensor.detach(), source)()
+                        # In the order in which the model has its elements, be it channels_last.
+                        data = torch.empty_like(tensor.detach(), device=where).copy_(data) if tensor.is_meta else data.to(where)
                     moved[id(tensor)] = torch.nn.Parameter(data, tensor.requires_grad) if tensors is module._parameters else data
                     size += data.numel() * data.element_size()
                 tensors[name] = moved[id(tensor)]

@@ -6,6 +6,8 @@ one follows, as large as all before together, whose codecs are trained on what r
 
 from __future__ import annotations
 
+import copy
+import weakref
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -22,11 +24,15 @@ _LEAST = 1024  # rows for which a segment has room, at least
 
 
 class _Segment:
-    """A cache with a table of each layer."""
+    """A cache with a table of each layer. Copies of the rows share it."""
 
     def __init__(self, cache: Cache, capacity: int) -> None:
         self.cache, self.capacity = cache, capacity
         self._tables = {int(name): cache[name] for name in cache}
+        self.owners: weakref.WeakSet[GrowingRows] = weakref.WeakSet()
+
+    def __deepcopy__(self, memo: Any) -> _Segment:
+        return self
 
     def table(self, layer: int) -> Table:
         return self._tables[layer]
@@ -84,10 +90,20 @@ class GrowingRows:
         """Runs a function that reads the rows of those numbers beside the current stream."""
         return ahead(numbers.device, self._sides, numbers, read)
 
+    def __deepcopy__(self, memo: Any) -> GrowingRows:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__ = {**copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_sides"}, memo), "_sides": {}}
+        for segment in made._segments:
+            segment.owners.add(made)
+        return made
+
     def clear(self) -> None:
-        """Frees all rows."""
+        """Frees all rows, but for those that copies have."""
         for segment in self._segments:
-            segment.cache.close()
+            segment.owners.discard(self)
+            if not segment.owners:
+                segment.cache.close()
         self._segments.clear()
         self._waiting.clear()
 
@@ -137,6 +153,7 @@ class GrowingRows:
             for segment in self._segments:  # the newest segment has half of the GPU memory, and the others the rest by their rows
                 segment.cache.set_gpu_memory(max(held * segment.capacity // before, 4 * widest + (1 << 16)))
         segment = _Segment(cache, capacity)
+        segment.owners.add(self)
         self._segments.append(segment)
         for spans in self._waiting.values():
             first = 0

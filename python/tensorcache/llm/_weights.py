@@ -100,6 +100,18 @@ class Weight:
         return found
 
 
+def can_be_table(parameter: torch.nn.Parameter, by_row: bool) -> bool:
+    """Whether a parameter is a dense tensor of floats, and not of a class of its own, as quantized ones are.
+
+    Its elements lie in the order of its axes, as those of a decoded weight do: convolutions take other kernels, with other bits, for weights in another order.
+    """
+    if type(parameter) is not torch.nn.Parameter or parameter.layout != torch.strided or not parameter.is_floating_point() or parameter.dim() < 2:
+        return False
+    if parameter.stride() != torch.empty(parameter.shape, device="meta").stride():
+        return False
+    return bool(row_elements(tuple(parameter.shape), parameter.element_size(), 1, by_row))
+
+
 def row_elements(shape: tuple[int, ...], size: int, unit: int, by_row: bool) -> int:
     """Returns the elements of a table's row for a tensor of ``shape`` with elements of ``size`` bytes, 0 if the tensor cannot be cut into rows.
 
