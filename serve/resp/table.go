@@ -257,11 +257,22 @@ func (c *conn) commandInfo(names [][]byte) error {
 	for _, cmd := range all {
 		if cmd == nil {
 			c.nullArray()
-			continue
+		} else {
+			c.describe(cmd)
 		}
-		c.describe(cmd)
+		if !c.goesOn() {
+			break
+		}
 	}
 	return nil
+}
+
+// goesOn sends replies that have become long. It is false if the connection ends.
+func (c *conn) goesOn() bool {
+	if len(c.out) >= flushBytes {
+		c.flush()
+	}
+	return c.failed == nil
 }
 
 // describe appends a command as COMMAND INFO lists it since Redis 7: ten members.
@@ -328,7 +339,9 @@ func (c *conn) commandDocs(names [][]byte) error {
 	all := slices.DeleteFunc(slices.Clone(named(names)), func(cmd *command) bool { return cmd == nil })
 	c.dict(len(all))
 	for _, cmd := range all {
-		c.docs(cmd)
+		if c.docs(cmd); !c.goesOn() {
+			break
+		}
 	}
 	return nil
 }
