@@ -212,6 +212,9 @@ func TestServer_Keyspace(t *testing.T) {
 		"TYPE users:0": "+string", "TYPE users:1000": "+none", "STRLEN a:b:1": ":8", "STRLEN a:b:100": ":0", "TTL users:0": ":-1", "PTTL users:0": ":-1", "TTL users:1000": ":-2",
 		"GETRANGE a:b:3 4 7": fmt.Sprintf("%q", rowsOf(4, 2)[28:]), "GETRANGE a:b:3 -4 -1": fmt.Sprintf("%q", rowsOf(4, 2)[28:]), "GETRANGE a:b:3 0 -1": quoted(3, 2), "GETRANGE a:b:3 5 4": `""`,
 		"GETRANGE a:b:3 0 9223372036854775807": quoted(3, 2), "GETRANGE a:b:3 0 -1000": fmt.Sprintf("%q", rowsOf(4, 2)[24:25]), "GETRANGE a:b:3 -1 -3": `""`, "GETRANGE a:b:3 -100 -200": `""`,
+		"COMMAND LIST FILTERBY MODULE x": "[]", "COMMAND LIST FILTERBY PATTERN GeT*": `["get" "getrange"]`, "COMMAND LIST FILTERBY ACLCAT transaction": `["discard" "exec" "multi" "unwatch" "watch"]`,
+		"COMMAND LIST FILTERBY x y": "-ERR syntax error", "CLIENT NO-EVICT foo": "-ERR syntax error", "CLIENT NO-TOUCH on": "+OK", "CLIENT REPLY ON": "+OK",
+		"CLIENT KILL MAXAGE 9223372036854775807": ":0", "CLIENT KILL SKIPME maybe": "-ERR syntax error", "CLIENT KILL TYPE foo": "-ERR Unknown client type 'foo'", "CLIENT LIST TYPE foo": "-ERR Unknown client type 'foo'",
 		"CONFIG GET MaxMemory":    `["maxmemory" "0"]`,
 		"GETRANGE a:b:3 -100 100": quoted(3, 2), "GETRANGE a:b:100 0 1": `""`, "GETRANGE a:b:3 x 1": "-ERR value is not an integer or out of range",
 		"OBJECT ENCODING users:1": `"raw"`, "OBJECT ENCODING users:1000": "null", "OBJECT REFCOUNT users:1": ":1", "OBJECT FREQ users:1": "-ERR An LFU maxmemory policy is not selected…",
@@ -253,6 +256,15 @@ func TestServer_Keyspace(t *testing.T) {
 	}
 	if got := cl.ask("SCAN", "0", "COUNT", "1000000", "MATCH", "wide:1*"); strings.Count(got, "wide:1") != 11 || !strings.HasPrefix(got, `["0"`) {
 		t.Errorf("SCAN of a pattern: %s", got)
+	}
+	// The connection ends after these.
+	cl.expect(":1", "CLIENT", "KILL", "SKIPME", "no")
+	other := dial(t, addr)
+	other.expect("-ERR CLIENT REPLY OFF and SKIP are not supported: the connection ends", "CLIENT", "REPLY", "SKIP")
+	for _, ended := range []*client{cl, other} {
+		if got, err := io.ReadAll(ended.from); len(got) > 0 || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
 	}
 }
 
@@ -356,27 +368,29 @@ func tracks(t *testing.T, c *cache.Cache, s *Server, cl, writer *client) {
 	cl.expect("-ERR CLIENT CACHING YES is only valid…", "CLIENT", "CACHING", "YES")
 	cl.expect(":-1", "CLIENT", "GETREDIR")
 	cl.expect("+OK", "CLIENT", "TRACKING", "ON", "OPTIN")
+	const told = `["invalidate" null]`
+	update := func() { // by another than the server's clients
+		t.Helper()
+		if err := c.Update(t.Context(), 0, []int64{2}, make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+		if got := cl.reply(); got != told {
+			t.Fatalf("got %s", got)
+		}
+	}
+	update() // right after TRACKING ON
 	cl.expect("+OK", "CLIENT", "CACHING", "YES")
 	cl.expect(`["flags" [+on +optin] "redirect" :0 "prefixes" []]`, "CLIENT", "TRACKINGINFO")
 	cl.expect(quoted(1, 16), "GET", "users:1")
-	const told = `["invalidate" null]`
 	for range 3 {
 		writer.expect("+OK", "TC.SET", "users", "1", strings.Repeat("x", 64))
 		if got := cl.reply(); got != told {
 			t.Fatalf("got %s", got)
 		}
 	}
-	until(t, "the watch has seen what was told", func() bool {
-		s.invalidation.mu.Lock()
-		defer s.invalidation.mu.Unlock()
-		return s.invalidation.mu.watching
-	})
-	if err := c.Update(t.Context(), 0, []int64{2}, make([]byte, 64)); err != nil {
-		t.Fatal(err)
-	}
-	if got := cl.reply(); got != told {
-		t.Fatalf("got %s", got)
-	}
+	time.Sleep(2 * watchTime)
+	cl.expect("+PONG", "PING") // what has been told is not told again
+	update()
 	cl.ask("HELLO", "2")
 	until(t, "tracking has ended", func() bool { return s.Counters().Tracking == 0 })
 }

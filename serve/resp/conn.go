@@ -163,6 +163,7 @@ func (c *conn) deadline(at time.Time) {
 	}
 }
 
+// past is the deadline of reads that are to end at once.
 var past = time.Unix(1, 0)
 
 // serve replies to commands until the connection ends.
