@@ -368,9 +368,9 @@ func (c *conn) docs(cmd *command) {
 	}
 }
 
-// commandList is COMMAND LIST. As in Redis, only a filter finds subcommands.
+// commandList is COMMAND LIST. As in Redis, it has subcommands, too.
 func (c *conn) commandList(args [][]byte) error {
-	keep := func(cmd *command) bool { return cmd.full == cmd.name }
+	keep := func(*command) bool { return true }
 	if len(args) > 0 {
 		if len(args) != 3 || !strings.EqualFold(cut(args[0]), "filterby") {
 			return errSyntax
