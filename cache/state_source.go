@@ -15,17 +15,17 @@ func (c *Cache) SetSource(table int, source string) error {
 	if s == nil {
 		return nil
 	}
-	set := func(of string) (was string) {
+	set := func(source string) (was string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, t := range s.tables {
 			if t.Number == table {
-				was, t.Source = t.Source, of
+				was, t.Source = t.Source, source
 			}
 		}
 		return was
 	}
-	return s.folder.Commit(func() (undo func()) {
+	return s.folder.Commit(func() func() {
 		was := set(source)
 		return func() { set(was) }
 	})
