@@ -103,7 +103,11 @@ func (m inMemory) hostBytes(t *Table) (bytes int64, what string, part *hostPart)
 }
 
 func (m inMemory) load(ctx context.Context, c *Cache, l loading) (*read.Table, error) {
-	if taken := c.state.take(l); taken != nil {
+	taken, err := c.state.take(l)
+	if err != nil {
+		return nil, err
+	}
+	if taken != nil {
 		c.store.Nodes.Check(taken, c.watch.Log)
 		return taken, nil
 	}

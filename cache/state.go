@@ -95,9 +95,11 @@ func (c *Cache) openState() error {
 	c.set.Kept = folder
 	s := &state{cache: c, folder: folder, home: c.set.Devices[0].Device, begun: time.Now(), was: map[string]*stateTable{}, numbers: map[int]int{}}
 	c.state = s
-	if err := s.read(); err != nil {
+	if err := s.read(); errors.Is(err, statefolder.ErrLost) {
 		s.log(slog.LevelInfo, "state: nothing is taken over", slog.Any("reason", err))
 		s.was = nil
+	} else if err != nil { // it may be there for the next New
+		return fmt.Errorf("cache: State: %w", err)
 	}
 	return nil
 }
@@ -106,7 +108,7 @@ func (s *state) log(level slog.Level, text string, attrs ...any) {
 	s.cache.watch.Log.Log(context.Background(), level, text, append([]any{slog.String("state", s.folder.String())}, attrs...)...)
 }
 
-// read reads what the owner before has left. An error says why nothing can be taken over.
+// read reads what the owner before has left. An error that wraps ErrLost says why nothing can be taken over.
 func (s *state) read() error {
 	raw, err := s.folder.Load()
 	if err != nil {
@@ -162,35 +164,39 @@ func (s *state) setWords(k *transfer.Keep, b device.Buffer) {
 	k.Words = unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(b.Bytes()))), transfer.KeptWords)
 }
 
-// take returns a table that is taken over, nil if it has to be loaded.
-func (s *state) take(l loading) *read.Table {
+// take returns a table that is taken over, nil if it has to be loaded. After an error, such as too many open files, the folder still has the table.
+func (s *state) take(l loading) (*read.Table, error) {
 	if s == nil || len(s.was) == 0 {
-		return nil
+		return nil, nil
 	}
 	now := s.table(l)
 	loaded, err := s.tryTake(now, l)
+	if err != nil && !errors.Is(err, statefolder.ErrLost) {
+		return nil, fmt.Errorf("State: %w", err)
+	}
 	if err != nil {
 		k := s.newKeep(now)
 		s.folder.Discard(append(k.Roles(), k.Name+wordsRole)...) // before as much memory is allocated again
 		s.log(slog.LevelWarn, "state: table is dropped and loaded anew", slog.String("table", now.Name), slog.Any("reason", err))
-		return nil
+		return nil, nil
 	}
 	s.log(slog.LevelInfo, "state: table is taken over", slog.String("table", now.Name), slog.Int64("rows", loaded.Tier.Rows()))
 	s.tables = append(s.tables, now)
 	s.numbers[s.was[now.Name].Number] = now.Number
-	return loaded
+	return loaded, nil
 }
 
+// tryTake returns a table that is taken over. The error wraps ErrLost if that one is not the table, or is damaged.
 func (s *state) tryTake(now *stateTable, l loading) (*read.Table, error) {
 	was := s.was[now.Name]
 	if was == nil {
-		return nil, errors.New("there was no table of that name")
+		return nil, fmt.Errorf("%w: there was no table of that name", statefolder.ErrLost)
 	}
 	if now.Source == "" {
-		return nil, errors.New("its rows come from no file, so they may be others")
+		return nil, fmt.Errorf("%w: its rows come from no file, so they may be others", statefolder.ErrLost)
 	}
 	if why := now.differs(was); why != "" {
-		return nil, errors.New(why)
+		return nil, fmt.Errorf("%w: %s", statefolder.ErrLost, why)
 	}
 	var broken []int64
 	for _, r := range s.noted.Rows {
@@ -275,11 +281,8 @@ func (c *Cache) takeOver() error {
 			r.Key = hashmap.Key(now, row)
 			rows = append(rows, r)
 		}
-		if err := c.writer.TakeOver(rows); err != nil {
-			return fmt.Errorf("cache: State: %w", err)
-		}
 	}
-	if err := s.folder.Begin(s.data); err != nil {
+	if err := c.writer.TakeOver(rows, func() error { return s.folder.Begin(s.data) }); err != nil {
 		return fmt.Errorf("cache: State: %w", err)
 	}
 	s.noted.Free(s.home)

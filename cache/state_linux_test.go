@@ -3,8 +3,10 @@ package cache_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,5 +248,76 @@ func TestState_Refused(t *testing.T) {
 	}
 	if _, err := cache.New(k.options()); err == nil || !strings.Contains(err.Error(), "alone: chmod 700") {
 		t.Error(err)
+	}
+}
+
+// TestState_FailedStart: a New that fails leaves nothing that a later one reads, also if that one has other rows.
+func TestState_FailedStart(t *testing.T) {
+	k := newKept(t)
+	o := k.options()
+	o.Admission.Training = func(yield func(int, []int64) bool) { yield(5, []int64{0}) }
+	if c, err := cache.New(o); err == nil {
+		c.Close()
+		t.Fatal("training of a table that is not there must fail")
+	}
+	if left, _ := filepath.Glob(filepath.Join(k.state, "*")); len(left) != 1 {
+		t.Errorf("files are left besides the lock: %v", left)
+	}
+	b, err := os.ReadFile(k.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := 128; i < len(b); i++ { // rows that do not compress
+		b[i] = byte(r.Uint32())
+	}
+	if err := os.WriteFile(k.file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.open(func(*cache.Options) {})
+	if !bytes.Equal(k.rows(), b[128:]) {
+		t.Error("rows are not those of the file")
+	}
+}
+
+// TestState_FewFiles: a New for which the process may open too few files fails, whenever it meets the limit, and a later one takes over every update.
+func TestState_FewFiles(t *testing.T) { // not beside others, as the limit is that of the process
+	k := newKept(t)
+	k.open(func(*cache.Options) {})
+	want := k.update(9)
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	failed := 0
+	for more := uint64(0); ; more++ {
+		o := k.options()
+		f, err := os.Open(k.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		less := unix.Rlimit{Cur: uint64(f.Fd()) + more, Max: limit.Max} // a new descriptor is the lowest that is free
+		f.Close()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &less); err != nil {
+			t.Fatal(err)
+		}
+		k.Cache, err = cache.New(o)
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+		if err == nil {
+			break
+		}
+		if failed++; !errors.Is(err, unix.EMFILE) {
+			t.Error(err)
+		}
+	}
+	if failed == 0 {
+		t.Error("no New has met the limit")
+	}
+	if got := k.log.String(); !strings.Contains(got, "state is taken over") || !bytes.Equal(k.rows(), want) {
+		t.Errorf("rows are not those of before: %s", got)
 	}
 }

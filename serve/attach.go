@@ -17,14 +17,6 @@ import (
 // attach gives the client the cache's memory.
 func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.Welcome, error) {
 	s := c.server
-	of, err := s.cacheOf(r.Table)
-	if err != nil {
-		return nil, err
-	}
-	owner, err := s.ownerOf(of)
-	if err != nil {
-		return nil, err
-	}
 	if r.Lanes < 1 || r.Lanes > s.o.MaxLanes && !r.Fewer {
 		return nil, fmt.Errorf("serve: lanes (%d) must be 1 to %d, the owner's limit for a client", r.Lanes, s.o.MaxLanes)
 	}
@@ -32,7 +24,8 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reserve(c, of, owner); err != nil {
+	of, owner, err := s.place(c, r.Table)
+	if err != nil {
 		return nil, err
 	}
 	p, err := processOf(c.wire.Socket()) // for the client, which may outlive the connection
@@ -56,6 +49,26 @@ func (c *connection) attach(ctx context.Context, r wire.AttachRequest) (*wire.We
 	s.o.Logger.Info("client attached", slog.String("client", c.String()))
 	return welcome, nil
 }
+
+// place finds the cache that holds a table, and counts a client that is about to attach to it.
+func (s *Server) place(c *connection, table string) (of *cache.Cache, owner sharing.Owner, err error) {
+	for {
+		if of, err = s.cacheOf(table); err == nil {
+			if owner, err = s.ownerOf(of); err == nil {
+				err = s.reserve(c, of, owner)
+			}
+		}
+		if !errors.Is(err, errUnlisted) { // else another cache has taken its place, or the table is not listed any more
+			return of, owner, err
+		}
+	}
+}
+
+// errUnlisted is the error for a cache none of whose tables is listed any more.
+var errUnlisted = errors.New("serve: tables of the cache are no longer served")
+
+// listed says whether a cache has a table that is listed. With mu held the answer true stays right for Detach and Forget, which come after the cache has left the list.
+func (s *Server) listed(of *cache.Cache) bool { return slices.Contains(s.tables.View().Caches, of) }
 
 // scratch returns the most bytes that a client may allocate on each device, 0 for no limit, if it asks for so many; 0: for what it may have. It keeps to
 // that by itself.
@@ -99,7 +112,7 @@ func (s *Server) nameIn(of *cache.Cache, index int, name string) string {
 	return t.Name
 }
 
-// reserve counts a client that is about to attach, unless there are too many.
+// reserve counts a client that is about to attach, unless there are too many. The error for a cache that has left the list wraps errUnlisted: Detach may have been called already.
 func (s *Server) reserve(c *connection, of *cache.Cache, owner sharing.Owner) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,6 +127,8 @@ func (s *Server) reserve(c *connection, of *cache.Cache, owner sharing.Owner) er
 		return errors.New("serve: connection is attached already")
 	case s.mu.draining:
 		return errors.New("serve: no further clients: the owner is about to end")
+	case !s.listed(of):
+		return errUnlisted
 	case clients >= s.o.MaxClients:
 		return fmt.Errorf("serve: clients (%d) must be at most %d", clients+1, s.o.MaxClients)
 	}

@@ -124,7 +124,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		if err := wire.Decode(m.Body, &b); err != nil {
 			return nil, err
 		}
-		if f := s.o.Commands.SetBudget; f != nil {
+		if f := s.o.Commands.SetBudget; f != nil && !c.attached() {
 			return nil, f(ctx, b.Bytes)
 		}
 		return nil, c.caches()[0].SetBudget(ctx, b.Bytes)
@@ -167,6 +167,13 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		return wire.TableAnswer{Text: text}, err
 	}
 	return nil, fmt.Errorf("serve: unknown request (%q)", m.Method)
+}
+
+// attached says whether the client is attached to a cache.
+func (c *connection) attached() bool {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.cache != nil
 }
 
 // caches returns the cache that the client is attached to, or else all.

@@ -44,7 +44,7 @@ type Options struct {
 type Commands struct {
 	// Refresh runs a refresh cycle.
 	Refresh func(context.Context) error
-	// SetBudget sets the budget of each device in bytes.
+	// SetBudget sets the budget of each device in bytes, for clients that are not attached.
 	SetBudget func(ctx context.Context, bytes int64) error
 	// Snapshot writes a snapshot to a file; for path "", to the file that the program is configured with. By default path must not be "".
 	Snapshot func(path string) error

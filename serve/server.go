@@ -178,12 +178,15 @@ func (s *Server) forget(c *connection) {
 	s.changedLocked()
 }
 
-// ownerOf returns the owner's side of a cache.
+// ownerOf returns the owner's side of a cache. The error for one that has left the list, and that Forget may have been called for, wraps errUnlisted.
 func (s *Server) ownerOf(c *cache.Cache) (sharing.Owner, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner := s.mu.owners[c]; owner != nil {
 		return owner, nil
+	}
+	if !s.listed(c) {
+		return nil, errUnlisted
 	}
 	owner, err := sharing.Open(c, sharing.Options{StoppedAfter: s.o.StoppedAfter, Evict: s.o.EvictStopped})
 	if err == nil {
@@ -199,10 +202,15 @@ func (s *Server) owners() []sharing.Owner {
 	return slices.Collect(maps.Values(s.mu.owners))
 }
 
-// Readers names the processes that are attached to a cache, and those that have lost their connection and may still read it.
+// Readers names the processes that are attached to a cache or about to be, and those that have lost their connection and may still read it.
 func (s *Server) Readers(c *cache.Cache) (all []string) {
 	s.mu.Lock()
 	owner := s.mu.owners[c]
+	for one := range s.mu.all {
+		if one.attaching && one.cache == c && one.client == nil {
+			all = append(all, one.String())
+		}
+	}
 	s.mu.Unlock()
 	if owner != nil {
 		for _, d := range owner.Describe() {

@@ -91,27 +91,39 @@ func (k *Keep) Tier() KeptTier {
 	return k.tier
 }
 
-// commit makes the tier's newest memory what the next owner finds.
-func (k *Keep) commit() error {
+// set replaces the description of the tier, and returns the one before.
+func (k *Keep) set(tier KeptTier) (before KeptTier) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before, k.tier = k.tier, tier
+	return before
+}
+
+// keepPacked makes the newest memory of a packed tier, and what says where rows lie in it, what the next owner finds. REQUIRES: t.writes is locked.
+func (t *Tier) keepPacked() error {
+	k := t.keep
 	if k == nil {
 		return nil
 	}
-	return k.Folder.Commit(k.role(rowsRole), k.role(indexRole))
+	return k.Folder.Commit(func() func() {
+		before := k.set(t.describePacked(k.Tier()))
+		return func() { k.set(before) }
+	}, k.role(rowsRole), k.role(indexRole))
 }
 
-// keepTotals notes what has changed. REQUIRES: t.writes is locked, or nobody else uses the tier yet.
+// describePacked returns the description of the tier with what Repack changes.
+func (t *Tier) describePacked(k KeptTier) KeptTier {
+	k.Bytes, k.TailFrom, k.TailBytes, k.Owned, k.Packs = t.host.Mem.Size(), t.tailFrom, t.tail.Capacity(), t.owned, t.packs
+	return k
+}
+
+// keepTotals notes the number of rows and the totals. REQUIRES: t.writes is locked, or nobody else uses the tier yet.
 func (t *Tier) keepTotals() {
 	if t.keep == nil {
 		return
 	}
 	for i, n := range []int64{t.Rows(), t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes, t.total.EqualRows, t.sharedBytes} {
 		atomic.StoreInt64(&t.keep.Words[i], n)
-	}
-	if t.mode == Packed {
-		t.keep.mu.Lock()
-		defer t.keep.mu.Unlock()
-		k := &t.keep.tier
-		k.Bytes, k.TailFrom, k.TailBytes, k.Owned, k.Packs = t.host.Mem.Size(), t.tailFrom, t.tail.Capacity(), t.owned, t.packs
 	}
 }
 
@@ -148,9 +160,10 @@ func (t *Tier) keepGroups() error {
 		g.rows, g.group = rows, group
 		tier.GroupedSum = groupedSum(t.groupsMem, len(rows))
 	}
-	k.mu.Lock()
-	k.tier = tier
-	k.mu.Unlock()
+	if t.mode == Packed {
+		tier = t.describePacked(tier)
+	}
+	k.set(tier)
 	t.keepTotals()
 	return nil
 }

@@ -235,5 +235,5 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.shares.Store(len(t.sharers.rows) > 0 || t.capacity > rows)
 	t.look()
 	t.keepTotals()
-	return old, t.keep.commit() // before anything is written to the new memory
+	return old, t.keepPacked() // before anything is written to the new memory
 }

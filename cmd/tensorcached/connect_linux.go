@@ -56,7 +56,10 @@ func (r remote) command() *cobra.Command {
 			return fmt.Errorf("--connect: %w", err)
 		}
 		defer c.Close()
-		return r.do(ctx, cmd, c)
+		if err = r.do(ctx, cmd, c); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("it took longer than --timeout (%v): %w", timeout, err)
+		}
+		return err
 	}
 	cmd.Flags().StringVar(&address, "connect", defaultSocket, "the socket of a running tensorcached: unix:PATH")
 	cmd.Flags().DurationVar(&timeout, "timeout", r.timeout, "how long to wait")

@@ -173,7 +173,7 @@ func TestTable_Swap(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"replace", "--table", "t", "--file", short}, "must have rows of int32 and 64 bytes, at most 1000 of them, while processes are attached that know it so: trainer (process "},
+		{[]string{"replace", "--table", "t", "--file", short}, "must have rows of int32 and 64 bytes, and a capacity of at most 1000, while processes are attached that know it so: trainer (process "},
 		{[]string{"replace", "--table", "t", "--file", short, "--in-place"}, "its rows (int32, 12 bytes) must be like those of before (int32, 64 bytes)"},
 		{[]string{"replace", "--table", "t", "--file", "/nowhere.npy"}, "no such file"},
 		{[]string{"replace", "--table", "u", "--file", short}, `table ("u") must be one of 1: t`},

@@ -1,7 +1,7 @@
 // Package statefolder keeps memory of a process in files of a folder in memory (tmpfs), where the next process takes it over.
 //
 // One process at a time has the folder, by a lock that ends with it. Its memory has roles, such as "overlay". A manifest says which file has which role; it is replaced as a
-// whole by Commit, so that whoever comes next finds the files of before or those of after. Files that no manifest names are removed.
+// whole by Commit, so that whoever comes next finds the files of before or those of after. Files of this package that no manifest names are removed; those of others stay.
 //
 // Memory that other processes map outlives them all: a process that has mapped the memory of an earlier owner reads on. Each of them also maps a file of its own (Reader), which is
 // locked through the descriptor that its mapping holds open. So the system releases the lock when the process unmaps it or ends, however it ends, and the next owner knows whether memory that it
@@ -20,6 +20,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -62,10 +64,11 @@ type Folder struct {
 		names    []string
 		patience time.Duration
 
-		last    uint64 // number of the last file
-		files   map[string]file
-		pending map[string]file
-		data    func() (json.RawMessage, error)
+		generation uint64 // of processes that have had the folder: greater than that of any file there
+		last       uint64 // number of the last file
+		files      map[string]file
+		pending    map[string]file
+		data       func() (json.RawMessage, error)
 	}
 }
 
@@ -96,7 +99,7 @@ func Open(path string) (_ *Folder, err error) {
 		return nil, err
 	}
 	f := &Folder{path: path}
-	f.mu.patience = 10 * time.Second
+	f.mu.patience, f.mu.generation = 10*time.Second, 1
 	f.mu.files, f.mu.pending = map[string]file{}, map[string]file{}
 	for end := time.Now().Add(lockWait); ; {
 		if f.lock, err = filelock.Try(f.file(lockName)); err == nil {
@@ -135,17 +138,81 @@ func (f *Folder) Close() error {
 	if f == nil {
 		return nil
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for role := range f.mu.pending {
+		f.abandonLocked(role)
+	}
 	return f.lock.Close()
 }
 
-// Load returns what the last Commit of the process before was given. The error, if there is none or if it is damaged, wraps ErrLost.
+// Load returns what the last Commit of the process before was given, and removes what that process or a start that failed has left besides. Call it before anything is allocated. The
+// error wraps ErrLost if there is nothing to take over, as the manifest is missing, damaged or of another version; after another error the folder is as it was.
 func (f *Folder) Load() (json.RawMessage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, lost := f.readManifest()
+	if lost != nil && !errors.Is(lost, ErrLost) {
+		return nil, lost
+	}
+	named, last := map[string]file{}, uint64(0)
+	if m != nil {
+		named, last = m.Files, m.Generation // also of another version: they stay until Begin
+	}
+	found, err := f.sweep(named)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.generation = max(last, found) + 1
+	if lost != nil {
+		return nil, lost
+	}
+	f.mu.old = m
+	return m.Data, nil
+}
+
+// ownFile matches names of nameLocked: role, generation and number, and of a reader also whose it is.
+var ownFile = regexp.MustCompile(`^([a-z0-9.-]+?)\.([0-9]+)-[0-9]+(\..*)?$`)
+
+// sweep removes the package's files but those in keep and those of readers, and returns the greatest generation among all. A process that maps a file keeps its memory. Files that others
+// have made stay.
+func (f *Folder) sweep(keep map[string]file) (last uint64, err error) {
+	names := map[string]bool{}
+	for _, one := range keep {
+		names[one.Name] = true
+	}
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return 0, fmt.Errorf("statefolder: folder: %w", err)
+	}
+	for _, e := range entries {
+		of := ownFile.FindStringSubmatch(e.Name())
+		reader := strings.HasPrefix(e.Name(), readerPrefix)
+		if of == nil || !e.Type().IsRegular() || of[3] != "" && !reader {
+			continue
+		}
+		generation, err := strconv.ParseUint(of[2], 10, 63)
+		if err != nil {
+			continue
+		}
+		last = max(last, generation)
+		if !names[e.Name()] && !reader {
+			if err := os.Remove(f.file(e.Name())); err != nil {
+				return 0, fmt.Errorf("statefolder: file that an earlier process has left: %w", err)
+			}
+		}
+	}
+	return last, nil
+}
+
+// readManifest reads the manifest, which it returns also if the error is that it is of another version.
+func (f *Folder) readManifest() (*manifest, error) {
 	raw, err := os.ReadFile(f.file(manifestName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s has no manifest", ErrLost, f.path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("statefolder: manifest: %w", err)
 	}
 	sum, body, _ := bytes.Cut(raw, []byte("\n"))
 	if found := sha256.Sum256(body); string(sum) != hex.EncodeToString(found[:]) {
@@ -156,12 +223,9 @@ func (f *Folder) Load() (json.RawMessage, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrLost, f.file(manifestName), err)
 	}
 	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("%w: %s has version %d, and this program %d", ErrLost, f.file(manifestName), m.Version, manifestVersion)
+		return m, fmt.Errorf("%w: %s has version %d, and this program %d", ErrLost, f.file(manifestName), m.Version, manifestVersion)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.old = m
-	return m.Data, nil
+	return m, nil
 }
 
 // Drop forgets the memory of the process before: nothing of it is taken over, so nobody who reads it is waited for.
@@ -172,14 +236,6 @@ func (f *Folder) Drop() {
 	if f.mu.old != nil {
 		f.mu.old.Files = nil
 	}
-}
-
-// generation counts the processes that have had the folder.
-func (f *Folder) generation() uint64 {
-	if f.mu.old == nil {
-		return 1
-	}
-	return f.mu.old.Generation + 1
 }
 
 // Take returns memory of the process before as it has left it. The error, if there is none of that size, wraps ErrLost.
@@ -224,10 +280,14 @@ func (f *Folder) takeLocked(d device.Device, role string, bytes int64, what stri
 	if !ok || was.Bytes != bytes && !another || bytes <= 0 || was.Name != filepath.Base(was.Name) {
 		return none, fmt.Errorf("%w: %s (%d bytes) must be the %d bytes of %s", ErrLost, what, was.Bytes, bytes, role)
 	}
-	if info, err := os.Lstat(f.file(was.Name)); err != nil || !info.Mode().IsRegular() || info.Size() < was.Bytes {
+	info, err := os.Lstat(f.file(was.Name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return none, fmt.Errorf("statefolder: %s: %w", what, err)
+	}
+	if err != nil || !info.Mode().IsRegular() || info.Size() < was.Bytes {
 		return none, fmt.Errorf("%w: %s: file %s must be there, of at least %d bytes", ErrLost, what, was.Name, was.Bytes)
 	}
-	b, err := f.mapped(d, was.Name, bytes, what, nil)
+	b, err := f.mapped(d, was.Name, false, bytes, what, nil)
 	if err == nil {
 		f.mu.pending[role] = file{was.Name, bytes, true}
 		delete(f.mu.old.Files, role)
@@ -245,7 +305,7 @@ func (f *Folder) Alloc(d device.Device, role string, bytes int64, what string) (
 func (f *Folder) allocLocked(d device.Device, role string, bytes int64, what string) (device.Buffer, error) {
 	f.abandonLocked(role)
 	name := f.nameLocked(role)
-	b, err := f.mapped(d, name, bytes, what, nil)
+	b, err := f.mapped(d, name, true, bytes, what, nil)
 	if err == nil {
 		f.mu.pending[role] = file{name, bytes, false}
 	}
@@ -255,21 +315,24 @@ func (f *Folder) allocLocked(d device.Device, role string, bytes int64, what str
 // nameLocked returns a name that no file of the folder has had.
 func (f *Folder) nameLocked(role string) string {
 	f.mu.last++
-	return fmt.Sprintf("%s.%d-%d", role, f.generation(), f.mu.last)
+	return fmt.Sprintf("%s.%d-%d", role, f.mu.generation, f.mu.last)
 }
 
-// mapped maps a file. lock, if not nil, is called with its descriptor before.
-func (f *Folder) mapped(d device.Device, name string, bytes int64, what string, lock func(*os.File) error) (b device.Buffer, err error) {
+// mapped maps a file, which must not be there before if it is to be a fresh one, all zeros. lock, if not nil, is called with its descriptor before.
+func (f *Folder) mapped(d device.Device, name string, fresh bool, bytes int64, what string, lock func(*os.File) error) (b device.Buffer, err error) {
 	s, err := device.SharerOf(d)
 	if err != nil {
 		return b, err
 	}
-	memory, fresh, err := numa.Named(f.file(name), max(bytes, 1))
+	memory, made, err := numa.Named(f.file(name), max(bytes, 1))
 	if err != nil {
 		return b, fmt.Errorf("statefolder: %s: %w", what, err)
 	}
 	defer memory.Close()
-	if lock != nil {
+	if made != fresh {
+		err = fmt.Errorf("file %s: another process makes or removes files of the folder", name)
+	}
+	if err == nil && lock != nil {
 		err = lock(memory)
 	}
 	if err == nil {
@@ -283,7 +346,7 @@ func (f *Folder) mapped(d device.Device, name string, bytes int64, what string, 
 		}
 	}
 	if err != nil {
-		if fresh {
+		if made {
 			os.Remove(f.file(name))
 		}
 		return device.Buffer{}, fmt.Errorf("statefolder: %s: %w", what, err)
@@ -322,7 +385,7 @@ func (f *Folder) Discard(roles ...string) {
 	}
 }
 
-// Begin makes what has been taken and allocated so far what the next process finds, and removes all other files. data returns what Load is to return, then and at each Commit later.
+// Begin makes what has been taken and allocated so far what the next process finds, and removes the package's other files. data returns what Load is to return, then and at each Commit later.
 func (f *Folder) Begin(data func() (json.RawMessage, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -330,29 +393,26 @@ func (f *Folder) Begin(data func() (json.RawMessage, error)) error {
 	if err := f.commitLocked(maps.Clone(f.mu.pending)); err != nil {
 		return err
 	}
-	keep := map[string]bool{lockName: true, manifestName: true}
-	for _, one := range f.mu.files {
-		keep[one.Name] = true
-	}
-	entries, err := os.ReadDir(f.path)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if name := e.Name(); !keep[name] && !strings.HasPrefix(name, readerPrefix) {
-			os.Remove(f.file(name))
-		}
-	}
-	return nil
+	_, err := f.sweep(f.mu.files)
+	return err
 }
 
-// Commit makes memory allocated since the last Commit what the next process finds in these roles. A nil Folder and one before Begin do nothing.
-func (f *Folder) Commit(roles ...string) error {
+// Commit makes memory allocated since the last Commit what the next process finds in these roles. A nil Folder does nothing, and before Begin no process finds anything. change, if not
+// nil, changes what Begin's data returns; undo is called if the commit fails. So no other commit has the new data with the old memory.
+func (f *Folder) Commit(change func() (undo func()), roles ...string) (err error) {
 	if f == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if change != nil {
+		undo := change()
+		defer func() {
+			if err != nil {
+				undo()
+			}
+		}()
+	}
 	if f.mu.data == nil {
 		return nil
 	}
@@ -384,7 +444,7 @@ func (f *Folder) commitLocked(now map[string]file) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(&manifest{manifestVersion, f.generation(), files, data})
+	body, err := json.Marshal(&manifest{manifestVersion, f.mu.generation, files, data})
 	if err != nil {
 		return err
 	}
@@ -414,7 +474,7 @@ func (f *Folder) Reader(d device.Device, who string, bytes int64, what string) (
 		}
 		return r
 	}, who)
-	return f.mapped(d, f.nameLocked("reader")+"."+strings.ToValidUTF8(who[:min(len(who), 150)], "_"), bytes, what, filelock.Lock)
+	return f.mapped(d, f.nameLocked("reader")+"."+strings.ToValidUTF8(who[:min(len(who), 150)], "_"), true, bytes, what, filelock.Lock)
 }
 
 // lookLocked removes the files of readers that have unmapped them, and returns who reads memory of earlier processes.
@@ -423,7 +483,7 @@ func (f *Folder) lookLocked() (earlier []string) {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	own := fmt.Sprintf("%s%d-", readerPrefix, f.generation())
+	own := fmt.Sprintf("%s%d-", readerPrefix, f.mu.generation)
 	for _, e := range entries {
 		name := e.Name()
 		if !strings.HasPrefix(name, readerPrefix) {

@@ -29,6 +29,8 @@ const (
 const (
 	format  = "tensorcache model"
 	version = 1
+	// packingMark is what packingFile begins with.
+	packingMark = `{"key":"`
 	// maxManifest is the most bytes of a manifest, which has the headers of all files.
 	maxManifest = 1 << 30
 	// maxDepth bounds how many deltas lie on each other.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -70,14 +71,26 @@ func (t *Tensor) element() dtype.Type {
 // indexEnd is what the name of an index ends in.
 const indexEnd = ".safetensors.index.json"
 
-// IsPacked says whether a path is the directory of a packed model, also of one whose packing was interrupted, which does not open.
+// IsPacked says whether a path is the directory of a packed model, also of one whose packing was interrupted, which does not open. Files of the same names that other programs
+// wrote do not make it one.
 func IsPacked(path string) bool {
-	for _, name := range []string{manifestFile, packingFile} {
-		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
-			return true
-		}
+	return begins(filepath.Join(path, manifestFile), `"`+format+`"`) || begins(filepath.Join(path, packingFile), packingMark)
+}
+
+// begins says whether a regular file has a mark in its first bytes. One that must not be read counts as if it had: who opens it is told why that fails.
+func begins(path, mark string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
 	}
-	return false
+	f, err := os.Open(path)
+	if err != nil {
+		return errors.Is(err, fs.ErrPermission)
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, _ := io.ReadFull(f, head)
+	return bytes.Contains(head[:n], []byte(mark))
 }
 
 // IsTable says whether a path is the directory of a table of pages, which may be a packed model of one tensor besides: see OfTable.
@@ -160,8 +173,8 @@ func Open(path string) (*Model, error) {
 	return m, nil
 }
 
-// open opens what the path names. chain are the hashes of the deltas above.
-func (m *Model) open(chain []Hash) error {
+// open opens what the path names. chain are the directories of the deltas above.
+func (m *Model) open(chain []os.FileInfo) error {
 	if IsPacked(m.path) {
 		return m.openPacked(chain)
 	}
@@ -250,7 +263,7 @@ func (m *Model) index() error {
 }
 
 // openPacked opens the tables, and the base.
-func (m *Model) openPacked(chain []Hash) (err error) {
+func (m *Model) openPacked(chain []os.FileInfo) (err error) {
 	for tries := 0; ; tries++ {
 		if m.packed, err = readManifest(m.path); err != nil {
 			return err
@@ -283,7 +296,11 @@ func (m *Model) openPacked(chain []Hash) (err error) {
 		return err
 	}
 	if b := m.packed.Base; b != nil {
-		return m.openBase(b, append(chain, m.hash))
+		here, err := os.Stat(m.path)
+		if err != nil {
+			return fmt.Errorf("model: %w", err)
+		}
+		return m.openBase(b, append(chain, here))
 	}
 	return nil
 }
@@ -314,12 +331,20 @@ func tableFolder(dir string, generation, i int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s%d", folderPrefix, generation), fmt.Sprint(i))
 }
 
-// openBase opens the base of a delta.
-func (m *Model) openBase(b *Base, chain []Hash) error {
-	if slices.Contains(chain, b.Hash) || len(chain) > maxDepth {
-		return fmt.Errorf("model: %s: base (%s) must not be a delta of the model itself", m.path, b.Hash)
+// folderOf returns the absolute path of the folder that has a path, also of ".".
+func folderOf(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
 	}
-	here := filepath.Dir(filepath.Clean(m.path))
+	return filepath.Dir(path)
+}
+
+// openBase opens the base of a delta. Directories tell whether bases go round in a circle, and hashes do not: a checkpoint may have the contents of an earlier one.
+func (m *Model) openBase(b *Base, chain []os.FileInfo) error {
+	if len(chain) > maxDepth {
+		return fmt.Errorf("model: %s: must lie on at most %d others", m.path, maxDepth)
+	}
+	here := folderOf(m.path)
 	places := []string{b.Path}
 	if !filepath.IsAbs(b.Path) {
 		places = []string{filepath.Join(here, b.Path)}
@@ -338,6 +363,14 @@ func (m *Model) openBase(b *Base, chain []Hash) error {
 		}
 		if of.Hash != b.Hash {
 			found = append(found, fmt.Sprintf("%s has %v", place, of.Hash))
+			continue
+		}
+		info, err := os.Stat(place)
+		if err != nil {
+			return fmt.Errorf("model: base: %w", err)
+		}
+		if slices.ContainsFunc(chain, func(above os.FileInfo) bool { return os.SameFile(above, info) }) {
+			found = append(found, place+" is a delta of the model itself")
 			continue
 		}
 		m.base = &Model{path: place}

@@ -306,6 +306,74 @@ func TestPack_Deltas(t *testing.T) {
 	}
 }
 
+// TestPack_DeltasOfEqualContents packs a checkpoint that has the contents of an earlier one, on top of it and of one between.
+func TestPack_DeltasOfEqualContents(t *testing.T) {
+	root := t.TempDir()
+	data := weights(1, 3000)
+	pack := func(name, base string, data []byte) error {
+		o := PackOptions{Codec: "none"}
+		if base != "" {
+			o.Base = filepath.Join(root, base)
+		}
+		write(t, root, "w.safetensors", fileWith("", member{"w", "F32", "3000", data}))
+		_, err := Pack(context.Background(), filepath.Join(root, "w.safetensors"), filepath.Join(root, name), o)
+		return err
+	}
+	for _, p := range []struct {
+		name, base string
+		data       []byte
+	}{{"a.tc", "", data}, {"b.tc", "a.tc", nudged(data, 1)}, {"c.tc", "b.tc", data}, {"d.tc", "c.tc", data}} {
+		if err := pack(p.name, p.base, p.data); err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, filepath.Join(root, p.name), root)
+	}
+	if err := pack("a.tc", "c.tc", data); err == nil || !strings.Contains(err.Error(), "nor lie on it") {
+		t.Errorf("packed over the base of the base: %v", err)
+	}
+	// A delta is opened from within, and packed there.
+	t.Chdir(filepath.Join(root, "d.tc"))
+	sameFiles(t, ".", root)
+	if err := os.Mkdir(filepath.Join(root, "e.tc"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Join(root, "e.tc"))
+	if _, err := Pack(context.Background(), filepath.Join(root, "w.safetensors"), ".", PackOptions{Base: "../d.tc"}); err != nil {
+		t.Fatal(err)
+	}
+	if m := open(t, "."); m.Base().Path != "d.tc" || m.Base().Depth != 4 {
+		t.Errorf("%+v", m.Base())
+	}
+	// A circle: the model that d lies on becomes d.
+	if err := os.RemoveAll(filepath.Join(root, "c.tc")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("d.tc", filepath.Join(root, "c.tc")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("."); err == nil || !strings.Contains(err.Error(), "a delta of the model itself") {
+		t.Errorf("a circle: %v", err)
+	}
+}
+
+// TestIsPacked_FilesOfOtherPrograms has a checkpoint beside files of the names that packed models have.
+func TestIsPacked_FilesOfOtherPrograms(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "model.safetensors", fileWith("", member{"w", "F32", "30", weights(1, 30)}))
+	write(t, dir, manifestFile, []byte(`{"format": "layers-model", "modelTopology": {}}`))
+	write(t, dir, packingFile, []byte(`{"boxes": 3}`))
+	if IsPacked(dir) || len(open(t, dir).Tensors()) != 1 {
+		t.Error("counts as packed")
+	}
+	out, _ := packed(t, dir, PackOptions{})
+	if !IsPacked(out) {
+		t.Error("does not count as packed")
+	}
+	if _, err := Pack(context.Background(), dir, dir, PackOptions{}); err == nil {
+		t.Error("packed over files of other programs")
+	}
+}
+
 // TestOpen_DamagedModel flips bits: of the manifest, which opening finds, and of a page, which Verify finds.
 func TestOpen_DamagedModel(t *testing.T) {
 	race.SkipSequential(t)

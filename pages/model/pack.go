@@ -227,16 +227,16 @@ func (p *packing) openBase() error {
 	if !IsPacked(p.o.Base) {
 		return fmt.Errorf("model: base (%s) must be a packed model", p.o.Base)
 	}
-	if same(p.o.Base, p.out) {
-		return fmt.Errorf("model: base (%s) must not be the model that is packed", p.o.Base)
-	}
 	base, err := Open(p.o.Base)
 	if err != nil {
 		return err
 	}
-	depth := 1
-	if b := base.Base(); b != nil {
-		depth = b.Depth + 1
+	depth := 0 // counted: a base may have been packed anew since, on other ones
+	for m := base; m != nil; m = m.base {
+		if same(m.path, p.out) {
+			return errors.Join(fmt.Errorf("model: base (%s) must not be the model that is packed, nor lie on it", p.o.Base), base.Close())
+		}
+		depth++
 	}
 	if p.o.KeepEvery > 0 && depth >= p.o.KeepEvery {
 		return base.Close()
@@ -245,10 +245,8 @@ func (p *packing) openBase() error {
 		return errors.Join(fmt.Errorf("model: base (%s) must lie on at most %d others", p.o.Base, maxDepth-1), base.Close())
 	}
 	path, err := filepath.Abs(p.o.Base)
-	if here, e := filepath.Abs(filepath.Dir(filepath.Clean(p.out))); err == nil && e == nil {
-		if short, e := filepath.Rel(here, path); e == nil {
-			path = short
-		}
+	if short, e := filepath.Rel(folderOf(p.out), path); err == nil && e == nil {
+		path = short
 	}
 	p.base, p.m.Base = base, &Base{Path: path, Hash: base.hash, Depth: depth}
 	return err
@@ -366,7 +364,7 @@ func (p *packing) begin() (resumed bool, err error) {
 		return false, err
 	}
 	sum := sha256.Sum256(key)
-	text := []byte(fmt.Sprintf("{\"key\":%q}\n", Hash(sum).String()))
+	text := []byte(fmt.Sprintf("%s%v\"}\n", packingMark, Hash(sum)))
 	path := filepath.Join(p.out, packingFile)
 	if was, err := os.ReadFile(path); err == nil && string(was) == string(text) {
 		return true, os.MkdirAll(folder, 0o777)

@@ -7,16 +7,17 @@ import ctypes
 import json
 import math
 import os
+import secrets
+import stat
 import sys
-import tempfile
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Optional, Union
 
 import numpy as np
 
 from . import _abi
 from ._elements import _BYTES, Element, element
 from ._library import check, library, take_json
-from .errors import ArgumentError
+from .errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +32,11 @@ _Path = Union[str, "os.PathLike[str]"]
 _TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32",
     "U16": "uint16", "U8": "uint8", "BOOL": "bool", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64", "F4": "float4_e2m1fn_x2",
 }  # fmt: skip
+
+# torch's float4: an element of it is a byte, which is two elements to a .safetensors file.
+_PAIRS = "float4_e2m1fn_x2"
 
 # Bytes that an engine of the cache reads at once, and its memory for rows on the GPU and on the host.
 _CHUNK = 64 << 20
@@ -106,14 +110,22 @@ def _empty(info: dict[str, Any], device: Any) -> Tensor:
     import torch
 
     of, shape = getattr(torch, _TYPES.get(info["dtype"], ""), None), info["shape"]
-    if info["dtype"] == "F4":  # two of its elements take a byte, which is an element to torch
-        of, shape = getattr(torch, "float4_e2m1fn_x2", None), [*shape[:-1], shape[-1] // 2]
     if not isinstance(of, torch.dtype):
         raise ArgumentError(f"tensorcache: tensor {info['name']!r}: dtype ({info['dtype']}) is not in torch {torch.__version__}")
-    made = torch.empty(shape, dtype=of, device=device)
-    if made.nbytes != info["bytes"]:
-        raise ArgumentError(f"tensorcache: tensor {info['name']!r}: shape {info['shape']} of {info['dtype']} must have {info['bytes']} bytes")
-    return made
+    bad = f"tensorcache: tensor {info['name']!r}: shape {info['shape']} of {info['dtype']} must have {info['bytes']} bytes"
+    if info["dtype"] == "F4":
+        if not shape or shape[-1] % 2:
+            raise FileError(f"{bad}, and a last axis of pairs")
+        shape = [*shape[:-1], shape[-1] // 2]
+    # The library does not know the sizes of all types. Before memory is taken, as a header may claim any shape.
+    if math.prod(shape) * of.itemsize != info["bytes"]:
+        raise FileError(bad)
+    try:
+        return torch.empty(shape, dtype=of, device=device)
+    except RuntimeError as e:
+        if info["bytes"]:
+            raise
+        raise FileError(f"tensorcache: tensor {info['name']!r}: shape {info['shape']} must be one that tensors can have: {e}") from e
 
 
 def _load_tables(info: dict[str, Any], wanted: list[tuple[str, int]], on: Any) -> dict[str, Tensor]:
@@ -191,7 +203,12 @@ def save_file(tensors: Mapping[str, Tensor], filename: _Path, metadata: Optional
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     at = 0
     for name, tensor in held:
-        header[name] = {"dtype": names[str(tensor.dtype).removeprefix("torch.")], "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
+        of, shape = names[str(tensor.dtype).removeprefix("torch.")], list(tensor.shape)
+        if of == "F4":
+            if not shape:
+                raise ArgumentError(f"tensorcache: tensor {name!r} ({tensor.dtype}) must have an axis")
+            shape[-1] *= 2
+        header[name] = {"dtype": of, "shape": shape, "data_offsets": [at, at + tensor.nbytes]}
         at += tensor.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -211,25 +228,47 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _write(path: str, header: bytes, tensors: list[tuple[str, Tensor]]) -> None:
-    """Writes a .safetensors file, which is there as a whole or not at all."""
+    """Writes a .safetensors file, which is there as a whole or not at all, also after a crash. A file that exists keeps its mode, and a symbolic link stays."""
     import torch
 
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".")
+    def contents(f: BinaryIO) -> None:
+        f.write(len(header).to_bytes(8, "little") + header)
+        for _, tensor in tensors:
+            f.write(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+
+    path = os.path.realpath(path)
+    mode = os.stat(path).st_mode if os.path.exists(path) else None
+    if mode is not None and not stat.S_ISREG(mode):  # a pipe, or a device
+        with open(path, "wb") as f:
+            contents(f)
+        return
+    # A new file has the mode that open gives it. The new contents of an old one are not to be seen by others meanwhile.
+    created = 0o666 if mode is None else 0o600
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(len(header).to_bytes(8, "little") + header)
-            for _, tensor in tensors:
-                f.write(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
-        os.chmod(temporary, 0o644)
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, created)) as f:
+            if mode is not None:
+                os.fchmod(f.fileno(), stat.S_IMODE(mode))
+            contents(f)
+            f.flush()
+            os.fsync(f.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    names = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # not every file system syncs folders
+            os.fsync(names)
+    finally:
+        os.close(names)
 
 
-# What the note of a compressed tensor says: whether it was torch's, whether it was complex, and which of ml_dtypes' further types it had, from 1.
+# What the note of a compressed tensor says: whether it was torch's, whether it was complex, and which of ml_dtypes' further types it had, from 1, or that it had torch's float4.
 _OF_TORCH, _COMPLEX, _FURTHER = 1, 2, 4
+_PAIRS_NOTE = 63
 
 
 def compress(t: Any, codec: str = "rank") -> bytes:
@@ -251,14 +290,16 @@ def compress(t: Any, codec: str = "rank") -> bytes:
         if t.is_complex():
             note, t = note | _COMPLEX, torch.view_as_real(t)
             shape.append(2)
+        elif t.dtype == getattr(torch, _PAIRS, None):
+            note, t = note | _FURTHER * _PAIRS_NOTE, t.view(torch.uint8)
         of, address, nbytes = element(t.dtype), t.data_ptr(), t.nbytes
     elif isinstance(t, (np.ndarray, np.generic)):
         t = np.asarray(t)
         shape = list(t.shape)
         t = np.asarray(t.astype(t.dtype.newbyteorder("<"), copy=False), order="C")
         if t.dtype.kind == "c":
-            note, t = _COMPLEX, t.view(f"<f{t.dtype.itemsize // 2}")
             shape.append(2)
+            note, t = _COMPLEX, t.reshape(-1).view(f"<f{t.dtype.itemsize // 2}")
         of, address, nbytes = element(t.dtype), t.ctypes.data, t.nbytes
     else:
         raise TypeError(f"tensorcache: t ({type(t).__name__}) must be a torch tensor or a NumPy array")
@@ -271,7 +312,8 @@ def compress(t: Any, codec: str = "rank") -> bytes:
     blob, length = ctypes.c_void_p(), ctypes.c_int64()
     check(library().tc_compress(ctypes.byref(given), codec.encode(), ctypes.byref(blob), ctypes.addressof(length)))
     try:
-        return ctypes.string_at(blob.value or 0, length.value)
+        # Not string_at, whose length is a C int: blobs may have 2 GiB and more.
+        return bytes((ctypes.c_char * length.value).from_address(blob.value or 0)) if length.value else b""
     finally:
         library().tc_free(blob)
 
@@ -288,33 +330,43 @@ def decompress(b: Any, device: Any = None) -> Any:
     found = _abi.Tensor()
     check(library().tc_decompress(data.ctypes.data, len(data), ctypes.byref(found)))
     of, shape = _element_of(found), list(found.shape[: found.axes])
-    if found.note & _OF_TORCH or device is not None:
-        import torch
+    of_torch, is_complex = bool(found.note & _OF_TORCH) or device is not None, bool(found.note & _COMPLEX)
+    if is_complex and (of.name not in (["float16"] if of_torch else []) + ["float32", "float64"] or shape[-1:] != [2]):
+        raise ArgumentError(f"tensorcache: b (shape {shape} of {of.name}, note {found.note}) must have floats in pairs on its last axis, as complex numbers have")
+    result: Any
+    try:
+        if of_torch:
+            import torch
 
-        into = torch.empty(shape, dtype=getattr(torch, of.name, None) or of.torch())
-        found.data = into.data_ptr() or None
-        result: Any = into
-    else:
-        result = np.empty(shape, of.numpy)
-        found.data = result.ctypes.data
+            known = getattr(torch, of.name, None)
+            result = torch.empty(shape, dtype=known if isinstance(known, torch.dtype) else of.torch())
+            found.data = result.data_ptr() or None
+        else:
+            result = np.empty(shape, of.numpy)
+            found.data = result.ctypes.data
+    except (TypeError, ValueError, RuntimeError) as e:
+        if isinstance(e, RuntimeError) and found.bytes:  # torch has no memory
+            raise
+        raise ArgumentError(f"tensorcache: b (shape {shape} of {of.name}) must be a shape that arrays can have: {e}") from e
+    if result.nbytes != found.bytes:
+        raise ArgumentError(f"tensorcache: b (shape {shape} of {of.name}) must have {result.nbytes} bytes, not {found.bytes}")
     if found.bytes:
         check(library().tc_decompress(data.ctypes.data, len(data), ctypes.byref(found)))
-    if found.note & _COMPLEX:
-        if isinstance(result, np.ndarray):
-            result = result.view(f"<c{2 * of.size}")[..., 0]
-        else:
-            result = torch.view_as_complex(result)
+    if is_complex:
+        result = torch.view_as_complex(result) if of_torch else result.view(f"<c{2 * of.size}")[..., 0]
     return result if device is None else result.to(device)
 
 
 def _element_of(found: _abi.Tensor) -> Element:
     """Returns the element type of a compressed tensor."""
     further = found.note // _FURTHER
-    if further > len(_BYTES):
+    if further and (found.dtype != _abi.DTYPE["uint8"] or further > len(_BYTES) and further != _PAIRS_NOTE):
         raise ArgumentError(f"tensorcache: b (note {found.note}) must be what compress of this version makes")
     if further or found.dtype in _NEED_ML_DTYPES:
         with contextlib.suppress(ImportError):
             import ml_dtypes  # noqa: F401  # Element.numpy looks whether it is there
+    if further == _PAIRS_NOTE:
+        return Element(_PAIRS if found.note & _OF_TORCH else "uint8", 1)
     if further:
         return element(_BYTES[further - 1])
     return element(next(name for name, code in _abi.DTYPE.items() if code == found.dtype))

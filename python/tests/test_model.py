@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import stat
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,8 @@ import numpy as np
 import pytest
 
 import tensorcache
-from tensorcache import _model
+from tensorcache import _abi, _model
+from tensorcache._library import check, library
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -23,7 +27,7 @@ def arrays() -> dict[str, np.ndarray[Any, Any]]:
     """An array of each type."""
     rng = np.random.default_rng(1)
     found = {}
-    for i, name in enumerate([*_model._TYPES.values(), *_model._BYTES, "complex128"]):
+    for i, name in enumerate([*(name for name in _model._TYPES.values() if name != _model._PAIRS), *_model._BYTES, "complex128"]):
         of = np.dtype(getattr(ml_dtypes, name, name) if name not in np.sctypeDict else name)
         shape = SHAPES[i % len(SHAPES)]
         found[name] = (rng.standard_normal(shape) * 3).astype(np.float32).astype(of)
@@ -42,7 +46,7 @@ def test_decompress_returns_what_was_compressed(codec: str) -> None:
 
 def test_compress_takes_views() -> None:
     array = np.arange(6000, dtype=np.float64).reshape(60, 100)
-    for view in (array[::2, ::-3], array.T, array.astype(">f8"), np.float32(3)):
+    for view in (array[::2, ::-3], array.T, array.astype(">f8"), np.float32(3), np.complex64(1 + 2j), np.full((2, 3, 0), 1j)):
         back = tensorcache.decompress(tensorcache.compress(view))
         assert np.array_equal(back, view) and back.shape == np.shape(view)
     for wrong in ([1, 2], "x", None):
@@ -66,6 +70,42 @@ def test_decompress_refuses_other_bytes() -> None:
     with pytest.raises(tensorcache.ArgumentError):
         tensorcache.decompress(huge)
     assert np.array_equal(tensorcache.decompress(memoryview(blob)), np.arange(3000, dtype=np.float32))
+
+
+def forged(dtype: str, shape: list[int], note: int) -> bytes:
+    """A compressed tensor whose checksums are right, of any note."""
+    data = bytes(int(np.prod(shape)) * _abi.ELEMENT_BYTES[dtype] if 0 not in shape else 0)
+    given = _abi.Tensor(data=ctypes.cast(data, ctypes.c_void_p).value, bytes=len(data), dtype=_abi.DTYPE[dtype], axes=len(shape), note=note)
+    given.shape[: len(shape)] = shape
+    blob, length = ctypes.c_void_p(), ctypes.c_int64()
+    check(library().tc_compress(ctypes.byref(given), b"none", ctypes.byref(blob), ctypes.addressof(length)))
+    try:
+        return ctypes.string_at(blob.value or 0, length.value)
+    finally:
+        library().tc_free(blob)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_decompress_refuses_notes_that_lie() -> None:
+    torch = pytest.importorskip("torch")
+    further = _model._FURTHER
+    for dtype, shape, note in (
+        ("float64", [100_000], further), ("float64", [1000], further * len(_model._BYTES)), ("float32", [3], further * _model._PAIRS_NOTE), ("uint8", [3], further * 40),
+        ("int8", [3, 2], _model._COMPLEX), ("float32", [3], _model._COMPLEX), ("float32", [], _model._COMPLEX), ("float16", [3, 2], _model._COMPLEX),
+        ("uint8", [3, 2], further | _model._COMPLEX), ("float32", [0, 1 << 62], 0), ("float32", [0, 1 << 62, 1 << 62], 0),
+    ):  # fmt: skip
+        blob = forged(dtype, shape, note)
+        with pytest.raises(tensorcache.ArgumentError):
+            tensorcache.decompress(blob)
+    for dtype, shape, note in (("bfloat16", [3, 2], _model._COMPLEX), ("float32", [4], _model._COMPLEX), ("float32", [0, 1 << 62, 1 << 62], 0)):
+        blob = forged(dtype, shape, note | _model._OF_TORCH)
+        with pytest.raises(tensorcache.ArgumentError):
+            tensorcache.decompress(blob)
+    assert tensorcache.decompress(forged("float16", [3, 2], _model._COMPLEX | _model._OF_TORCH)).dtype == torch.complex32
+    for index, name in enumerate(_model._BYTES):  # what NumPy's arrays are made of, and what torch makes of them
+        blob = forged("uint8", [5], further * (1 + index))
+        assert tensorcache.decompress(blob).dtype == getattr(ml_dtypes, name)
+        assert tensorcache.decompress(blob, "cpu").nbytes == 5
 
 
 def tensors() -> dict[str, Any]:
@@ -201,3 +241,45 @@ def test_save_file_refuses(tmp_path: Path) -> None:
     (tmp_path / "full" / "thesis.tex").touch()
     with pytest.raises(tensorcache.FileError, match="must be a new or empty directory"):
         tensorcache.save_file({"a": torch.zeros(3)}, tmp_path / "full")
+
+
+def test_float4_of_torch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, _model._PAIRS):
+        pytest.skip(f"torch {torch.__version__} has no {_model._PAIRS}")
+    want = {"x": torch.arange(24, dtype=torch.uint8).view(torch.float4_e2m1fn_x2).reshape(4, 6), "y": torch.zeros(0, 3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}
+    for path in (tmp_path / "m.safetensors", tmp_path / "m.tc"):
+        tensorcache.save_file(want, path)
+        same(tensorcache.load_file(path), want)
+        with _model._Model(path) as model:
+            assert [t["shape"] for t in model.info["tensors"]] == [[4, 12], [0, 6]]
+    same({"x": tensorcache.decompress(tensorcache.compress(want["x"]))}, {"x": want["x"]})
+    with pytest.raises(tensorcache.ArgumentError, match="must have an axis"):
+        tensorcache.save_file({"x": want["x"].reshape(-1)[0]}, tmp_path / "n.tc")
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("C64", [1 << 43]), ("C64", [1 << 62, 4]), ("C64", [0, 1 << 62, 1 << 62]), ("F4", []), ("F4", [1, 3]), ("F8_E4M3FNUZ", [9])])
+def test_load_file_of_false_shapes(tmp_path: Path, dtype: str, shape: list[int]) -> None:
+    pytest.importorskip("torch")
+    count = 0 if 0 in shape else 8
+    header = json.dumps({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, count]}}).encode()
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(count))
+    with pytest.raises(tensorcache.FileError, match="tensor 'x'"):
+        tensorcache.load_file(tmp_path / "x.safetensors")
+
+
+def test_save_file_keeps_modes_and_links(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path, link = tmp_path / "m.safetensors", tmp_path / "link.safetensors"
+    before = os.umask(0o027)
+    try:
+        tensorcache.save_file({"x": torch.ones(2)}, path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    path.chmod(0o600)
+    link.symlink_to(path.name)
+    tensorcache.save_file({"x": torch.zeros(3)}, link)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and link.is_symlink()
+    assert torch.equal(tensorcache.load_file(path)["x"], torch.zeros(3))
+    assert sorted(os.listdir(tmp_path)) == ["link.safetensors", "m.safetensors"]

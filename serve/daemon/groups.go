@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -78,15 +80,104 @@ func (c *Config) keepIn(folder string) {
 
 // unusedState returns the folder for a cache's memory: that of its config, or, if another cache of this process has it, one beside it. REQUIRES: r.changing is held.
 func (r *running) unusedState(folder string) string {
-	used := map[string]bool{"": false}
+	used := map[string]bool{}
 	for _, c := range r.configs {
-		used[c.State] = c.State != ""
+		used[c.State] = true
 	}
+	return unused(folder, used)
+}
+
+// unused returns a folder or, if it is used, one beside it.
+func unused(folder string, used map[string]bool) string {
 	free := folder
-	for n := 2; used[free]; n++ {
+	for n := 2; used[free] && folder != ""; n++ {
 		free = fmt.Sprintf("%s.%d", folder, n)
 	}
 	return free
+}
+
+// keptTables returns the folder within --state that has each table as the config describes it, by name. Names of folders do not say so: a table that has come while the program
+// ran is elsewhere than one of the start. A table that has had more capacity than the config asks for, as a replacement may have, has it in the config then.
+func (c *Config) keptTables(ctx context.Context) (map[string]string, error) {
+	tables, err := c.openTables(ctx, func(p *pagetable.Place) { p.Cache, p.CacheBytes = "", 0 })
+	if err != nil {
+		return nil, err
+	}
+	asked := map[statefolder.Table]*TableSpec{} // without capacity
+	rows := map[string]int64{}
+	var errs []error
+	for i, t := range tables {
+		if source := t.Source(); source != "" {
+			asked[statefolder.Table{Name: t.Name(), Source: source, Codec: cmp.Or(c.Tables[i].Codec, c.Codec)}] = &c.Tables[i]
+		}
+		rows[t.Name()] = int64(t.Rows())
+		errs = append(errs, t.Close())
+	}
+	kept := map[string]string{}
+	for _, folder := range statefolder.Within(c.State) {
+		all, _ := statefolder.Peek(folder)
+		for _, t := range all {
+			had := t.Capacity
+			t.Capacity = 0
+			if spec := asked[t]; spec != nil && kept[t.Name] == "" && had >= max(rows[t.Name], spec.Capacity) { // a second one is a replacement that was not published
+				kept[t.Name] = folder
+				if had > max(rows[t.Name], spec.Capacity) {
+					spec.Capacity = had
+				}
+			}
+		}
+	}
+	return kept, errors.Join(errs...)
+}
+
+// keptGroups is groups for the start with --state: each cache has the folder in which an earlier process has left its tables. One that has come while the program ran is in
+// a folder of its own, and gets a cache of its own again.
+func (r *running) keptGroups(ctx context.Context) ([]*Config, error) {
+	if r.config.State == "" {
+		return r.config.groups(), nil
+	}
+	asked := *r.config
+	asked.Tables = slices.Clone(asked.Tables)
+	kept, err := asked.keptTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups := asked.groups()
+	used := map[string]bool{}
+	var fresh, apart []*Config
+	for _, g := range groups {
+		count, best := map[string]int{}, ""
+		for _, name := range g.names() {
+			if f := kept[name]; f != "" && !used[f] {
+				count[f]++
+			}
+		}
+		for _, name := range g.names() { // the first of the best
+			if f := kept[name]; count[f] > count[best] {
+				best = f
+			}
+		}
+		if best == "" {
+			fresh = append(fresh, g)
+			continue
+		}
+		g.State, used[best] = best, true
+		g.Tables = slices.DeleteFunc(g.Tables, func(t TableSpec) bool {
+			f := kept[t.name()]
+			if f == "" || used[f] {
+				return false
+			}
+			one := r.config.alone(t)
+			one.State, used[f] = f, true
+			apart = append(apart, one)
+			return true
+		})
+	}
+	for _, g := range fresh {
+		g.State = unused(g.State, used)
+		used[g.State] = true
+	}
+	return append(groups, apart...), nil
 }
 
 // dropStates gives back memory that caches of earlier processes have left and that none has taken over.
@@ -94,17 +185,23 @@ func (r *running) dropStates() {
 	if r.config.State == "" {
 		return
 	}
-	entries, _ := os.ReadDir(r.config.State)
-	for _, e := range entries {
-		folder := filepath.Join(r.config.State, e.Name())
-		if e.IsDir() && r.unusedState(folder) == folder && (e.Name() == "tables" || strings.HasPrefix(e.Name(), "table-")) {
-			statefolder.Remove(folder)
+	for _, folder := range statefolder.Within(r.config.State) {
+		if name := filepath.Base(folder); r.unusedState(folder) != folder || name != "tables" && !strings.HasPrefix(name, "table-") {
+			continue
 		}
+		names := []string{}
+		tables, _ := statefolder.Peek(folder)
+		for _, t := range tables {
+			names = append(names, t.Name)
+		}
+		r.log.Warn("state: memory of an earlier process is given back, as no table is as it was there", slog.String("state", folder), slog.String("tables", strings.Join(names, ", ")))
+		statefolder.Remove(folder)
 	}
 }
 
 // load opens the cache of a config. restore is a snapshot of the rows to begin with, "" for none.
 func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache.Cache, err error) {
+	c.State = r.unusedState(c.State)
 	tables, err := c.openTables(ctx, func(p *pagetable.Place) { p.Logger = r.log })
 	if err != nil {
 		return nil, err
@@ -131,7 +228,6 @@ func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache
 		return nil, err
 	}
 	o.Telemetry = cache.TelemetryOptions{Name: c.Name, TraceRate: r.observed.TraceRate(), Logger: r.log}
-	c.State = r.unusedState(c.State)
 	r.unix.share(c, &o)
 	o.Admission.Restore = restore
 	if _, err := os.Stat(restore); errors.Is(err, os.ErrNotExist) {
@@ -145,8 +241,17 @@ func (r *running) load(ctx context.Context, c *Config, restore string) (_ *cache
 }
 
 // loadAll opens the caches of the start.
-func (r *running) loadAll(ctx context.Context) error {
-	for _, c := range r.config.groups() {
+func (r *running) loadAll(ctx context.Context) (err error) {
+	if r.config.State != "" { // before anything within is looked at
+		if r.state, err = statefolder.Open(r.config.State); err != nil {
+			return fmt.Errorf("--state: %w", err)
+		}
+	}
+	groups, err := r.keptGroups(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range groups {
 		one, err := r.load(ctx, c, c.Snapshot)
 		if err != nil {
 			return errors.Join(err, r.closeCaches())
@@ -155,7 +260,6 @@ func (r *running) loadAll(ctx context.Context) error {
 		r.caches = append(r.caches, one)
 	}
 	r.dropStates()
-	var err error
 	r.tables, err = catalog.New(r.caches...)
 	return err
 }

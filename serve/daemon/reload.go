@@ -153,18 +153,31 @@ func (r *running) setPolicy(c *Config) error {
 // changeTime bounds how long a reload waits for rows to give way to a smaller budget.
 const changeTime = time.Minute
 
-// setBudget sets the budget of the tables that share it: those of the first cache.
+// sharedLocked returns the cache of the tables without a budget of their own. Of several, as those have that come later, it is the first. REQUIRES: r.changing is held.
+func (r *running) sharedLocked() (*cache.Cache, error) {
+	for _, c := range r.tables.View().Caches {
+		if r.configs[c].Tables[0].Budget == "" {
+			return c, nil
+		}
+	}
+	return nil, errors.New("--gpu-memory: every table has a budget of its own, as its gpu_memory: there is none to change")
+}
+
+// setBudget sets the budget of the tables that share it.
 func (r *running) setBudget(c *Config) error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	first := r.tables.View().Caches[0]
-	s, err := first.Stats()
+	shared, err := r.sharedLocked()
+	if err != nil {
+		return err
+	}
+	s, err := shared.Stats()
 	if err != nil {
 		return err
 	}
 	raw := int64(0)
 	for i, t := range s.Tables {
-		raw += max(t.Rows, r.configs[first].Tables[i].Capacity) * int64(t.RowBytes)
+		raw += max(t.Rows, r.configs[shared].Tables[i].Capacity) * int64(t.RowBytes)
 	}
 	budgets, err := c.budgets(raw)
 	if err == nil && len(budgets) > 1 {
@@ -175,7 +188,18 @@ func (r *running) setBudget(c *Config) error {
 	}
 	ctx, cancel := context.WithTimeout(r.life, changeTime)
 	defer cancel()
-	return first.SetBudget(ctx, budgets[0])
+	return shared.SetBudget(ctx, budgets[0])
+}
+
+// budgetCommand is the command gpu-memory.
+func (r *running) budgetCommand(ctx context.Context, bytes int64) error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	shared, err := r.sharedLocked()
+	if err != nil {
+		return err
+	}
+	return shared.SetBudget(ctx, bytes)
 }
 
 // reloadSecrets reads the files of passwords, token and certificate again. Their names stay.

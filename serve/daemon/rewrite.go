@@ -16,13 +16,24 @@ func (r *running) rewrite(ctx context.Context, p *prepared) (changed, rows int64
 	if _, err := r.compare(ctx, p, nil); err != nil {
 		return 0, 0, err
 	}
+	source, err := p.spec.source(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
 	again, err := tablefile.Open(p.spec.File)
 	if err != nil {
 		return 0, 0, err
 	}
 	p.rows.Close()
 	p.rows = again
+	// A start takes the rows for neither file's until they are those of the new one.
+	if err := p.was.Cache.SetSource(p.was.Index, "partly replaced in place"); err != nil {
+		return 0, 0, err
+	}
 	changed, err = r.compare(ctx, p, func(numbers []int64, data []byte) error { return p.was.Cache.Update(ctx, p.was.Index, numbers, data) })
+	if err == nil {
+		err = p.was.Cache.SetSource(p.was.Index, source)
+	}
 	return changed, int64(again.Rows()), err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/internal/telemetry"
 	"github.com/tensorcache/tensorcache/serve/catalog"
 	"github.com/tensorcache/tensorcache/serve/resp"
@@ -48,6 +49,7 @@ type running struct {
 	changing sync.Mutex               // held while tables change; guards caches and configs
 	caches   []*cache.Cache           // that are open
 	configs  map[*cache.Cache]*Config // with the tables of each
+	state    *statefolder.Folder      // --state, which has a folder for each cache; this process alone has it until it ends
 	// opened are the tables once they are loaded. serving are the tables while the program takes new work; nil before and after. why is then the reason.
 	opened, serving atomic.Pointer[catalog.Catalog]
 	why             atomic.Pointer[string]
@@ -160,6 +162,7 @@ func Run(c *Config, p Program) (err error) {
 		return errors.Join(err, closed(onRESP))
 	}
 	defer measured.Unregister()
+	defer func() { err = errors.Join(err, r.state.Close()) }()
 	if err := r.open(signals); err != nil {
 		err = errors.Join(err, closed(onRESP))
 		if errors.Is(err, errEnded) {

@@ -245,6 +245,15 @@ func (t *TableSpec) open(ctx context.Context) (cache.Table, error) {
 	return table.WithName(t.name()).WithCodec(cache.Codec(t.Codec)).WithCapacity(t.Capacity), nil
 }
 
+// source returns cache.Table.Source of the table's file as it is now.
+func (t *TableSpec) source(ctx context.Context) (string, error) {
+	table, err := t.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	return table.Source(), table.Close()
+}
+
 // openTables opens all tables. change may change where their pages are. After an error it has closed them.
 func (c *Config) openTables(ctx context.Context, change func(*pagetable.Place)) (tables []cache.Table, err error) {
 	var errs []error

@@ -33,10 +33,11 @@ func (r *running) changeTable(ctx context.Context, change serve.TableChange) (st
 			return "", fmt.Errorf("table: %w", err)
 		}
 	}
-	if spec.File != "" && !filepath.IsAbs(spec.File) && !strings.Contains(spec.File, "://") && filepath.IsAbs(change.Folder) {
-		spec.File = filepath.Join(change.Folder, spec.File)
+	spec.within(change.Folder)
+	said, late, err := r.applyLocked(ctx, tableChange{change.Change, spec, true, change.InPlace, change.Force})
+	if err == nil && late != nil {
+		return said, late
 	}
-	said, err := r.applyLocked(ctx, tableChange{change.Change, spec, true, change.InPlace, change.Force})
 	if err != nil {
 		r.log.Error("tables not changed", slog.String("change", change.Change), slog.String("table", spec.name()), slog.Any("error", err))
 	}
@@ -61,8 +62,8 @@ type prepared struct {
 }
 
 // applyLocked makes changes, all or none: what can fail is done before the first one is published, but for rows that are replaced in place. It returns what it
-// has done. REQUIRES: r.changing is held.
-func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said string, err error) {
+// has done. late says what was left of tables of before once all changes were made. REQUIRES: r.changing is held.
+func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said string, late, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.steady, cancel)()
@@ -87,7 +88,7 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 	for _, c := range changes {
 		p, err := r.prepareLocked(ctx, c)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		all = append(all, p)
 		switch c.change {
@@ -98,10 +99,10 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 		}
 	}
 	if left < 1 {
-		return "", errors.New("table: the last table must not be dropped: replace it, or end tensorcached")
+		return "", nil, errors.New("table: the last table must not be dropped: replace it, or end tensorcached")
 	}
 	if err := ctx.Err(); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	slices.SortStableFunc(all, func(a, b *prepared) int { // what can fail half-way comes first
 		if (a.rows != nil) == (b.rows != nil) {
@@ -112,15 +113,20 @@ func (r *running) applyLocked(ctx context.Context, changes ...tableChange) (said
 		return 1
 	})
 	var lines []string
+	var lates []error
 	for _, p := range all {
-		text, err := r.publishLocked(ctx, p)
+		text, late, err := r.publishLocked(ctx, p)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		r.log.Info("tables changed", slog.String("change", p.change), slog.String("table", p.spec.name()), slog.String("result", text))
 		lines = append(lines, text)
+		if late != nil {
+			r.log.Warn("tables changed, but not all of before has ended", slog.String("table", p.spec.name()), slog.Any("error", late))
+			lates = append(lates, late)
+		}
 	}
-	return strings.Join(lines, "\n"), nil
+	return strings.Join(lines, "\n"), errors.Join(lates...), nil
 }
 
 // prepareLocked does all of a change that can fail. REQUIRES: r.changing is held.
@@ -165,7 +171,9 @@ func (r *running) openNext(ctx context.Context, p *prepared, restore string) (er
 			return fmt.Errorf("table: %s: %w", p.spec.name(), err)
 		}
 	}
-	p.next, err = r.load(ctx, p.config, restore)
+	if p.next, err = r.load(ctx, p.config, restore); err != nil {
+		statefolder.Remove(p.config.State) // what it has of memory already
+	}
 	return err
 }
 
@@ -218,15 +226,15 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 		p.rows = nil
 	}
 	if rows <= was.Capacity {
-		p.spec.Capacity = was.Capacity // attached processes have mapped as much
+		p.spec.Capacity = max(p.spec.Capacity, was.Capacity) // attached processes have mapped as much
 	}
 	if readers := r.unix.readers(p.was.Cache); len(readers) > 0 && !p.force {
 		if !alone {
 			return fmt.Errorf("table: %s must be replaced in place, as it shares its cache with other tables, and processes are attached to that: %s. But %s. End them first, or give --force: they then read on with the rows as they are",
 				name, strings.Join(readers, ", "), why)
 		}
-		if of != was.DType || rowBytes != was.RowBytes || rows > was.Capacity {
-			return fmt.Errorf("table: %s must have rows of %s and %d bytes, at most %d of them, while processes are attached that know it so: %s; end them first, or give --force: they then read on with the rows as they are",
+		if of != was.DType || rowBytes != was.RowBytes || max(rows, p.spec.Capacity) > was.Capacity {
+			return fmt.Errorf("table: %s must have rows of %s and %d bytes, and a capacity of at most %d, while processes are attached that know it so: %s; end them first, or give --force: they then read on with the rows as they are",
 				name, was.DType, was.RowBytes, was.Capacity, strings.Join(readers, ", "))
 		}
 	}
@@ -237,8 +245,8 @@ func (r *running) prepareReplacementLocked(ctx context.Context, p *prepared) err
 		if p.spec.Budget == before.Tables[0].Budget { // it may have been changed since
 			p.config.Budget, p.config.leastBudget = budgetsOf(&s), 0
 		}
-		if restore, err = temporarySnapshot(p.was.Cache); err != nil {
-			return err
+		if restore, err = r.temporarySnapshot(p.was.Cache); err != nil {
+			r.log.Warn("rows that are cached will not be cached in the replacement: their numbers cannot be written", slog.String("table", name), slog.Any("error", err))
 		}
 		defer os.Remove(restore)
 	}
@@ -260,9 +268,12 @@ func budgetsOf(s *cache.Stats) string {
 	return strings.Join(all, ",")
 }
 
-// temporarySnapshot writes the numbers of the rows that a cache holds to a file.
-func temporarySnapshot(c *cache.Cache) (string, error) {
+// temporarySnapshot writes the numbers of the rows that a cache holds to a file: where temporary files are or, if that cannot be written to, beside --snapshot.
+func (r *running) temporarySnapshot(c *cache.Cache) (string, error) {
 	f, err := os.CreateTemp("", "tensorcached-*")
+	if err != nil && r.config.Snapshot != "" {
+		f, err = os.CreateTemp(filepath.Dir(r.config.Snapshot), ".tensorcached-*")
+	}
 	if err != nil {
 		return "", err
 	}
@@ -274,16 +285,17 @@ func temporarySnapshot(c *cache.Cache) (string, error) {
 	return f.Name(), nil
 }
 
-// publishLocked publishes a change, and returns when nobody reads what is of before. REQUIRES: r.changing is held.
-func (r *running) publishLocked(ctx context.Context, p *prepared) (string, error) {
+// publishLocked publishes a change, and returns when nobody reads what is of before, or late if somebody still does: the change is made all the same. REQUIRES: r.changing
+// is held.
+func (r *running) publishLocked(ctx context.Context, p *prepared) (text string, late, err error) {
 	name := p.spec.name()
 	if p.rows != nil {
 		changed, rows, err := r.rewrite(ctx, p)
 		if err != nil {
-			return "", fmt.Errorf("table: %s: in place: %d rows are replaced, others not; the command may be given again: %w", name, changed, err)
+			return "", nil, fmt.Errorf("table: %s: in place: %d rows are replaced, others not; the command may be given again: %w", name, changed, err)
 		}
 		r.configs[p.was.Cache].Tables[p.was.Index] = p.spec
-		return fmt.Sprintf("%s replaced in place: %s of %s rows differed", name, humanize.Comma(changed), humanize.Comma(rows)), nil
+		return fmt.Sprintf("%s replaced in place: %s of %s rows differed", name, humanize.Comma(changed), humanize.Comma(rows)), nil, nil
 	}
 	var add []*cache.Cache
 	var drop []string
@@ -296,24 +308,29 @@ func (r *running) publishLocked(ctx context.Context, p *prepared) (string, error
 	}
 	unused, err := r.tables.Publish(add, drop)
 	if err != nil {
-		return "", err
+		if p.next != nil { // applyLocked closes it
+			delete(r.configs, p.next)
+			r.caches = r.caches[:len(r.caches)-1]
+		}
+		return "", nil, err
 	}
 	if p.was == nil {
 		t, err := r.tables.View().Find(name)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
-		return fmt.Sprintf("%s added: %s rows of %d B", name, humanize.Comma(t.Rows()), t.RowBytes), nil
+		return fmt.Sprintf("%s added: %s rows of %d B", name, humanize.Comma(t.Rows()), t.RowBytes), nil, nil
 	}
-	text := name + " dropped"
+	text = name + " dropped"
 	if p.next != nil {
 		text = name + " replaced"
 	}
 	if slices.Contains(unused, p.was.Cache) {
-		return text, r.retireLocked(ctx, p.was.Cache, p.next != nil && !p.force)
+		return text, r.retireLocked(ctx, p.was.Cache, p.next != nil && !p.force), nil
 	}
 	// The other tables of its cache get its slots at once. Its rows in host memory go with them.
-	return text + "; its rows in host memory are kept until the other tables of its cache are dropped or tensorcached restarts", invalidate(p.was)
+	return text + "; its rows in host memory are kept until the other tables of its cache are dropped or tensorcached restarts",
+		errors.Join(p.was.Cache.SetSource(p.was.Index, "no longer served"), invalidate(p.was)), nil
 }
 
 // leaveTime is how long attached processes may take to attach to a cache that has taken the place of theirs.
@@ -321,17 +338,18 @@ const leaveTime = 30 * time.Second
 
 // retireLocked closes a cache that no table is read from. follow says that attached processes attach to the one in its place.
 func (r *running) retireLocked(ctx context.Context, c *cache.Cache, follow bool) error {
+	folder := r.configs[c].State
+	statefolder.Forget(folder)                                                // nobody is to take it over
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime) // the change is made
 	defer cancel()
 	err := r.unix.retire(ctx, c, follow)
 	if err != nil {
-		err = fmt.Errorf("table: it is replaced, but %s", strings.TrimPrefix(err.Error(), "serve: "))
+		err = fmt.Errorf("table: the change is made, but %s", strings.TrimPrefix(err.Error(), "serve: "))
 	}
-	folder := r.configs[c].State
 	r.caches = slices.DeleteFunc(r.caches, func(of *cache.Cache) bool { return of == c })
 	delete(r.configs, c)
 	err = errors.Join(err, c.Close())
-	statefolder.Remove(folder) // nobody is to take it over
+	statefolder.Remove(folder)
 	return err
 }
 
@@ -348,6 +366,15 @@ func invalidate(t *catalog.Table) error {
 		}
 	}
 	return nil
+}
+
+// within has the relative paths of a table be of a folder.
+func (t *TableSpec) within(folder string) {
+	for _, path := range []*string{&t.File, &t.Place.Log, &t.Place.Cache} {
+		if *path != "" && !filepath.IsAbs(*path) && !strings.Contains(*path, "://") && filepath.IsAbs(folder) {
+			*path = filepath.Join(folder, *path)
+		}
+	}
 }
 
 // inherit sets what a replacement does not say as the table has it.
@@ -404,7 +431,7 @@ func (r *running) reloadTables(next *Config) error {
 			changes = append(changes, tableChange{change: "drop", spec: t})
 		}
 	}
-	_, err := r.applyLocked(r.life, changes...)
+	_, _, err := r.applyLocked(r.life, changes...) // what comes late is in the log
 	for _, c := range changes {
 		r.auditReload(c, err)
 	}

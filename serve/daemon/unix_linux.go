@@ -65,7 +65,7 @@ func (a *attachments) listen(r *running) (err error) {
 		Tables: r.tables,
 
 		Address: c.Listen, MaxClients: c.MaxAttached, MaxLanes: c.MaxLanes, MaxScratch: scratch, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log, Audit: r.audit,
-		Commands: serve.Commands{Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand, ChangeTable: r.changeTable},
+		Commands: serve.Commands{SetBudget: r.budgetCommand, Snapshot: r.snapshot, Errors: r.errors, Drain: r.drainCommand, ChangeTable: r.changeTable},
 	})
 	return err
 }

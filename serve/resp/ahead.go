@@ -1,7 +1,9 @@
 package resp
 
 import (
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,7 +126,7 @@ func (a *ahead) read() {
 		n, err := a.Conn.Read(chunk[len(chunk):aheadChunk])
 		a.chunks[last] = chunk[:len(chunk)+n]
 		a.bytes += n
-		if err != nil {
+		if err != nil && !(errors.Is(err, os.ErrDeadlineExceeded) && a.prolong()) {
 			break
 		}
 	}
@@ -132,6 +134,16 @@ func (a *ahead) read() {
 		a.chunks = a.chunks[:last]
 		a.count(0)
 	}
+}
+
+// prolong has reads go on after their deadline, until interrupt restores it: a client whose reply waits is not idle. It is false if reads are to end.
+func (a *ahead) prolong() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.interrupted || a.mu.deadline.Equal(past) {
+		return false
+	}
+	return a.Conn.SetReadDeadline(time.Time{}) == nil
 }
 
 // count accounts for the chunks, and so many more.

@@ -68,6 +68,22 @@ func TestServer_PipelineBeforeReplies(t *testing.T) {
 	}
 }
 
+// TestServer_PipelineIdleTime: a client whose reply waits is not idle, so its pipeline is taken whole.
+func TestServer_PipelineIdleTime(t *testing.T) {
+	t.Parallel()
+	const idle = time.Second
+	_, addr := start(t, Options{Cache: open(t), IdleTime: idle})
+	commands, replies := deafPipeline()
+	cl := dial(t, addr)
+	cl.SetDeadline(time.Now().Add(30 * time.Second)) // less than writeTime
+	io.WriteString(cl, commands[:1<<20])
+	time.Sleep(idle + idle/2)
+	if _, err := io.WriteString(cl, commands[1<<20:]); err != nil {
+		t.Fatalf("the pipeline is not taken: %v", err)
+	}
+	cl.receive(replies)
+}
+
 // TestServer_Unread: a client that sends for ever and reads nothing is cut off, and holds nothing afterwards. It is counted and logged.
 func TestServer_Unread(t *testing.T) {
 	t.Parallel()

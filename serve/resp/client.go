@@ -96,9 +96,11 @@ func (c *conn) clientList(args [][]byte) error {
 	switch option := strings.ToUpper(cut(slices.Concat(args, [][]byte{nil})[0])); {
 	case option == "":
 	case option == "TYPE" && len(args) == 2:
-		if !strings.EqualFold(cut(args[1]), "normal") {
-			keep = func(*conn) bool { return false }
+		is, err := ofType(cut(args[1]))
+		if err != nil {
+			return err
 		}
+		keep = is
 	case option == "ID" && len(args) >= 2:
 		var ids []int64
 		for _, a := range args[1:] {
@@ -122,11 +124,21 @@ func (c *conn) clientList(args [][]byte) error {
 	return nil
 }
 
+// ofType tests whether a connection is of a type of clients of Redis. All are normal ones.
+func ofType(name string) (func(*conn) bool, error) {
+	name = strings.ToLower(name)
+	if !slices.Contains([]string{"normal", "master", "replica", "slave", "pubsub"}, name) {
+		return nil, fmt.Errorf("ERR Unknown client type '%s'", name)
+	}
+	return func(*conn) bool { return name == "normal" }, nil
+}
+
 // clientKill is CLIENT KILL addr:port, or with options, all of which must hold.
 func (c *conn) clientKill(args [][]byte) error {
 	type test = func(*conn) bool
 	var tests []test
-	skipMe := len(args) > 1
+	options := len(args) > 1
+	skipMe := options
 	by := func(option, value string) (test, error) {
 		n, isNumber := number([]byte(value))
 		switch option {
@@ -145,11 +157,13 @@ func (c *conn) clientKill(args [][]byte) error {
 			if !isNumber {
 				return nil, errInteger
 			}
-			return func(o *conn) bool { return time.Since(o.begun) >= time.Duration(n)*time.Second }, nil
+			return func(o *conn) bool { return int64(time.Since(o.begun)/time.Second) >= n }, nil
 		case "TYPE":
-			return func(*conn) bool { return strings.EqualFold(value, "normal") }, nil
+			return ofType(cut([]byte(value)))
 		case "SKIPME":
-			skipMe = !strings.EqualFold(value, "no")
+			if skipMe = strings.EqualFold(value, "yes"); !skipMe && !strings.EqualFold(value, "no") {
+				return nil, errSyntax
+			}
 			return func(*conn) bool { return true }, nil
 		}
 		return nil, errSyntax
@@ -179,13 +193,35 @@ func (c *conn) clientKill(args [][]byte) error {
 		other.ahead.Conn.Close()
 	}
 	switch {
-	case len(args) > 2 || skipMe:
+	case options:
 		c.integer(int64(n))
 	case n == 0:
 		return failure("ERR No such client")
 	default:
 		c.ok()
 	}
+	return nil
+}
+
+// clientReply is CLIENT REPLY. Without its replies a client that asked for none would take later ones for those of other commands, so the connection ends.
+func (c *conn) clientReply(args [][]byte) error {
+	switch strings.ToUpper(cut(args[0])) {
+	case "ON":
+		c.ok()
+		return nil
+	case "OFF", "SKIP":
+		c.quit = true
+		return failure("ERR CLIENT REPLY OFF and SKIP are not supported: the connection ends")
+	}
+	return errSyntax
+}
+
+// onOff is a command that is accepted and changes nothing.
+func (c *conn) onOff(args [][]byte) error {
+	if word := cut(args[0]); !strings.EqualFold(word, "on") && !strings.EqualFold(word, "off") {
+		return errSyntax
+	}
+	c.ok()
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,9 @@ func (c *conn) run(args [][]byte) {
 		err = c.permits(cmd, args)
 	} else if c.user == nil {
 		err = errNoAuth
+	}
+	if err == nil && c.multi != nil && (cmd.name == "auth" || cmd.name == "hello") { // others wait while EXEC runs, and logins take long
+		err = failure("ERR Command not allowed inside a transaction")
 	}
 	switch {
 	case err != nil:
@@ -250,6 +254,13 @@ func (c *conn) roleCommand([][]byte) error {
 // configGet is CONFIG GET: what clients and monitors of Redis ask for, as this server has it.
 func (c *conn) configGet(patterns [][]byte) error {
 	o := &c.server.o
+	globs := make([]glob, len(patterns))
+	for i, pattern := range patterns {
+		var err error
+		if globs[i], err = globOf(bytes.ToLower(pattern)); err != nil {
+			return err
+		}
+	}
 	var found [][2]string
 	for _, p := range [][2]string{
 		{"appendonly", "no"},
@@ -267,7 +278,7 @@ func (c *conn) configGet(patterns [][]byte) error {
 		{"slowlog-max-len", strconv.Itoa(slowMost)},
 		{"timeout", strconv.Itoa(int(o.IdleTime.Seconds()))},
 	} {
-		if slices.ContainsFunc(patterns, func(pattern []byte) bool { return globOf(pattern).matches(p[0]) }) {
+		if slices.ContainsFunc(globs, func(g glob) bool { return g.matches(p[0]) }) {
 			found = append(found, p)
 		}
 	}

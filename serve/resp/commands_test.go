@@ -54,7 +54,13 @@ func TestServer_Transactions(t *testing.T) {
 	cl.expect("-ERR wrong number of arguments for 'get' command", "GET")
 	cl.expect("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
 	cl.expect("+OK", "MULTI")
+	cl.expect("+QUEUED", "ECHO", "x")
 	cl.expect("-ERR MULTI calls can not be nested", "MULTI")
+	cl.expect(`["x"]`, "EXEC")
+	cl.expect("+OK", "MULTI")
+	cl.expect("-ERR Command not allowed inside a transaction", "AUTH", "admin", "a")
+	cl.expect("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
+	cl.expect("+OK", "MULTI")
 	cl.expect("-ERR WATCH inside MULTI is not allowed", "WATCH", "users:1")
 	cl.expect("+RESET", "RESET")
 	cl.expect("+OK", "MULTI")
@@ -109,6 +115,94 @@ func TestServer_Watch(t *testing.T) {
 	cl.expect("-ERR key (\"x\")…", "WATCH", "x")
 }
 
+// TestServer_WatchDeaf: a client that takes no replies of an EXEC keeps no other from changing rows, whether or not it may change some itself.
+func TestServer_WatchDeaf(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Admin: "a"}})
+	value := strings.Repeat("v", 64)
+	mget := encoded(append([]string{"MGET"}, slices.Repeat([]string{"wide:1"}, 200)...)...) // a reply of 40 MB
+	writer := dial(t, addr)
+	writer.expect("+OK", "AUTH", "admin", "a")
+	writer.SetDeadline(time.Now().Add(20 * time.Second)) // less than writeTime
+	for _, admin := range []bool{false, true} {
+		deaf := dial(t, addr)
+		if admin {
+			deaf.expect("+OK", "AUTH", "admin", "a")
+		}
+		io.WriteString(deaf, encodedAll("WATCH users:1", "MULTI")+mget+encoded("TC.SET", "users", "2", value)+encodedAll("EXEC"))
+		until(t, "its reply waits", func() bool { return s.memory.held() > 0 })
+		writer.expect("+OK", "TC.SET", "users", "3", value)
+		deaf.Close()
+		until(t, "it has ended", func() bool { return s.Clients() == 1 })
+	}
+	writer.expect("+OK", "WATCH", "users:1")
+	io.WriteString(writer, encodedAll("MULTI")+mget+mget+encoded("TC.SET", "users", "2", value)+encodedAll("EXEC"))
+	io.Copy(io.Discard, writer.from)
+	until(t, "too long replies are counted", func() bool { return s.endings.of(incomplete) == 1 })
+	other := dial(t, addr)
+	other.expect("+OK", "AUTH", "admin", "a")
+	other.expect("+OK", "TC.SET", "users", "3", value)
+}
+
+// TestServer_ExecRights: EXEC runs what the user may run then.
+func TestServer_ExecRights(t *testing.T) {
+	t.Parallel()
+	op := User{Name: "op", Passwords: []Digest{sha256.Sum256([]byte("p"))}, Admin: true}
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Named: []User{op}}})
+	cl := dial(t, addr)
+	cl.expect("+OK", "AUTH", "op", "p")
+	cl.expect("+OK", "MULTI")
+	cl.expect("+QUEUED", "ACL", "USERS")
+	cl.expect("+QUEUED", "ECHO", "x")
+	op.Admin = false
+	s.SetUsers(Users{Named: []User{op}})
+	cl.expect("[-NOPERM User op has no permissions to run the 'acl|users' command: it is for users with admin \"x\"]", "EXEC")
+}
+
+// TestServer_Held: what WATCH, long commands and long replies hold is counted, as long as they hold it.
+func TestServer_Held(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, Options{Cache: open(t), MaxMemory: 16 << 20})
+	cl := dial(t, addr)
+	cl.ask("ECHO", strings.Repeat("x", 1<<20))
+	until(t, "nothing is held", func() bool { return s.memory.held() == 0 })
+	watch := []string{"WATCH"}
+	for i := range 5000 {
+		watch = append(watch, fmt.Sprintf("users:%0300d", i%1000))
+	}
+	cl.expect("+OK", watch...)
+	until(t, "the rows are counted, and not their keys", func() bool { return s.memory.held() == 5000*watchedBytes-freeBytes })
+	cl.expect("+OK", "UNWATCH")
+	if held := s.memory.held(); held != 0 {
+		t.Errorf("%d bytes are held", held)
+	}
+	// A reply of several times the memory.
+	io.WriteString(cl, encoded(append([]string{"COMMAND", "DOCS"}, slices.Repeat([]string{"client"}, 15_000)...)...)+encodedAll("QUIT"))
+	if n, err := io.Copy(io.Discard, cl.from); n < 32<<20 || err != nil || s.endings.of(evicted) != 0 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// TestServer_LongMatch: patterns are not long, and KEYS ends with its connection.
+func TestServer_LongMatch(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, Options{Cache: open(t)})
+	cl := dial(t, addr)
+	long := strings.Repeat("*a", maxKey)
+	for _, command := range [][]string{{"KEYS", long}, {"SCAN", "0", "MATCH", long}, {"CONFIG", "GET", long}} {
+		cl.expect("-ERR pattern (\"*a*a…", command...)
+	}
+	s.mu.Lock()
+	for c := range s.mu.conns {
+		c.killed.Store(true)
+	}
+	s.mu.Unlock()
+	io.WriteString(cl, encoded("KEYS", "*"))
+	if got, err := io.ReadAll(cl.from); len(got) > 0 || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 // TestServer_Keyspace: the commands that describe rows.
 func TestServer_Keyspace(t *testing.T) {
 	t.Parallel()
@@ -117,6 +211,11 @@ func TestServer_Keyspace(t *testing.T) {
 	for command, want := range map[string]string{
 		"TYPE users:0": "+string", "TYPE users:1000": "+none", "STRLEN a:b:1": ":8", "STRLEN a:b:100": ":0", "TTL users:0": ":-1", "PTTL users:0": ":-1", "TTL users:1000": ":-2",
 		"GETRANGE a:b:3 4 7": fmt.Sprintf("%q", rowsOf(4, 2)[28:]), "GETRANGE a:b:3 -4 -1": fmt.Sprintf("%q", rowsOf(4, 2)[28:]), "GETRANGE a:b:3 0 -1": quoted(3, 2), "GETRANGE a:b:3 5 4": `""`,
+		"GETRANGE a:b:3 0 9223372036854775807": quoted(3, 2), "GETRANGE a:b:3 0 -1000": fmt.Sprintf("%q", rowsOf(4, 2)[24:25]), "GETRANGE a:b:3 -1 -3": `""`, "GETRANGE a:b:3 -100 -200": `""`,
+		"COMMAND LIST FILTERBY MODULE x": "[]", "COMMAND LIST FILTERBY PATTERN GeT*": `["get" "getrange"]`, "COMMAND LIST FILTERBY ACLCAT transaction": `["discard" "exec" "multi" "unwatch" "watch"]`,
+		"COMMAND LIST FILTERBY x y": "-ERR syntax error", "CLIENT NO-EVICT foo": "-ERR syntax error", "CLIENT NO-TOUCH on": "+OK", "CLIENT REPLY ON": "+OK",
+		"CLIENT KILL MAXAGE 9223372036854775807": ":0", "CLIENT KILL SKIPME maybe": "-ERR syntax error", "CLIENT KILL TYPE foo": "-ERR Unknown client type 'foo'", "CLIENT LIST TYPE foo": "-ERR Unknown client type 'foo'",
+		"CONFIG GET MaxMemory":    `["maxmemory" "0"]`,
 		"GETRANGE a:b:3 -100 100": quoted(3, 2), "GETRANGE a:b:100 0 1": `""`, "GETRANGE a:b:3 x 1": "-ERR value is not an integer or out of range",
 		"OBJECT ENCODING users:1": `"raw"`, "OBJECT ENCODING users:1000": "null", "OBJECT REFCOUNT users:1": ":1", "OBJECT FREQ users:1": "-ERR An LFU maxmemory policy is not selected…",
 		"HMGET users:1 0": "-WRONGTYPE Operation against a key holding the wrong kind of value…", "HGETALL users:1": "-WRONGTYPE…", "EXISTS users:1 x users:y z:1 users:2": ":2",
@@ -157,6 +256,15 @@ func TestServer_Keyspace(t *testing.T) {
 	}
 	if got := cl.ask("SCAN", "0", "COUNT", "1000000", "MATCH", "wide:1*"); strings.Count(got, "wide:1") != 11 || !strings.HasPrefix(got, `["0"`) {
 		t.Errorf("SCAN of a pattern: %s", got)
+	}
+	// The connection ends after these.
+	cl.expect(":1", "CLIENT", "KILL", "SKIPME", "no")
+	other := dial(t, addr)
+	other.expect("-ERR CLIENT REPLY OFF and SKIP are not supported: the connection ends", "CLIENT", "REPLY", "SKIP")
+	for _, ended := range []*client{cl, other} {
+		if got, err := io.ReadAll(ended.from); len(got) > 0 || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
 	}
 }
 
@@ -260,27 +368,29 @@ func tracks(t *testing.T, c *cache.Cache, s *Server, cl, writer *client) {
 	cl.expect("-ERR CLIENT CACHING YES is only valid…", "CLIENT", "CACHING", "YES")
 	cl.expect(":-1", "CLIENT", "GETREDIR")
 	cl.expect("+OK", "CLIENT", "TRACKING", "ON", "OPTIN")
+	const told = `["invalidate" null]`
+	update := func() { // by another than the server's clients
+		t.Helper()
+		if err := c.Update(t.Context(), 0, []int64{2}, make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+		if got := cl.reply(); got != told {
+			t.Fatalf("got %s", got)
+		}
+	}
+	update() // right after TRACKING ON
 	cl.expect("+OK", "CLIENT", "CACHING", "YES")
 	cl.expect(`["flags" [+on +optin] "redirect" :0 "prefixes" []]`, "CLIENT", "TRACKINGINFO")
 	cl.expect(quoted(1, 16), "GET", "users:1")
-	const told = `["invalidate" null]`
 	for range 3 {
 		writer.expect("+OK", "TC.SET", "users", "1", strings.Repeat("x", 64))
 		if got := cl.reply(); got != told {
 			t.Fatalf("got %s", got)
 		}
 	}
-	until(t, "the watch has seen what was told", func() bool {
-		s.invalidation.mu.Lock()
-		defer s.invalidation.mu.Unlock()
-		return s.invalidation.mu.watching
-	})
-	if err := c.Update(t.Context(), 0, []int64{2}, make([]byte, 64)); err != nil {
-		t.Fatal(err)
-	}
-	if got := cl.reply(); got != told {
-		t.Fatalf("got %s", got)
-	}
+	time.Sleep(2 * watchTime)
+	cl.expect("+PONG", "PING") // what has been told is not told again
+	update()
 	cl.ask("HELLO", "2")
 	until(t, "tracking has ended", func() bool { return s.Counters().Tracking == 0 })
 }

@@ -48,7 +48,8 @@ type conn struct {
 	multi       *transaction // nil: no MULTI is under way
 	queuedBytes account      // of multi
 	watched     []watchedRow
-	writes      bool // the connection holds server.writing
+	watchedHeld account // of watched
+	writes      bool    // the connection holds server.writing
 	tracking    tracking
 	pushing     pushing
 
@@ -66,7 +67,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	if c.net = c.ahead; s.o.TLS != nil {
 		c.net = tls.Server(c.ahead, s.o.TLS)
 	}
-	c.proto, c.replies.holder, c.reader.account.holder, c.queuedBytes.holder = 2, h, h, h
+	c.proto, c.replies.holder, c.reader.account.holder, c.queuedBytes.holder, c.watchedHeld.holder = 2, h, h, h, h
 	c.reader.from = bufio.NewReaderSize(source{c}, readBytes)
 	c.who.Store(&identity{proto: 2})
 	c.seen.Store(c.begun.UnixNano())
@@ -162,6 +163,7 @@ func (c *conn) deadline(at time.Time) {
 	}
 }
 
+// past is the deadline of reads that are to end at once.
 var past = time.Unix(1, 0)
 
 // serve replies to commands until the connection ends.
@@ -235,13 +237,27 @@ func isHTTP(args [][]byte, inline bool) bool {
 // grow makes room for n more bytes of replies and takes them in.
 func (c *conn) grow(n int) {
 	if at := len(c.out); cap(c.out)-at < n {
-		c.out = append(make([]byte, 0, at+n+4<<10), c.out...)
+		c.out = append(make([]byte, 0, at+max(n, at)+4<<10), c.out...)
 	}
 	c.out = c.out[:len(c.out)+n]
 }
 
-// flush sends the replies.
+// maxUnsent is the most bytes of replies that an EXEC keeps while other connections cannot change rows.
+const maxUnsent = 64 << 20
+
+// flush sends the replies. It keeps them while other connections cannot change rows: these must not wait for the client.
 func (c *conn) flush() {
+	if c.writes && c.failed == nil {
+		switch err := c.replies.set(cap(c.out) + cap(c.gather.buf)); {
+		case err != nil:
+			c.failed = err
+		case c.killed.Load():
+			c.failed = errKilled
+		case len(c.out) > maxUnsent:
+			c.failed = fmt.Errorf("%w: after WATCH, replies up to the last TC.SET of an EXEC (%d bytes) must be at most %d bytes", errIncomplete, len(c.out), maxUnsent)
+		}
+		return
+	}
 	if len(c.out) > 0 && c.failed == nil {
 		c.failed = c.send()
 	}

@@ -33,7 +33,7 @@ func (v *invalidation) join(c *conn) {
 	v.mu.conns[c] = struct{}{}
 	if !v.mu.watching {
 		v.mu.watching = true
-		go v.watch()
+		go v.watch(v.state())
 	}
 }
 
@@ -59,22 +59,30 @@ func (v *invalidation) tell() {
 	}
 }
 
-// watch looks for changes that did not come by this server, until no connection tracks.
-func (v *invalidation) watch() {
-	type state struct {
-		tables *catalog.View // another one: a table has been replaced
-		rows   int64
-	}
-	changed := func() state {
-		now := state{v.server.tables.View(), -1}
-		if s, err := v.server.tables.Stats(); err == nil {
-			now.rows = s.Updates.UpdatedRows + s.Updates.InvalidatedRows
-		}
+// others is how far changes have come that are not of this server's clients.
+type others struct {
+	tables *catalog.View // another one: a table has been replaced
+	rows   int64
+	known  bool // false: a TC.SET is under way, whose rows are counted only in part
+}
+
+func (v *invalidation) state() others {
+	now := others{tables: v.server.tables.View(), rows: -1}
+	if now.known = v.server.writing.TryLock(); !now.known {
 		return now
 	}
+	defer v.server.writing.Unlock()
+	if s, err := v.server.tables.Stats(); err == nil {
+		now.rows = s.Updates.UpdatedRows + s.Updates.InvalidatedRows - v.server.counters.changed.Load()
+	}
+	return now
+}
+
+// watch looks for changes that did not come by this server, until no connection tracks. It tells once too often rather than miss one.
+func (v *invalidation) watch(last others) {
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()
-	for last := changed(); ; {
+	for {
 		select {
 		case <-v.server.open.Done():
 			return
@@ -86,10 +94,11 @@ func (v *invalidation) watch() {
 			return
 		}
 		v.mu.Unlock()
-		if now := changed(); now != last {
-			last = now
+		now := v.state()
+		if now != last || !now.known {
 			v.tell()
 		}
+		last = now
 	}
 }
 

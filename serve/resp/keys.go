@@ -114,27 +114,40 @@ type entry struct {
 // maxKey is the longest key, in bytes.
 const maxKey = 1 << 10
 
-// key returns the row that a key names.
-func (g *gatherer) key(key []byte) (entry, error) {
+// parse returns the table and the row number of a key.
+func (g *gatherer) parse(key []byte) (table int, row int64, err error) {
 	if len(key) > maxKey {
-		return entry{}, fmt.Errorf("ERR key (%q, %d bytes) must be at most %d bytes", cut(key), len(key), maxKey)
+		return 0, 0, fmt.Errorf("ERR key (%q, %d bytes) must be at most %d bytes", cut(key), len(key), maxKey)
 	}
 	colon := bytes.LastIndexByte(key, ':')
 	if colon < 0 {
-		return entry{}, fmt.Errorf("ERR key (%q) must be table:row", cut(key))
+		return 0, 0, fmt.Errorf("ERR key (%q) must be table:row", cut(key))
 	}
-	table, err := g.find(key[:colon], readRows)
-	if err != nil {
-		return entry{}, err
+	if table, err = g.find(key[:colon], readRows); err != nil {
+		return 0, 0, err
 	}
 	row, ok := number(key[colon+1:])
 	if !ok {
-		return entry{}, fmt.Errorf("ERR key (%q) must be table:row, the row in decimal digits", cut(key))
+		return 0, 0, fmt.Errorf("ERR key (%q) must be table:row, the row in decimal digits", cut(key))
 	}
+	return table, row, nil
+}
+
+// key returns the row that a key names.
+func (g *gatherer) key(key []byte) (entry, error) {
+	table, row, err := g.parse(key)
+	if err != nil {
+		return entry{}, err
+	}
+	return g.entry(table, row), nil
+}
+
+// entry returns a row as commands read it.
+func (g *gatherer) entry(table int, row int64) entry {
 	if row >= g.cache.Rows(table) {
 		row = -1
 	}
-	return entry{table, row}, nil
+	return entry{table, row}
 }
 
 // keyAmong is key for a command of several keys: one that is malformed, or of no table, is that of a row that does not exist. Only a missing right is an

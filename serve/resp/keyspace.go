@@ -99,16 +99,17 @@ func (c *conn) getRange(args [][]byte) error {
 		return nil
 	}
 	n := int64(c.gather.rowBytes[e.table])
+	none := begin < 0 && end < begin
 	if begin < 0 {
 		begin = max(0, begin+n)
 	}
 	if end < 0 {
-		end += n
+		end = max(0, end+n)
 	}
-	end = min(end+1, n)
+	end = min(end, n-1) + 1
 	c.gather.part = c.server.partBytes()
 	c.gather.read([]entry{e}, func(row []byte, readErr error) {
-		if err = readErr; err == nil && begin < end {
+		if err = readErr; err == nil && begin < end && !none {
 			c.bulk(row[begin:end])
 		} else if err == nil {
 			c.text("")
@@ -143,14 +144,18 @@ type glob struct {
 	exact  bool   // it has none
 }
 
-func globOf(pattern []byte) glob {
+// globOf returns a pattern. One is as long as a key at most: matching takes time for each of its characters.
+func globOf(pattern []byte) (glob, error) {
+	if len(pattern) > maxKey {
+		return glob{}, fmt.Errorf("ERR pattern (%q, %d bytes) must be at most %d bytes", cut(pattern), len(pattern), maxKey)
+	}
 	g := glob{text: strings.ReplaceAll(string(pattern), "/", "\x00")} // package path keeps * from matching slashes
 	i := strings.IndexAny(g.text, `*?[\`)
 	if g.exact = i < 0; g.exact {
 		i = len(g.text)
 	}
 	g.prefix = g.text[:i]
-	return g
+	return g, nil
 }
 
 func (g glob) matches(text string) bool {
@@ -184,14 +189,17 @@ func (c *conn) scan(args [][]byte) error {
 	if !ok {
 		return failure("ERR invalid cursor")
 	}
-	pattern, count, wanted := globOf([]byte("*")), int64(10), true
+	pattern, count, wanted := glob{text: "*"}, int64(10), true
 	for rest := args[1:]; len(rest) > 0; rest = rest[2:] {
 		if len(rest) < 2 {
 			return errSyntax
 		}
 		switch strings.ToUpper(cut(rest[0])) {
 		case "MATCH":
-			pattern = globOf(rest[1])
+			var err error
+			if pattern, err = globOf(rest[1]); err != nil {
+				return err
+			}
 		case "COUNT":
 			if count, ok = number(rest[1]); !ok {
 				return errInteger
@@ -219,7 +227,10 @@ func (c *conn) scan(args [][]byte) error {
 		}
 		end := c.gather.cache.Rows(table)
 		for ; row < end && left > 0; row, left = row+1, left-1 {
-			if key := c.gather.names[table] + ":" + strconv.FormatInt(row, 10); pattern.matches(key) {
+			if left%4096 == 0 && c.stopped() {
+				return nil
+			}
+			if key := c.keyOf(table, row); pattern.matches(key) {
 				found = append(found, key)
 			}
 		}
@@ -240,40 +251,70 @@ func (c *conn) scan(args [][]byte) error {
 	return nil
 }
 
-// keys is KEYS.
+// stopped reports whether a long command must end, because the connection or the server does.
+func (c *conn) stopped() bool {
+	if c.killed.Load() {
+		c.failed = errKilled
+	} else if err := c.server.life.Err(); err != nil {
+		c.failed = err
+	}
+	return c.failed != nil
+}
+
+// keys is KEYS. It marks the rows that match before it names them, because the reply begins with their number: a list of names would be long.
 func (c *conn) keys(args [][]byte) error {
-	pattern := globOf(args[0])
-	var found []string
-	if e, err := c.gather.key(args[0]); pattern.exact && err == nil && e.row >= 0 {
-		if key := c.gather.names[e.table] + ":" + strconv.FormatInt(e.row, 10); key == string(args[0]) {
-			found = append(found, key)
+	pattern, err := globOf(args[0])
+	if err != nil {
+		return err
+	}
+	if pattern.exact {
+		if e, err := c.gather.key(args[0]); err == nil && e.row >= 0 && c.keyOf(e.table, e.row) == string(args[0]) {
+			c.array(1)
+			c.bulk(args[0])
+		} else {
+			c.array(0)
 		}
-	} else if !pattern.exact {
-		looks := int64(0)
-		for t, name := range c.gather.names {
-			if c.gather.rights[t].read && pattern.mayBe(name) {
-				looks += min(c.gather.cache.Rows(t), math.MaxInt64/2-looks)
-			}
-		}
-		if looks > maxKeys {
-			return fmt.Errorf("ERR KEYS would look at %d keys, at most %d: use SCAN, or a pattern that names a smaller table", looks, maxKeys)
-		}
-		for t, name := range c.gather.names {
-			if !c.gather.rights[t].read || !pattern.mayBe(name) {
-				continue
-			}
-			for row := range c.gather.cache.Rows(t) {
-				if key := name + ":" + strconv.FormatInt(row, 10); pattern.matches(key) {
-					found = append(found, key)
-				}
-			}
+		return nil
+	}
+	looks, rows := int64(0), make([]int64, len(c.gather.names)) // of each table
+	for t, name := range c.gather.names {
+		if c.gather.rights[t].read && pattern.mayBe(name) {
+			rows[t] = c.gather.cache.Rows(t)
+			looks += min(rows[t], math.MaxInt64/2-looks)
 		}
 	}
-	c.array(len(found))
-	for _, key := range found {
-		if c.text(key); len(c.out) >= flushBytes {
-			c.flush()
+	if looks > maxKeys {
+		return fmt.Errorf("ERR KEYS would look at %d keys, at most %d: use SCAN, or a pattern that names a smaller table", looks, maxKeys)
+	}
+	found, n, at := make([]uint64, (looks+63)/64), 0, 0
+	for t := range rows {
+		for row := range rows[t] {
+			if at%4096 == 0 && c.stopped() {
+				return nil
+			}
+			if pattern.matches(c.keyOf(t, row)) {
+				found[at/64] |= 1 << (at % 64)
+				n++
+			}
+			at++
+		}
+	}
+	c.array(n)
+	at = 0
+	for t := range rows {
+		for row := range rows[t] {
+			if found[at/64]>>(at%64)&1 == 1 {
+				if c.text(c.keyOf(t, row)); !c.goesOn() {
+					return nil
+				}
+			}
+			at++
 		}
 	}
 	return nil
+}
+
+// keyOf returns the key of a row.
+func (c *conn) keyOf(table int, row int64) string {
+	return c.gather.names[table] + ":" + strconv.FormatInt(row, 10)
 }

@@ -2,7 +2,7 @@ package resp
 
 import (
 	"hash/maphash"
-	"slices"
+	"strconv"
 )
 
 // transaction is what MULTI has queued. Commands of other clients run between those of an EXEC: rows have no reads that would need more.
@@ -17,6 +17,15 @@ type queuedCommand struct {
 	cmd   *command
 	names int
 	args  [][]byte
+}
+
+// changes reports whether the command is a TC.SET of a table that the connection's user may change.
+func (c *conn) changes(q queuedCommand) bool {
+	if q.cmd.name != "tc.set" {
+		return false
+	}
+	_, err := c.gather.find(q.args[1], writeRows)
+	return err == nil
 }
 
 // queues reports whether MULTI queues a command; the others run at once.
@@ -50,7 +59,6 @@ func (t *transaction) queue(cmd *command, names int, args [][]byte) error {
 
 func (c *conn) begin([][]byte) error {
 	if c.multi != nil {
-		c.multi.broken = true
 		return failure("ERR MULTI calls can not be nested")
 	}
 	c.multi = &transaction{held: &c.queuedBytes}
@@ -61,7 +69,8 @@ func (c *conn) begin([][]byte) error {
 
 // discardAll ends MULTI and WATCH.
 func (c *conn) discardAll() {
-	c.multi, c.watched = nil, nil
+	c.multi = nil
+	c.forget()
 	c.queued.Store(0)
 	c.queuedBytes.set(0)
 }
@@ -80,22 +89,27 @@ func (c *conn) exec([][]byte) error {
 	if t == nil {
 		return failure("ERR EXEC without MULTI")
 	}
-	watched := c.watched
 	defer c.discardAll()
 	c.multi = nil
 	if t.broken {
 		return failure("EXECABORT Transaction discarded because of previous errors.")
 	}
-	if len(watched) > 0 {
-		if slices.ContainsFunc(t.queued, func(q queuedCommand) bool { return q.cmd.name == "tc.set" }) { // no other comes between the comparison and this one
-			c.server.writing.Lock()
-			defer c.server.writing.Unlock()
-			c.writes = true
-			defer func() { c.writes = false }()
+	change := -1 // the last command that changes rows
+	defer c.endWriting()
+	if len(c.watched) > 0 {
+		for i, q := range t.queued {
+			if c.changes(q) {
+				change = i
+			}
 		}
-		same, err := c.unchanged(watched)
+		if change >= 0 { // no other TC.SET comes between the comparison and this one's
+			c.flush()
+			c.server.writing.Lock()
+			c.writes = true
+		}
+		same, err := c.unchanged()
 		if err != nil {
-			return err
+			return tagged(err)
 		}
 		if !same {
 			c.nullArray()
@@ -103,8 +117,17 @@ func (c *conn) exec([][]byte) error {
 		}
 	}
 	c.array(len(t.queued))
-	for _, q := range t.queued {
-		c.call(q.cmd, q.names, q.args)
+	for i, q := range t.queued {
+		if err := c.permits(q.cmd, q.args); err != nil { // the user's rights may have changed since
+			c.settle()
+			c.server.counters.reject(q.cmd)
+			c.fail(err.Error())
+		} else {
+			c.call(q.cmd, q.names, q.args)
+		}
+		if i == change {
+			c.endWriting()
+		}
 		if len(c.out) >= flushBytes {
 			c.settle()
 			c.flush()
@@ -117,40 +140,52 @@ func (c *conn) exec([][]byte) error {
 	return nil
 }
 
+// endWriting lets other connections change rows again.
+func (c *conn) endWriting() {
+	if c.writes {
+		c.writes = false
+		c.server.writing.Unlock()
+	}
+}
+
 // watchedRow is a row with what it was when WATCH looked at it.
 type watchedRow struct {
-	key string
-	sum uint64 // 0: there was no such row
+	table int // its number in the catalog
+	row   int64
+	sum   uint64 // 0: there was no such row
 }
+
+// watchedBytes is about what a watchedRow takes, while a slice of them grows.
+const watchedBytes = 48
 
 var watchSeed = maphash.MakeSeed()
 
-// sums returns the rows of keys with sums of their bytes.
-func (c *conn) sums(keys []string) (all []watchedRow, err error) {
+// sums calls found with the sum of each row's bytes, in order.
+func (c *conn) sums(rows []watchedRow, found func(i int, sum uint64)) (err error) {
 	c.entries = c.entries[:0]
-	for _, key := range keys {
-		e, err := c.gather.key([]byte(key))
+	for _, w := range rows {
+		table, err := c.gather.find(strconv.AppendInt(nil, int64(w.table), 10), readRows)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		c.entries = append(c.entries, e)
+		c.entries = append(c.entries, c.gather.entry(table, w.row))
 	}
 	c.gather.part = c.server.partBytes()
 	for done := 0; done < len(c.entries); {
 		at := done
 		done += c.gather.read(c.entries[done:], func(row []byte, readErr error) {
-			w := watchedRow{key: keys[at]}
+			sum := uint64(0)
 			if row != nil {
-				w.sum = maphash.Bytes(watchSeed, row) | 1
+				sum = maphash.Bytes(watchSeed, row) | 1
 			}
 			if readErr != nil {
 				err = readErr
 			}
-			all = append(all, w)
+			found(at, sum)
 			at++
 		})
 	}
-	return all, err
+	return err
 }
 
 func (c *conn) watch(args [][]byte) error {
@@ -161,39 +196,39 @@ func (c *conn) watch(args [][]byte) error {
 	if len(c.watched)+len(args) > most {
 		return failure("ERR WATCH can watch at most 10000 keys")
 	}
-	var keys []string
+	rows := make([]watchedRow, 0, len(args))
 	for _, key := range args {
-		keys = append(keys, string(key))
+		table, row, err := c.gather.parse(key)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, watchedRow{table: c.gather.cache.view.Tables[table].Number, row: row})
 	}
-	rows, err := c.sums(keys)
-	if err != nil {
+	if err := c.sums(rows, func(i int, sum uint64) { rows[i].sum = sum }); err != nil {
 		return tagged(err)
 	}
 	c.watched = append(c.watched, rows...)
-	c.ok()
+	if c.failed = c.watchedHeld.set(watchedBytes * len(c.watched)); c.failed == nil {
+		c.ok()
+	}
 	return nil
+}
+
+// forget ends WATCH.
+func (c *conn) forget() {
+	c.watched = nil
+	c.watchedHeld.set(0)
 }
 
 func (c *conn) unwatch([][]byte) error {
-	c.watched = nil
+	c.forget()
 	c.ok()
 	return nil
 }
 
-// unchanged reports whether rows have the bytes that WATCH saw.
-func (c *conn) unchanged(watched []watchedRow) (bool, error) {
-	var keys []string
-	for _, w := range watched {
-		keys = append(keys, w.key)
-	}
-	now, err := c.sums(keys)
-	if err != nil {
-		return false, tagged(err)
-	}
-	for i := range now {
-		if now[i] != watched[i] {
-			return false, nil
-		}
-	}
-	return true, nil
+// unchanged reports whether the watched rows have the bytes that WATCH saw.
+func (c *conn) unchanged() (bool, error) {
+	same := true
+	err := c.sums(c.watched, func(i int, sum uint64) { same = same && sum == c.watched[i].sum })
+	return same, err
 }

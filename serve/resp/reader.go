@@ -47,6 +47,11 @@ func (r *reader) next(l limits) ([][]byte, error) {
 			r.args, r.ends = nil, nil
 		}
 		r.buf, r.ends, r.args = r.buf[:0], r.ends[:0], r.args[:0]
+		if r.account.bytes > 0 { // of the command before
+			if err := r.hold(cap(r.buf)); err != nil {
+				return nil, err
+			}
+		}
 		if _, err := r.from.Peek(1); err != nil { // it waits for the command
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,8 +65,9 @@ func init() {
 			{name: "info", arity: 2, flags: fast, summary: "The connection's line of LIST", run: func(c *conn, _ [][]byte) error { c.verbatim(c.line() + "\n"); return nil }},
 			{name: "kill", arguments: "ADDR|ID|LADDR|USER|TYPE|MAXAGE|SKIPME value ...", arity: -3, flags: "admin", summary: "Ends connections of the same user; a user with admin, of all", run: (*conn).clientKill},
 			{name: "list", arguments: "[TYPE normal] [ID id ...]", arity: -2, flags: "admin", summary: "Connections of the same user; for a user with admin, all", run: (*conn).clientList},
-			{name: "no-evict", arguments: "ON|OFF", arity: 3, flags: fast, summary: "Accepted; changes nothing", run: nothing},
-			{name: "no-touch", arguments: "ON|OFF", arity: 3, flags: fast, summary: "Accepted; changes nothing", run: nothing},
+			{name: "no-evict", arguments: "ON|OFF", arity: 3, flags: fast, summary: "Accepted; changes nothing", run: (*conn).onOff},
+			{name: "no-touch", arguments: "ON|OFF", arity: 3, flags: fast, summary: "Accepted; changes nothing", run: (*conn).onOff},
+			{name: "reply", arguments: "ON|OFF|SKIP", arity: 3, flags: fast, summary: "ON is accepted; OFF and SKIP are errors that end the connection", run: (*conn).clientReply},
 			{name: "setinfo", arguments: "LIB-NAME|LIB-VER text", arity: 4, flags: fast, summary: "Names the client's library", run: (*conn).clientSetInfo},
 			{name: "setname", arguments: "name", arity: 3, flags: fast, summary: "Names the connection", run: (*conn).clientSetName},
 			{name: "tracking", arguments: "ON|OFF [OPTIN|OPTOUT] [BCAST] [NOLOOP] [PREFIX p ...]", arity: -3, flags: fast, summary: "RESP3: any change of rows empties the client's own cache", run: (*conn).clientTracking},
@@ -77,7 +79,7 @@ func init() {
 			{name: "docs", arguments: "[name ...]", arity: -2, flags: "loading stale", summary: "What commands do", run: (*conn).commandDocs},
 			{name: "getkeys", arguments: "command ...", arity: -3, flags: "loading stale", summary: "The keys among a command's arguments", run: (*conn).commandGetKeys},
 			{name: "info", arguments: "[name ...]", arity: -2, flags: "loading stale", summary: "Describes commands", run: (*conn).commandInfo},
-			{name: "list", arity: -2, flags: "loading stale", summary: "Names of commands", run: (*conn).commandList},
+			{name: "list", arguments: "[FILTERBY MODULE|ACLCAT|PATTERN value]", arity: -2, flags: "loading stale", summary: "Names of commands", run: (*conn).commandList},
 		}},
 		{name: "config", group: "server", subs: []*command{
 			{name: "get", arguments: "pattern ...", arity: -3, flags: "noscript loading stale", summary: "What clients of Redis ask for, such as maxclients and save", run: (*conn).configGet},
@@ -257,11 +259,22 @@ func (c *conn) commandInfo(names [][]byte) error {
 	for _, cmd := range all {
 		if cmd == nil {
 			c.nullArray()
-			continue
+		} else {
+			c.describe(cmd)
 		}
-		c.describe(cmd)
+		if !c.goesOn() {
+			break
+		}
 	}
 	return nil
+}
+
+// goesOn sends replies that have become long. It is false if the connection ends.
+func (c *conn) goesOn() bool {
+	if len(c.out) >= flushBytes {
+		c.flush()
+	}
+	return c.failed == nil
 }
 
 // describe appends a command as COMMAND INFO lists it since Redis 7: ten members.
@@ -328,7 +341,9 @@ func (c *conn) commandDocs(names [][]byte) error {
 	all := slices.DeleteFunc(slices.Clone(named(names)), func(cmd *command) bool { return cmd == nil })
 	c.dict(len(all))
 	for _, cmd := range all {
-		c.docs(cmd)
+		if c.docs(cmd); !c.goesOn() {
+			break
+		}
 	}
 	return nil
 }
@@ -353,10 +368,38 @@ func (c *conn) docs(cmd *command) {
 	}
 }
 
-func (c *conn) commandList([][]byte) error {
-	c.array(len(commands))
-	for _, cmd := range commands {
-		c.text(cmd.name)
+// commandList is COMMAND LIST. As in Redis, it has subcommands, too.
+func (c *conn) commandList(args [][]byte) error {
+	keep := func(*command) bool { return true }
+	if len(args) > 0 {
+		if len(args) != 3 || !strings.EqualFold(cut(args[0]), "filterby") {
+			return errSyntax
+		}
+		switch strings.ToUpper(cut(args[1])) {
+		case "MODULE":
+			keep = func(*command) bool { return false }
+		case "ACLCAT":
+			category := strings.ToLower(cut(args[2]))
+			keep = func(cmd *command) bool { return slices.Contains(cmd.categories(), category) }
+		case "PATTERN":
+			pattern, err := globOf(bytes.ToLower(args[2]))
+			if err != nil {
+				return err
+			}
+			keep = func(cmd *command) bool { return pattern.matches(cmd.full) }
+		default:
+			return errSyntax
+		}
+	}
+	var found []string
+	for _, name := range allNames {
+		if keep(byName[name]) {
+			found = append(found, name)
+		}
+	}
+	c.array(len(found))
+	for _, name := range found {
+		c.text(name)
 	}
 	return nil
 }

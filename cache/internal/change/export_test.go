@@ -16,3 +16,6 @@ func (w *Writer) ProcessOverlay(s place.OverlaySlot) int64 {
 
 // Flush waits until everything that has been retired is processed.
 func (w *Writer) Flush(ctx context.Context) error { return w.flush(ctx) }
+
+// ProcessingLocked says whether what has been retired is being dealt with. REQUIRES: the writer's lock is held.
+func (w *Writer) ProcessingLocked() bool { return w.mu.retire.running }

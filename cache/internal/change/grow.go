@@ -61,7 +61,7 @@ func (w *Writer) tryGrow(budget int64) error {
 	if err != nil {
 		return err
 	}
-	return w.set.Kept.Commit(g.roles()...)
+	return w.set.Kept.Commit(nil, g.roles()...)
 }
 
 // roles returns the roles of the memory of all devices in a folder.

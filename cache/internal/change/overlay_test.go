@@ -1,7 +1,9 @@
 package change_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -66,5 +69,36 @@ func TestOverlay_PlacesWaitTwice(t *testing.T) {
 	}
 	if used := w.State().OverlayBytes; used != 0 {
 		t.Errorf("%d bytes used after two epochs", used)
+	}
+}
+
+// TestWriter_TakeOver: host tiers have the rows that are taken over only once begin has named the new owner's memory, and not at all if it fails.
+func TestWriter_TakeOver(t *testing.T) {
+	want := bytes.Repeat([]byte{7}, 64)
+	rows := []place.NotedRow{{Key: hashmap.Key(0, 5), Stored: want}}
+	for _, result := range []error{errors.New("no space"), nil} {
+		store, w := open(t)
+		stored := func() []byte {
+			b, _, err := store.Set.Tables[0].Tier.Stored(5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		err := w.TakeOver(rows, func() error {
+			if w.ProcessingLocked() || !bytes.Equal(stored(), make([]byte, 64)) {
+				t.Error("the host tier is written to before begin has returned")
+			}
+			return result
+		})
+		if !errors.Is(err, result) {
+			t.Fatal(err)
+		}
+		if err != nil {
+			continue
+		}
+		if err := w.Flush(context.Background()); err != nil || !bytes.Equal(stored(), want) {
+			t.Errorf("row is %v, error %v", stored(), err)
+		}
 	}
 }

@@ -15,8 +15,9 @@ import (
 )
 
 // TakeOver puts the newest versions of rows in the overlay, which has room for them, as an earlier owner had them there. Their rows in host tiers, which may be half written, are replaced
-// when no process reads them as the earlier owner left them. REQUIRES: no batch has begun yet.
-func (w *Writer) TakeOver(rows []place.NotedRow) error {
+// when no process reads them as the earlier owner left them. begin is called once the overlay has the rows, and before anything is written elsewhere: it makes this owner's memory what the
+// next one finds. REQUIRES: no batch has begun yet.
+func (w *Writer) TakeOver(rows []place.NotedRow, begin func() error) error {
 	return w.change(func() error {
 		for _, r := range rows {
 			wait, err := w.updateRowLocked(r.Key, r.Stored, r.Compressed)
@@ -28,6 +29,9 @@ func (w *Writer) TakeOver(rows []place.NotedRow) error {
 			}
 		}
 		w.Counts.Updated.Add(int64(-len(rows)))
+		if err := begin(); err != nil {
+			return err
+		}
 		return w.publishLocked()
 	})
 }
