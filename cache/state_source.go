@@ -22,5 +22,5 @@ func (c *Cache) SetSource(table int, source string) error {
 		}
 	}
 	s.mu.Unlock()
-	return s.folder.Commit()
+	return s.folder.Commit(nil)
 }

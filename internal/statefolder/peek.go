@@ -19,12 +19,12 @@ type Table struct {
 
 // Peek returns the tables in a folder's manifest, without taking the folder. The error, if there is no manifest or if it is damaged, wraps ErrLost.
 func Peek(path string) ([]Table, error) {
-	raw, err := (&Folder{path: path}).Load()
+	m, err := (&Folder{path: path}).readManifest() // not Load, which removes files that another process may be making
 	if err != nil {
 		return nil, err
 	}
 	var data struct{ Tables []Table }
-	err = json.Unmarshal(raw, &data)
+	err = json.Unmarshal(m.Data, &data)
 	return data.Tables, err
 }
 
