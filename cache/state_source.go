@@ -15,12 +15,18 @@ func (c *Cache) SetSource(table int, source string) error {
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	for _, t := range s.tables {
-		if t.Number == table {
-			t.Source = source
+	set := func(source string) (was string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, t := range s.tables {
+			if t.Number == table {
+				was, t.Source = t.Source, source
+			}
 		}
+		return was
 	}
-	s.mu.Unlock()
-	return s.folder.Commit(nil)
+	return s.folder.Commit(func() func() {
+		was := set(source)
+		return func() { set(was) }
+	})
 }

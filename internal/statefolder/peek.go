@@ -3,6 +3,7 @@ package statefolder
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,13 +20,15 @@ type Table struct {
 
 // Peek returns the tables in a folder's manifest, without taking the folder. The error, if there is no manifest or if it is damaged, wraps ErrLost.
 func Peek(path string) ([]Table, error) {
-	m, err := (&Folder{path: path}).readManifest() // not Load, which removes files that another process may be making
+	m, err := (&Folder{path: path}).readManifest()
 	if err != nil {
 		return nil, err
 	}
 	var data struct{ Tables []Table }
-	err = json.Unmarshal(m.Data, &data)
-	return data.Tables, err
+	if err := json.Unmarshal(m.Data, &data); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return data.Tables, nil
 }
 
 // Within returns the folders within a folder, those that were made first before others.

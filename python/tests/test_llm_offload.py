@@ -426,7 +426,7 @@ def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
         with pytest.raises(tensorcache.FileError, match=f"must be a safetensors file: tensor [ab] .*{wrong}"):
             offload(model, gpu_memory="50%", checkpoint=tmp_path)
     (tmp_path / "model.safetensors").write_bytes(save({"a": torch.zeros(4)}) + b"more")
-    with pytest.raises(tensorcache.FileError, match="its tensors have 16 bytes, and it 20 for them"):
+    with pytest.raises(tensorcache.FileError, match="its tensors need 16 bytes, and its data has 20"):
         offload(model, gpu_memory="50%", checkpoint=tmp_path)
     llama(vocab_size=200).save_pretrained(tmp_path)
     with torch.device("meta"):

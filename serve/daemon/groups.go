@@ -115,7 +115,10 @@ func (c *Config) keptTables(ctx context.Context) (map[string]string, error) {
 	}
 	kept := map[string]string{}
 	for _, folder := range statefolder.Within(c.State) {
-		all, _ := statefolder.Peek(folder)
+		all, err := statefolder.Peek(folder)
+		if err != nil && !errors.Is(err, statefolder.ErrLost) { // it may be whole: it must not be dropped
+			return nil, fmt.Errorf("--state: %w", err)
+		}
 		for _, t := range all {
 			had := t.Capacity
 			t.Capacity = 0

@@ -54,7 +54,7 @@ class Checkpoint:
                         self._entries[name] = mapped, 8 + length + begin, entry
                         last = end
                     if 8 + length + last != len(mapped):
-                        raise ValueError(f"its tensors have {last} bytes, and it {len(mapped) - 8 - length} for them")
+                        raise ValueError(f"its tensors need {last} bytes, and its data has {len(mapped) - 8 - length}")
                 except (ValueError, KeyError, TypeError, AttributeError) as e:
                     raise FileError(f"tensorcache: checkpoint file ({file}) must be a safetensors file: {e}") from e
             self._maps.append(mapped)

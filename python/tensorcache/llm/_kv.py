@@ -229,7 +229,8 @@ class KVCache(Cache):  # type: ignore[misc]
         (``model.set_attn_implementation("tensorcache_sparse")``), and results are no longer those of full attention.
 
     Layers with a sliding window or with states of other kinds are transformers' own, uncompressed: they are short. Rows are constants: no gradient reaches older tokens. Host memory has the rows of
-    a long prompt back to back, and those of generated tokens at fixed distances. ``close()``, ``reset()`` and the garbage collector free them. One thread uses a cache at a time.
+    a long prompt back to back, and those of generated tokens at fixed distances. ``close()``, ``reset()`` and the garbage collector free them. A deep copy shares rows, which are freed with the last
+    of the copies. One thread uses a cache and its copies at a time.
 
     Raises ``ArgumentError`` and ``TypeError`` for bad arguments, and what ``tensorcache.open`` raises when the first tokens are compressed.
     """

@@ -192,11 +192,12 @@ class _Use:
 
 
 _ROUTERS = ("gate", "router")
+# Recurrent modules have lists of their parameters besides, and lists of parameters have no forward.
 _UNLIKE = (torch.nn.RNNBase, torch.nn.ParameterList, torch.nn.ParameterDict)
 
 
 def _uses(model: torch.nn.Module) -> list[list[_Use]]:
-    """Where each weight is used. Tied ones have several places, and are left as they are if one of these is no place of an offloaded weight."""
+    """Where each weight is used. A tied weight has several places. If one of these needs the parameter itself, the weight is not offloaded at all."""
     found: dict[int, list[_Use]] = {}
     left: set[int] = set()
     routers = {id(router) for router in _routers(model).values()}
@@ -204,9 +205,10 @@ def _uses(model: torch.nn.Module) -> list[list[_Use]]:
     for path, module in model.named_modules():
         own = {name: p for name, p in module._parameters.items() if p is not None}
         experts = count_of(module)
-        # Recurrent modules have lists of their parameters besides. A module with others below it would hold its own weights during all of their work, and lists of parameters have no forward.
-        # Tied stacks of experts may have a place where they are needed whole.
-        skipped = len(own) != sum(1 for _ in module.parameters()) or isinstance(module, _UNLIKE) or id(module) in routers or experts and any(holders[id(p)] > 1 for p in own.values())
+        # A module with others below it would hold its own weights during all of their work. Stacks of experts that are tied may be needed whole elsewhere.
+        nested = len(own) != sum(1 for _ in module.parameters())
+        tied_experts = experts and any(holders[id(p)] > 1 for p in own.values())
+        skipped = nested or tied_experts or isinstance(module, _UNLIKE) or id(module) in routers
         for name, p in own.items():
             large = p.numel() * p.element_size() >= MIN_BYTES or bool(experts) and p.shape[:1] == (experts,)
             if not skipped and large and can_be_table(p, isinstance(module, torch.nn.Embedding)):
