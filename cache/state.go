@@ -172,7 +172,7 @@ func (s *state) take(l loading) (*read.Table, error) {
 	now := s.table(l)
 	loaded, err := s.tryTake(now, l)
 	if err != nil && !errors.Is(err, statefolder.ErrLost) {
-		return nil, fmt.Errorf("State: %w", err)
+		return nil, fmt.Errorf("cache: State: %w", err)
 	}
 	if err != nil {
 		k := s.newKeep(now)
