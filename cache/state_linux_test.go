@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/tmpfstest"
 )
 
 const stateRows, stateColumns, stateCapacity = 3000, 32, 3100
@@ -30,17 +31,12 @@ type keptCache struct {
 
 // newKept returns one that is not open yet. A third of the rows of its file are equal to others.
 func newKept(t *testing.T) *keptCache {
-	folder, err := os.MkdirTemp("/dev/shm", "tensorcache-test-")
-	var on unix.Statfs_t
-	if err != nil || unix.Statfs(folder, &on) != nil || on.Type != unix.TMPFS_MAGIC {
-		t.Skipf("/dev/shm must be a tmpfs that can be written to: %v", err)
-	}
+	folder := tmpfstest.Folder(t)
 	k := &keptCache{t: t, file: filepath.Join(t.TempDir(), "x.npy"), state: filepath.Join(folder, "state")}
 	t.Cleanup(func() {
 		if k.Cache != nil {
 			k.Close()
 		}
-		os.RemoveAll(folder)
 	})
 	k.write(0)
 	return k

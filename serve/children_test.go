@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve"
 )
 
 // roles are what the test binary does as a child, by name. A role writes lines to stdout, and ends with an error or nil.
@@ -42,6 +45,20 @@ func (p *parent) say(format string, args ...any) { fmt.Printf(format+"\n", args.
 func (p *parent) tell(v any) {
 	b, _ := json.Marshal(v)
 	fmt.Println(string(b))
+}
+
+// own opens a cache, lets processes attach to it, and ends with the test's next line.
+func (p *parent) own(address string, o cache.Options) error {
+	c, err := cache.New(o)
+	if err != nil {
+		return err
+	}
+	if _, err := serve.Listen(c, serve.Options{Address: address}); err != nil {
+		return err
+	}
+	p.say("ready")
+	p.wait()
+	return nil
 }
 
 // wait returns the next line of the test; ok is false once the test is gone.

@@ -62,18 +62,9 @@ func init() {
 		if len(args) > 2 {
 			table = table.ResidentWith(cache.ResidentOptions{Target: 16})
 		}
-		c, err := cache.New(cache.Options{
+		return p.own(args[0], cache.Options{
 			Tables: []cache.Table{table}, Budget: lifeRows * 32, Codec: "ibp8", Devices: cache.DeviceOptions{Backend: cache.Backend(args[1])}, Shared: true,
 		})
-		if err != nil {
-			return err
-		}
-		if _, err := serve.Listen(c, serve.Options{Address: args[0]}); err != nil {
-			return err
-		}
-		p.say("ready")
-		p.wait()
-		return nil
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/race"
-	"github.com/tensorcache/tensorcache/serve"
+	"github.com/tensorcache/tensorcache/internal/tmpfstest"
 )
 
 // Rows of the table of limited processes: 96 MiB, large beside what a Go program takes.
@@ -40,18 +40,9 @@ func init() {
 		if err != nil {
 			return err
 		}
-		c, err := cache.New(cache.Options{
+		return p.own(args[0], cache.Options{
 			Tables: []cache.Table{table}, Budget: 24 << 20, Codec: cache.CodecNone, Shared: true, State: args[2], Devices: cache.DeviceOptions{Backend: cache.BackendHost},
 		})
-		if err != nil {
-			return err
-		}
-		if _, err := serve.Listen(c, serve.Options{Address: args[0]}); err != nil {
-			return err
-		}
-		p.say("ready")
-		p.wait()
-		return nil
 	}
 	// limited ADDRESS: waits for a line, attaches, and reads all rows at each further line, once it has an owner.
 	roles["limited"] = func(p *parent, args []string) error {
@@ -177,7 +168,7 @@ func TestOwner_KilledWithinLimit(t *testing.T) {
 		t.Skip("the race detector takes memory of its own")
 	}
 	g := newMemoryGroup(t)
-	folder := inMemory(t)
+	folder := tmpfstest.Folder(t)
 	file, address, state := filepath.Join(t.TempDir(), "x.npy"), "unix:"+filepath.Join(folder, "s"), filepath.Join(folder, "state")
 	f, err := os.Create(file)
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
-	"github.com/tensorcache/tensorcache/serve"
 )
 
 // wideBytes is the length of the rows of role ownrows.
@@ -73,18 +72,9 @@ func init() {
 		if err != nil {
 			return err
 		}
-		c, err := cache.New(cache.Options{
+		return p.own(args[0], cache.Options{
 			Tables: []cache.Table{table}, Budget: rows * wideBytes / 8, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendCUDA}, Shared: true,
 		})
-		if err != nil {
-			return err
-		}
-		if _, err := serve.Listen(c, serve.Options{Address: args[0]}); err != nil {
-			return err
-		}
-		p.say("ready")
-		p.wait()
-		return nil
 	}
 	// take ADDRESS ROWS BATCH THREADS STREAMS BATCHES: attaches, gathers batches of random rows of ownrows on so many streams at a time, says what that took,
 	// and for each line of the test with a number of seconds the rate at which it gathers.

@@ -266,19 +266,10 @@ func init() {
 			return err
 		}
 		rows := int64(table.Rows())
-		c, err := cache.New(cache.Options{
+		return p.own(args[0], cache.Options{
 			Tables: []cache.Table{table}, Budget: rows * 16, Host: cache.HostOptions{Memory: rows * (12 + 64/3)}, Devices: cache.DeviceOptions{Backend: cache.Backend(args[1])}, Shared: true,
 			Refresh: cache.RefreshOptions{Accesses: 1, Interval: 2 * time.Millisecond},
 		})
-		if err != nil {
-			return err
-		}
-		if _, err := serve.Listen(c, serve.Options{Address: args[0]}); err != nil {
-			return err
-		}
-		p.say("ready")
-		p.wait()
-		return nil
 	}
 }
 

@@ -19,11 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/statefolder"
+	"github.com/tensorcache/tensorcache/internal/tmpfstest"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -180,17 +179,6 @@ func init() {
 	}
 }
 
-// inMemory returns a folder on a tmpfs, which is removed when the test ends.
-func inMemory(t testing.TB) string {
-	folder, err := os.MkdirTemp("/dev/shm", "tensorcache-test-")
-	var on unix.Statfs_t
-	if err != nil || unix.Statfs(folder, &on) != nil || on.Type != unix.TMPFS_MAGIC {
-		t.Skipf("/dev/shm must be a tmpfs that can be written to: %v", err)
-	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	return folder
-}
-
 // writeModel writes the rows of the model's source to an .npy file.
 func writeModel(t testing.TB, path string) {
 	all := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", modelRows, modelRowBytes/4))
@@ -209,7 +197,7 @@ func writeModel(t testing.TB, path string) {
 func killOwnerUpdating(t *testing.T, backend cache.Backend, owners int, tier cache.HostTier) {
 	folder := t.TempDir()
 	if tier != "" {
-		folder = inMemory(t)
+		folder = tmpfstest.Folder(t)
 		writeModel(t, filepath.Join(folder, "model.npy"))
 	}
 	file, address := filepath.Join(folder, "model"), "unix:"+filepath.Join(folder, "s")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/tmpfstest"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 )
@@ -49,7 +50,7 @@ func TestServer_Versions(t *testing.T) {
 		byBefore string // the answer to a client of the version before
 	}{
 		"memory without a folder": {func(*cache.Options) {}, wire.Oldest, "6"},
-		"memory in a folder":      {func(o *cache.Options) { o.State = filepath.Join(inMemory(t), "state") }, wire.InFolder, fmt.Sprintf(refusal, 7, 7, 6, 6)},
+		"memory in a folder":      {func(o *cache.Options) { o.State = filepath.Join(tmpfstest.Folder(t), "state") }, wire.InFolder, fmt.Sprintf(refusal, 7, 7, 6, 6)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			own, _ := modelCache(t, filepath.Join(t.TempDir(), "model"), c.change)

@@ -10,28 +10,16 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/filelock"
 	"github.com/tensorcache/tensorcache/internal/statefolder"
+	"github.com/tensorcache/tensorcache/internal/tmpfstest"
 )
-
-// stateFolder returns a folder for --state.
-func stateFolder(t *testing.T) string {
-	state, err := os.MkdirTemp("/dev/shm", "tensorcache-test-")
-	var on unix.Statfs_t
-	if err != nil || unix.Statfs(state, &on) != nil || on.Type != unix.TMPFS_MAGIC {
-		t.Skipf("/dev/shm must be a tmpfs that can be written to: %v", err)
-	}
-	t.Cleanup(func() { os.RemoveAll(state) })
-	return state
-}
 
 // TestRun_State: with --state the next process has the rows of the one before with updates, after SIGKILL and after SIGTERM, and keeps no memory of tables that are gone.
 func TestRun_State(t *testing.T) {
 	t.Parallel()
-	state := stateFolder(t)
+	state := tmpfstest.Folder(t)
 	args := []string{"--features", features(t, "users.npy", 1000, 16), "--device", "host", "--gpu-memory", "64KiB", "--listen", "unix:" + filepath.Join(t.TempDir(), "s"), "--state", state}
 	p := start(t, args...)
 	c, err := cache.Attach(context.Background(), p.socket(), cache.AttachOptions{})
@@ -94,7 +82,7 @@ func TestRun_StateOfChanges(t *testing.T) {
 		{name: "added again", first: table("file: "+a) + "- {name: u, file: " + b + "}\n", second: table("file: "+a) + "- {name: u, file: " + b + "}\n", table: "u", command: []string{"drop", "--table", "u"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			state, conf, socket := stateFolder(t), filepath.Join(t.TempDir(), "c.yaml"), "unix:"+filepath.Join(t.TempDir(), "s")
+			state, conf, socket := tmpfstest.Folder(t), filepath.Join(t.TempDir(), "c.yaml"), "unix:"+filepath.Join(t.TempDir(), "s")
 			args := []string{"--config", conf, "--gpu-memory", "64KiB", "--listen", socket, "--state", state}
 			configure := func(tables string) {
 				if err := os.WriteFile(conf, []byte("tables:\n"+tables), 0o600); err != nil {
@@ -166,7 +154,7 @@ func TestRun_StateOfChanges(t *testing.T) {
 // TestRun_StateAlone: the folder of --state is this user's alone, and one process at a time has it.
 func TestRun_StateAlone(t *testing.T) {
 	t.Parallel()
-	state := stateFolder(t)
+	state := tmpfstest.Folder(t)
 	args := []string{"--table", "name=t,dtype=float32,columns=4,capacity=10", "--device", "host", "--gpu-memory", "4KiB", "--http", "127.0.0.1:0", "--state", state}
 	if err := os.Chmod(state, 0o755); err != nil {
 		t.Fatal(err)

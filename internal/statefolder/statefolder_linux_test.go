@@ -10,10 +10,9 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/internal/tmpfstest"
 )
 
 const testBytes = 5000
@@ -27,16 +26,11 @@ type testFolder struct {
 }
 
 func newTestFolder(t *testing.T) *testFolder {
-	path, err := os.MkdirTemp("/dev/shm", "tensorcache-test-")
-	var on unix.Statfs_t
-	if err != nil || unix.Statfs(path, &on) != nil || on.Type != unix.TMPFS_MAGIC {
-		t.Skipf("/dev/shm must be a tmpfs that can be written to: %v", err)
-	}
+	path := tmpfstest.Folder(t)
 	f := &testFolder{T: t, path: path, home: host.Open(1, 1)[0]}
 	t.Cleanup(func() {
 		f.kill()
 		f.home.Close()
-		os.RemoveAll(path)
 	})
 	return f
 }
