@@ -3,7 +3,6 @@ package pages
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,58 +28,40 @@ func Unpack(ctx context.Context, s Store, path string, progress func(pages uint3
 	if err != nil {
 		return err
 	}
-	f, err := atomicfile.Temporary(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			if p, ok := errors.AsType[*os.PathError](err); ok && p.Path == f.Name() {
-				err = &os.PathError{Op: p.Op, Path: path, Err: p.Err}
-			}
-		}
-	}()
-	if _, err := f.Write(header); err != nil {
-		return err
-	}
-	numbers := make([]uint32, len(t.order)/4) // row numbers by position
-	for row := range numbers {
-		numbers[binary.LittleEndian.Uint32(t.order[4*row:])] = uint32(row)
-	}
-	var rows []byte
-	err = scan(ctx, s, t.index, func(first uint32, _ [][]byte, pages []parsedPage) error {
-		from, _ := t.index.positions(first)
-		_, to := t.index.positions(first + uint32(len(pages)) - 1)
-		if n := int(to-from) * m.RowBytes; len(rows) < n {
-			rows = make([]byte, n)
-		}
-		faults := make([]error, len(pages))
-		parallel(len(pages), func(i int) {
-			begin, _ := t.index.positions(first + uint32(i))
-			faults[i] = t.decodePage(pages[i], rows[int(begin-from)*m.RowBytes:])
-		})
-		for i, err := range faults {
-			if err != nil {
-				return t.pageError(s, first+uint32(i), err)
-			}
-		}
-		if err := writeRows(f, int64(len(header)), rows, from, to, m.RowBytes, numbers); err != nil {
+	return atomicfile.Replace(path, func(f *os.File) error {
+		if _, err := f.Write(header); err != nil {
 			return err
 		}
-		if progress != nil {
-			progress(first + uint32(len(pages)))
+		numbers := make([]uint32, len(t.order)/4) // row numbers by position
+		for row := range numbers {
+			numbers[binary.LittleEndian.Uint32(t.order[4*row:])] = uint32(row)
 		}
-		return nil
-	}, true)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+		var rows []byte
+		return scan(ctx, s, t.index, func(first uint32, _ [][]byte, pages []parsedPage) error {
+			from, _ := t.index.positions(first)
+			_, to := t.index.positions(first + uint32(len(pages)) - 1)
+			if n := int(to-from) * m.RowBytes; len(rows) < n {
+				rows = make([]byte, n)
+			}
+			faults := make([]error, len(pages))
+			parallel(len(pages), func(i int) {
+				begin, _ := t.index.positions(first + uint32(i))
+				faults[i] = t.decodePage(pages[i], rows[int(begin-from)*m.RowBytes:])
+			})
+			for i, err := range faults {
+				if err != nil {
+					return t.pageError(s, first+uint32(i), err)
+				}
+			}
+			if err := writeRows(f, int64(len(header)), rows, from, to, m.RowBytes, numbers); err != nil {
+				return err
+			}
+			if progress != nil {
+				progress(first + uint32(len(pages)))
+			}
+			return nil
+		}, true)
+	})
 }
 
 // decodePage writes the rows of a page, back to back.

@@ -9,38 +9,53 @@ import (
 	"syscall"
 )
 
-// Write replaces the contents of a file, or makes the file, with mode 0644. The new contents are on disk when it returns nil; an error
-// leaves the old ones. A symbolic link stays, and its target is replaced. What is no regular file, such as /dev/stdout, is written to
-// directly.
-func Write(path string, contents []byte) (err error) {
+// Write is Replace by contents that are in memory.
+func Write(path string, contents []byte) error {
+	return Replace(path, func(f *os.File) error {
+		_, err := write(f, contents)
+		return err
+	})
+}
+
+// Replace replaces the contents of a file by what fill writes, or makes the file, with mode 0644. The new contents are on disk when it
+// returns nil; an error leaves the old ones. A symbolic link stays, and its target is replaced. What is no regular file, such as
+// /dev/stdout, is written to directly.
+func Replace(path string, fill func(f *os.File) error) (err error) {
 	mode := os.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
 		if !info.Mode().IsRegular() {
-			return os.WriteFile(path, contents, mode)
+			f, err := os.OpenFile(path, os.O_WRONLY, mode)
+			if err != nil {
+				return err
+			}
+			return errors.Join(fill(f), f.Close())
 		}
 		mode = info.Mode().Perm()
 	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
+	target := path
+	if at, err := filepath.EvalSymlinks(path); err == nil {
+		target = at
 	}
-	f, err := Temporary(path)
+	f, err := Temporary(target)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
+		if err == nil {
+			return
+		}
+		os.Remove(f.Name())
+		if p, ok := errors.AsType[*os.PathError](err); ok && p.Path == f.Name() {
 			err = naming(path, err)
 		}
 	}()
-	_, err = write(f, contents)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(fill(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
+	if err := os.Rename(f.Name(), target); err != nil {
+		return naming(path, err)
 	}
-	return SyncFolder(filepath.Dir(path))
+	return SyncFolder(filepath.Dir(target))
 }
 
 // SyncFile makes the contents of a file durable. Tests of other packages count its calls, and have them take long or fail.

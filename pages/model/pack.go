@@ -549,56 +549,45 @@ func (m *Model) Unpack(ctx context.Context, dir string, force bool, progress fun
 }
 
 // unpackFile writes one file, whose tensors begin with number first.
-func (m *Model) unpackFile(ctx context.Context, path string, h *safetensors.Header, first int, wrote func(bytes int64)) (err error) {
-	f, err := atomicfile.Temporary(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("model: writing %s: %w", path, err)
-		}
-	}()
-	if _, err := f.Write(h.Bytes()); err != nil {
-		return err
-	}
-	begin := int64(len(h.Bytes()))
-	buffer := make([]byte, 2*batchBytes)
-	order := make([]int, len(h.Entries)) // as they lie in the file
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return int(min(1, max(-1, h.Entries[a].From-h.Entries[b].From))) })
-	var wants []Want
-	at, used := int64(0), 0
-	flush := func() error {
-		if err := m.Read(ctx, wants); err != nil {
+func (m *Model) unpackFile(ctx context.Context, path string, h *safetensors.Header, first int, wrote func(bytes int64)) error {
+	err := atomicfile.Replace(path, func(f *os.File) error {
+		if _, err := f.Write(h.Bytes()); err != nil {
 			return err
 		}
-		_, err := f.WriteAt(buffer[:used], begin+at)
-		wrote(int64(used))
-		at, used, wants = at+int64(used), 0, nil
-		return err
-	}
-	for _, i := range order {
-		for from, n := int64(0), h.Entries[i].To-h.Entries[i].From; from < n; {
-			part := buffer[used:min(int64(len(buffer)), int64(used)+n-from)]
-			wants = append(wants, Want{first + i, from, part})
-			used, from = used+len(part), from+int64(len(part))
-			if used == len(buffer) {
-				if err := flush(); err != nil {
-					return err
+		begin := int64(len(h.Bytes()))
+		buffer := make([]byte, 2*batchBytes)
+		order := make([]int, len(h.Entries)) // as they lie in the file
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return int(min(1, max(-1, h.Entries[a].From-h.Entries[b].From))) })
+		var wants []Want
+		at, used := int64(0), 0
+		flush := func() error {
+			if err := m.Read(ctx, wants); err != nil {
+				return err
+			}
+			_, err := f.WriteAt(buffer[:used], begin+at)
+			wrote(int64(used))
+			at, used, wants = at+int64(used), 0, nil
+			return err
+		}
+		for _, i := range order {
+			for from, n := int64(0), h.Entries[i].To-h.Entries[i].From; from < n; {
+				part := buffer[used:min(int64(len(buffer)), int64(used)+n-from)]
+				wants = append(wants, Want{first + i, from, part})
+				used, from = used+len(part), from+int64(len(part))
+				if used == len(buffer) {
+					if err := flush(); err != nil {
+						return err
+					}
 				}
 			}
 		}
+		return flush()
+	})
+	if err != nil {
+		return fmt.Errorf("model: writing %s: %w", path, err)
 	}
-	if err := flush(); err != nil {
-		return err
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
