@@ -487,6 +487,9 @@ func TestNew_BadOptions(t *testing.T) {
 	if want := "cache: budget too small: GPUMemory (96 B) must hold at least one slot (272 B) and its metadata: 472 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	if _, err := cache.New(cache.Options{Tables: good(), GPUMemory: 2000, Budget: 1000}); err == nil || err.Error() != "cache: Budget (1000 B) is the earlier name of GPUMemory (2000 B): set one of them" {
+		t.Errorf("two budgets: %v", err)
+	}
 	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: GPUMemory (576460752303423489 B) must be at most 2^59 B" {
 		t.Errorf("huge budget: %v", err)
 	}

@@ -97,10 +97,11 @@ type Options struct {
 	// Shared allocates the memory that batches read so that other processes can map it: serve.Listen lets clients attach to such a
 	// cache only. Tables of Adopt are not possible then. It is for Linux, the host backend, and GPUs with virtual memory management. Default: false.
 	Shared bool
-	// State is a folder on a tmpfs, made if it is not there, in whose files host memory outlives this process: the next New with this folder takes over tables all of whose rows are in host memory,
-	// with all updates, instead of loading them. Those are tables of Open, and ones that begin without rows, with the same name, file, type, capacity, codec and layout; others are loaded anew. Processes
-	// that are attached read on, and attach to the new owner, without a second copy. Needs Shared and tables of different names, on Linux. One process at a
-	// time can have the folder. Close keeps what is in it; remove the folder to give the memory back. Default: none.
+	// State is a folder on a tmpfs that keeps host memory for the next process. New makes the folder if there is none. The next New with this
+	// folder takes over tables, with all updates, instead of loading them: those of Open, and those that begin without rows, if all of their rows are in host
+	// memory. Name, file, type, capacity, codec and layout must be the same; other tables are loaded. Attached processes read on, and attach to the
+	// new owner without a second copy. State needs Shared, tables of different names, and Linux. One process at a time can have the folder.
+	// Close keeps its contents; remove it to free the memory. Default: none.
 	State string
 	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
 	// were overwritten before they could be read. Capture is called by one goroutine at a time, every 20 ms or less often, and by Close,
@@ -207,11 +208,11 @@ func (o *Options) EnsureDefaults() {
 	if o.Devices.Placement == "" {
 		o.Devices.Placement = PlacementAuto
 	}
-	o.Budget = cmp.Or(o.GPUMemory, o.Budget)
+	o.Budget = cmp.Or(o.Budget, o.GPUMemory)
 	if len(o.Budgets) > 0 && o.Budget == 0 {
 		o.Budget = slices.Max(o.Budgets)
 	}
-	o.GPUMemory = o.Budget
+	o.GPUMemory = cmp.Or(o.GPUMemory, o.Budget)
 	if o.Codec == "" {
 		o.Codec = CodecAuto
 	}
@@ -350,6 +351,9 @@ func (o *Options) Validate() error {
 			}
 			names[t.name] = true
 		}
+	}
+	if o.GPUMemory != o.Budget && o.GPUMemory != 0 {
+		invalid("cache: Budget (%d B) is the earlier name of GPUMemory (%d B): set one of them", o.Budget, o.GPUMemory)
 	}
 	if o.Budget < 1 {
 		invalid("cache: GPUMemory (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)

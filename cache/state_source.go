@@ -1,12 +1,13 @@
 package cache
 
-// Source tells the files that the table is read from from others of the same names, by paths, lengths and times of the last change; "": not known. A cache with Options.State
-// takes over the table of the process before if both have the same.
-func (t *Table) Source() string { return t.stamp }
+import "github.com/tensorcache/tensorcache/internal/sharing"
 
-// SetSource says that the rows of a table are now those of another Source, for the next owner of Options.State. One that no table has, such as "dropped", has the table loaded
-// anew. It does nothing for tables that are not kept, and is safe for concurrent use. After Close it returns ErrClosed.
-func (c *Cache) SetSource(table int, source string) error {
+func init() {
+	sharing.Source = func(t any) string { return t.(*Table).stamp }
+	sharing.SetSource = func(c any, table int, source string) error { return c.(*Cache).setSource(table, source) }
+}
+
+func (c *Cache) setSource(table int, source string) error {
 	if err := c.enter(); err != nil {
 		return err
 	}

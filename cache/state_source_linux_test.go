@@ -7,19 +7,20 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 )
 
-// TestCache_SetSource: a table whose rows are no longer those of its file is loaded anew by the next owner, and one whose rows are another file's is taken over for that.
-func TestCache_SetSource(t *testing.T) {
+// TestState_SetSource: a table whose rows are no longer those of its file is loaded anew by the next owner, and one whose rows are another file's is taken over for that.
+func TestState_SetSource(t *testing.T) {
 	none := func(*cache.Options) {}
 	k := newKept(t)
 	k.open(none)
 	loaded := k.rows()
 	k.update(1)
-	if err := errors.Join(k.SetSource(0, "other rows"), k.Close()); err != nil {
+	if err := errors.Join(sharing.SetSource(k.Cache, 0, "other rows"), k.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.SetSource(0, "x"); !errors.Is(err, cache.ErrClosed) {
+	if err := sharing.SetSource(k.Cache, 0, "x"); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	k.open(none)
@@ -32,7 +33,7 @@ func TestCache_SetSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(k.SetSource(0, next.Source()), next.Close(), k.Close()); err != nil {
+	if err := errors.Join(sharing.SetSource(k.Cache, 0, sharing.Source(&next)), next.Close(), k.Close()); err != nil {
 		t.Fatal(err)
 	}
 	k.open(none)

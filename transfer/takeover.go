@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -174,8 +175,10 @@ func groupsIn(b device.Buffer, words int) (rows bitset, group []uint32) {
 	return view[uint64](b.Slice(0, at)), view[uint32](b.Slice(at, b.Size()))
 }
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 func groupedSum(b device.Buffer, words int) uint32 {
-	return crc32.Checksum(b.Bytes()[:8*words], crc32.MakeTable(crc32.Castagnoli))
+	return crc32.Checksum(b.Bytes()[:8*words], castagnoli)
 }
 
 // Take returns a tier of the process before as k has it, whose memory is in the folder. broken are the rows that may be half written: the caller writes them anew before anybody reads
@@ -308,7 +311,7 @@ func (t *Tier) takePacked(tier KeptTier) error {
 	if r := wrong.Load(); r >= 0 {
 		return fmt.Errorf("%w: place of row %d (%v) must be in the host tier", statefolder.ErrLost, r, locations[r])
 	}
-	slices.SortFunc(tail, func(a, b extent) int { return int(a.at - b.at) })
+	slices.SortFunc(tail, func(a, b extent) int { return cmp.Compare(a.at, b.at) })
 	t.tail = slab.NewAllocator(0, tier.TailBytes)
 	var free []extent
 	end := int64(0)

@@ -1,6 +1,6 @@
 // Package papers measures the claims of the papers that this project's methods come from: what a paper says, and what this machine finds. docs/papers.md has the tables.
 //
-// A claim that needs a GPU says so, and which command measures it there. Tables that cannot be had, such as the papers' models, are generated in their shape, and the claim's
+// A claim that needs a GPU says so, and which command measures it there, if one does. Tables that cannot be had, such as the papers' models, are generated in their shape, and the claim's
 // Data says that.
 package papers
 
@@ -33,7 +33,7 @@ type Claim struct {
 	What     string `json:"what"`
 	Claimed  string `json:"claimed"`
 	Measured string `json:"measured"`
-	// Verdict is Better, Equal, Worse, NeedsGPU or Absent.
+	// Verdict is Better, Equal, Worse, NeedsGPU or OtherData.
 	Verdict string `json:"verdict"`
 	// Data says what it was measured on, and Command what measures it, if another command does.
 	Data    string `json:"data,omitempty"`
@@ -42,11 +42,11 @@ type Claim struct {
 
 // Verdicts.
 const (
-	Better   = "better"      // beyond what the paper claims, by more than Equal allows
-	Equal    = "equal"       // within two points, or a twentieth of a ratio
-	Worse    = "worse"       // below
-	NeedsGPU = "needs a GPU" // nothing that a processor can measure
-	Absent   = "not here"    // the project does not have it
+	Better    = "better"      // beyond what the paper claims, by more than Equal allows
+	Equal     = "equal"       // within two points, or a twentieth of a ratio
+	Worse     = "worse"       // below
+	NeedsGPU  = "needs a GPU" // nothing that a processor can measure
+	OtherData = "other data"  // measured on a table that was generated: the paper's figure is of another
 )
 
 // Options say where data are.
@@ -106,7 +106,15 @@ func (r *run) add(paper, where, what, claimed, measured, verdict, data string) {
 	r.claims = append(r.claims, Claim{Paper: paper, Where: where, What: what, Claimed: claimed, Measured: measured, Verdict: verdict, Data: data})
 }
 
-// gpu adds a claim that only a GPU can measure, and the command that does.
+// held returns a verdict on measurements of the file that a claim is of, and OtherData of any other.
+func held(verdict, about, file string) string {
+	if about != file {
+		return OtherData
+	}
+	return verdict
+}
+
+// gpu adds a claim that only a GPU can measure, and the command that does, "" for none.
 func (r *run) gpu(paper, where, what, claimed, command string) {
 	r.claims = append(r.claims, Claim{Paper: paper, Where: where, What: what, Claimed: claimed, Verdict: NeedsGPU, Command: command})
 }

@@ -49,9 +49,9 @@ func (r *run) zipnn(context.Context) error {
 			return err
 		}
 		saved, method := saving(ours, c.data), saving(theirs, c.data)
-		// On data of our own the paper's method is what counts, where the figure itself differs.
+		// On data of our own the paper's method, not its figure, is what ours is held against.
 		r.claims = append(r.claims, Claim{
-			Paper: paper, Where: c.where, What: c.what, Claimed: percent(c.claimed), Measured: percent(saved), Verdict: points(min(c.claimed, method), saved),
+			Paper: paper, Where: c.where, What: c.what, Claimed: percent(c.claimed), Measured: percent(saved), Verdict: points(method, saved),
 			Data: fmt.Sprintf("%s; ZipNN's method saves %s of it", c.about, percent(method)), Command: "cachebench pack",
 		})
 	}
@@ -64,18 +64,21 @@ func (r *run) zipnn(context.Context) error {
 	if err != nil {
 		return err
 	}
-	vanilla := len(e.EncodeAll(half16, nil))
-	smaller := 100 * (1 - float64(ours)/float64(vanilla))
-	r.add(paper, "abstract", "bytes of bfloat16 models, less than by zstd alone", percent(17), percent(smaller), points(17, smaller), generated)
+	theirs, err := zipnnBytes(half16, dtype.BFloat16)
+	if err != nil {
+		return err
+	}
+	vanilla := float64(len(e.EncodeAll(half16, nil)))
+	smaller, method := 100*(1-float64(ours)/vanilla), 100*(1-float64(theirs)/vanilla)
+	r.add(paper, "abstract", "bytes of bfloat16 models, less than by zstd alone", percent(17), percent(smaller), points(method, smaller), generated+"; by ZipNN's method "+percent(method))
 	encode, decode, err := speed(half16, dtype.BFloat16)
 	if err != nil {
 		return err
 	}
 	r.add(paper, "README, results", "compression of bfloat16, one core, GB/s", "1.12", fmt.Sprintf("%.2f", encode), ratios(1.12, encode), generated+"; codec rank, any row by itself")
 	r.add(paper, "README, results", "decompression of bfloat16, one core, GB/s", "1.66", fmt.Sprintf("%.2f", decode), ratios(1.66, decode), generated+"; codec rank, any row by itself")
-	r.add(paper, "none", "a row is read by itself, without its chunk of 256 KiB", "no", "yes", Better, "all codecs")
 	r.gpu(paper, "abstract, Figure 9", "decompression with all workers, GB/s", "80", "go -C lab run . bench --cases hit-codecs --codecs zipnn,rank")
-	r.gpu(paper, "Figures 8 and 9", "a model of 16 GB from the drive to the GPU, beside the raw file by the same reader", "1.5 × (its size)", "tensorcache.load_file(PATH, device=\"cuda\")")
+	r.gpu(paper, "Figures 8 and 9", "a model of 16 GB from the drive to the GPU, beside the raw file by the same reader", "1.5 × (its size)", "")
 	return nil
 }
 
@@ -113,13 +116,15 @@ func zipnnBytes(data []byte, of dtype.Type) (int64, error) {
 					bytes[i] = x[plane]
 				}
 			}
-			best := int64(n)
+			coded := int64(0)
 			for some := range slices.Chunk(bytes, planeMost) {
-				if h, _, err := huff0.Compress4X(some, &huff0.Scratch{Reuse: huff0.ReusePolicyNone}); err == nil && len(some) == n {
-					best = min(best, int64(len(h)))
+				if h, _, err := huff0.Compress4X(some, &huff0.Scratch{Reuse: huff0.ReusePolicyNone}); err == nil {
+					coded += int64(len(h))
+				} else { // a Huffman code does not make it shorter
+					coded += int64(len(some))
 				}
 			}
-			total += min(best, int64(len(e.EncodeAll(bytes, nil))))
+			total += min(int64(n), coded, int64(len(e.EncodeAll(bytes, nil))))
 		}
 	}
 	return total, nil

@@ -39,6 +39,11 @@ func Open(path string) (*os.File, int64, error) {
 	return nil, 0, ReadError("open", err)
 }
 
+// Stamp returns a line that tells a file from others of its name: by length and time of the last change.
+func Stamp(name string, info fs.FileInfo) string {
+	return fmt.Sprintf("%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+}
+
 // Split splits a path such as "f.npz:features" into file and array. end matches the end of a file's name and the colon. A file whose name has
 // the colon wins; the array is then empty, as it is if end does not match.
 func Split(path string, end *regexp.Regexp) (file, array string) {

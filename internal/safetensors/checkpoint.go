@@ -297,7 +297,7 @@ func (c *Checkpoint) Stamp() (string, error) {
 		if err != nil {
 			return "", inFile(s.path, err)
 		}
-		fmt.Fprintf(&b, "%s %d %d\n", filepath.Base(s.path), info.Size(), info.ModTime().UnixNano())
+		b.WriteString(datafile.Stamp(filepath.Base(s.path), info))
 	}
 	return b.String(), nil
 }

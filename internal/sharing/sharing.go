@@ -16,6 +16,14 @@ var ErrNotShared = errors.New("cache: Options.Shared must be set for other proce
 // Open returns the owner's side of a cache (*cache.Cache). A cache has one, however often it is opened. Package cache sets it.
 var Open func(cache any, o Options) (Owner, error)
 
+// Source tells the files that a table (*cache.Table) is read from from others of the same names, by paths, lengths and times of the last change; "": not known. A cache with
+// Options.State takes over the table of the process before if both have the same. Package cache sets it.
+var Source func(table any) string
+
+// SetSource says that the rows of a table of a cache (*cache.Cache) are now those of another Source, for the next owner of Options.State. One that no table has, such as "dropped",
+// has the table loaded anew. It does nothing for tables that are not kept, and is safe for concurrent use. After Close it returns cache.ErrClosed. Package cache sets it.
+var SetSource func(cache any, table int, source string) error
+
 // Options say what becomes of clients that hold back changes.
 type Options struct {
 	StoppedAfter time.Duration // how long a client may

@@ -159,7 +159,7 @@ func (s *sequence) Stamp() (string, error) {
 		if err != nil {
 			return "", datafile.Named("tablefile", file, datafile.ReadError("stat", err))
 		}
-		fmt.Fprintf(&b, "%s %d %d\n", filepath.Base(f.Name()), info.Size(), info.ModTime().UnixNano())
+		b.WriteString(datafile.Stamp(filepath.Base(f.Name()), info))
 	}
 	return b.String(), nil
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/filelock"
 	"github.com/tensorcache/tensorcache/internal/safetensors"
 	"github.com/tensorcache/tensorcache/pages"
@@ -70,9 +72,9 @@ type PackedTable struct {
 	StoredBytes int64  `json:"stored_bytes"`
 }
 
-// Pack packs the tensors of a .safetensors file, or of the folder of such files with their indexes, into a directory, which is made, is empty, or has a packed model:
-// then readers see that until the new one is complete. The files can be written anew from it, byte for byte. If Pack fails or is interrupted, the same call goes on where
-// it was, after it has read the files once to tell whether they are the same. Memory: 64 MiB for each worker, 128 MiB for each base of a chain, the headers, and 8 bytes a page.
+// Pack packs a .safetensors file, or a folder of such files with their indexes, into the directory out. out is made, is empty, or has a packed model, which readers
+// see until the new one is complete. Unpack writes the files anew, byte for byte. After an error or an interruption the same call goes on where it was. It first reads
+// the files once, to tell whether they are the same. Memory: 64 MiB for each worker, 128 MiB for each base of a chain, the headers, and 8 bytes a page.
 func Pack(ctx context.Context, path, out string, o PackOptions) (*Packed, error) {
 	if IsPacked(path) {
 		return nil, fmt.Errorf("model: %s: is packed: unpack it first, or copy the directory", path)
@@ -141,7 +143,7 @@ func (m *Model) stamp() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "%s %d %d\n", m.files[i].Name, info.Size(), info.ModTime().UnixNano())
+		b.WriteString(datafile.Stamp(m.files[i].Name, info))
 	}
 	return b.String(), nil
 }
@@ -485,7 +487,7 @@ func (s *source) ReadFrom(row int64, dst []byte) error {
 	to := from + int64(len(dst))
 	clear(dst) // between tensors
 	in := p.lay.parts[s.table]
-	i, exact := slices.BinarySearchFunc(in, from, func(tensor int, at int64) int { return int(min(1, max(-1, p.lay.of[tensor].At-at))) })
+	i, exact := slices.BinarySearchFunc(in, from, func(tensor int, at int64) int { return cmp.Compare(p.lay.of[tensor].At, at) })
 	if !exact && i > 0 {
 		i--
 	}
@@ -560,7 +562,7 @@ func (m *Model) unpackFile(ctx context.Context, path string, h *safetensors.Head
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return int(min(1, max(-1, h.Entries[a].From-h.Entries[b].From))) })
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(h.Entries[a].From, h.Entries[b].From) })
 		var wants []Want
 		at, used := int64(0), 0
 		flush := func() error {

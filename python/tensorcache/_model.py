@@ -129,7 +129,7 @@ def _empty(info: dict[str, Any], device: Any) -> Tensor:
 
 
 def _load_tables(info: dict[str, Any], wanted: list[tuple[str, int]], on: Any) -> dict[str, Tensor]:
-    """Reads the tables of a packed model by the engine of the cache: a part of the rows at a time crosses the link compressed, and is decoded where the tensors are."""
+    """Reads the tables of a packed model by the engine of the cache: a part of the rows at a time crosses the link compressed, and is decoded where the tensors are. Tests call it for the CPU, too."""
     import torch
 
     from ._open import open
@@ -145,9 +145,7 @@ def _load_tables(info: dict[str, Any], wanted: list[tuple[str, int]], on: Any) -
         with open(folder, _ENGINE, host_memory=_ENGINE, device=device, cold=True) as rows:
             row_bytes = next(place["row_bytes"] for place in info["places"] if place["table"] == table)
             step = max(1, _CHUNK // row_bytes)
-            last = 0
-            for at, name in here:
-                last = max(last, at + found[name].nbytes)
+            last = max(at + found[name].nbytes for at, name in here)
             for first in range(0, math.ceil(last / row_bytes), step):
                 begin, end = first * row_bytes, min((first + step) * row_bytes, len(rows) * row_bytes)
                 wants = [(at, name) for at, name in here if at < end and at + found[name].nbytes > begin]

@@ -14,7 +14,9 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/serve/catalog"
 )
@@ -64,7 +66,7 @@ func (c *Config) alone(t TableSpec) *Config {
 	}
 	contents := t.name() // those of a table that takes its place are kept elsewhere
 	if info, err := os.Stat(t.File); err == nil {
-		contents += fmt.Sprint("\n", t.File, info.Size(), info.ModTime().UnixNano())
+		contents += "\n" + datafile.Stamp(t.File, info)
 	}
 	sum := sha256.Sum256([]byte(contents))
 	one.keepIn(fmt.Sprintf("table-%x", sum[:8]))
@@ -107,7 +109,7 @@ func (c *Config) keptTables(ctx context.Context) (map[string]string, error) {
 	rows := map[string]int64{}
 	var errs []error
 	for i, t := range tables {
-		if source := t.Source(); source != "" {
+		if source := sharing.Source(&t); source != "" {
 			asked[statefolder.Table{Name: t.Name(), Source: source, Codec: cmp.Or(c.Tables[i].Codec, c.Codec)}] = &c.Tables[i]
 		}
 		rows[t.Name()] = int64(t.Rows())

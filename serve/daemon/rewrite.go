@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 )
 
@@ -27,12 +28,12 @@ func (r *running) rewrite(ctx context.Context, p *prepared) (changed, rows int64
 	p.rows.Close()
 	p.rows = again
 	// A start takes the rows for neither file's until they are those of the new one.
-	if err := p.was.Cache.SetSource(p.was.Index, "partly replaced in place"); err != nil {
+	if err := sharing.SetSource(p.was.Cache, p.was.Index, "partly replaced in place"); err != nil {
 		return 0, 0, err
 	}
 	changed, err = r.compare(ctx, p, func(numbers []int64, data []byte) error { return p.was.Cache.Update(ctx, p.was.Index, numbers, data) })
 	if err == nil {
-		err = p.was.Cache.SetSource(p.was.Index, source)
+		err = sharing.SetSource(p.was.Cache, p.was.Index, source)
 	}
 	return changed, int64(again.Rows()), err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/pagetable"
 	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/buddy"
 )
@@ -251,7 +252,7 @@ func (t *TableSpec) source(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return table.Source(), table.Close()
+	return sharing.Source(&table), table.Close()
 }
 
 // openTables opens all tables. change may change where their pages are. After an error it has closed them.

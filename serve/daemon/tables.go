@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/statefolder"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/serve"
@@ -330,7 +331,7 @@ func (r *running) publishLocked(ctx context.Context, p *prepared) (text string, 
 	}
 	// The other tables of its cache get its slots at once. Its rows in host memory go with them.
 	return text + "; its rows in host memory are kept until the other tables of its cache are dropped or tensorcached restarts",
-		errors.Join(p.was.Cache.SetSource(p.was.Index, "no longer served"), invalidate(p.was)), nil
+		errors.Join(sharing.SetSource(p.was.Cache, p.was.Index, "no longer served"), invalidate(p.was)), nil
 }
 
 // leaveTime is how long attached processes may take to attach to a cache that has taken the place of theirs.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// transaction is what MULTI has queued. Commands of other clients run between those of an EXEC: rows have no reads that would need more.
+// transaction is what MULTI has queued. EXEC is not atomic: commands of other clients run between its own.
 type transaction struct {
 	queued []queuedCommand
 	bytes  int

@@ -12,14 +12,10 @@ from typing import Any, Union
 
 import torch
 
+from .._model import _TYPES
 from ..errors import FileError
 
-_DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
-if hasattr(torch, "float8_e8m0fnu"):
-    _DTYPES["F8_E8M0"] = torch.float8_e8m0fnu
+_DTYPES = {name: getattr(torch, of) for name, of in _TYPES.items() if name != "F4" and hasattr(torch, of)}
 
 
 class Checkpoint:
@@ -51,6 +47,8 @@ class Checkpoint:
                             raise ValueError(f"tensor {name} has {end - begin} bytes")
                         if begin != last:
                             raise ValueError(f"tensor {name} begins at {begin}, and must begin at {last}, where the one before ends")
+                        if name in self._entries:
+                            raise ValueError(f"tensor {name} is in another file, too")
                         self._entries[name] = mapped, 8 + length + begin, entry
                         last = end
                     if 8 + length + last != len(mapped):

@@ -78,7 +78,7 @@ class CompressedLayer(DynamicLayer):  # type: ignore[misc]
         return self._older() + int(super().get_seq_length())
 
     def reset(self) -> None:
-        """Forgets all tokens. The rows are freed when the cache's first layer is reset."""
+        """Forgets all tokens of this layer. ``KVCache.reset`` frees the rows."""
         super().reset()
         self._forget()
 
@@ -272,7 +272,7 @@ class KVCache(Cache):  # type: ignore[misc]
         self.reset()
 
     def stats(self) -> dict[str, Any]:
-        """Returns the number of ``rows`` (tokens × layers) that are compressed, ``raw_bytes``, ``stored_bytes``, ``compression_ratio``, ``waiting_bytes`` (rows that wait to be compressed), reads as
+        """Returns the number of ``rows`` (tokens × sequences × layers) that are compressed, ``raw_bytes``, ``stored_bytes``, ``compression_ratio``, ``waiting_bytes`` (rows that wait to be compressed), reads as
         ``hits`` in GPU memory and ``misses``, and ``segments``, the caches that hold the rows."""
         return self._rows.stats()
 

@@ -23,7 +23,7 @@ from ..table import Table
 
 MIN_BYTES = 4096  # smaller tensors stay as they are
 _SHORT, _LONG = 2048, 8192  # bytes of a row, at least and at most if the tensor's shape allows it
-_TABLES = 128  # most tables of a cache
+_TABLES = 128  # tables that are opened as one cache; the library takes 256
 _GROUP = 1 << 28  # bytes of weights that are opened together, unless an eighth of the model is more
 _SAMPLE = 64  # rows by which a weight's compressed length is estimated
 _WORDS = 8  # bytes of GPU memory that a resident row takes besides its slot
