@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"io"
 
 	"github.com/tensorcache/tensorcache/bench/papers"
@@ -10,10 +11,7 @@ import (
 func Papers(w io.Writer, r *papers.Result) error {
 	out := &printer{w: w}
 	for _, c := range r.Claims {
-		measured := c.Measured
-		if measured == "" {
-			measured = c.Command
-		}
+		measured := cmp.Or(c.Measured, c.Command, "nothing")
 		out.line(c.Paper, "%s: %s", c.Where, c.What)
 		out.line("", "claimed %s, here %s: %s", c.Claimed, measured, c.Verdict)
 		if c.Data != "" {
